@@ -1,0 +1,1 @@
+"""The offline model: what a compiled program is, and the file it is kept in."""

@@ -1,0 +1,96 @@
+"""The machine that code is generated for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+import os
+import platform
+
+import llvmlite.binding as llvm
+
+from anycann.support.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Target:
+    """A processor as the code generator sees it. `lanes` (C0) is the number of float32 in one vector register."""
+
+    name: str
+    triple: str
+    cpu: str
+    features: str  # as LLVM takes them: "+avx2,+fma"
+    lanes: int
+    registers: int  # vector registers
+    l1_bytes: int = 32 * 1024
+    l2_bytes: int = 1024 * 1024
+
+    @property
+    def is_x86(self) -> bool:
+        return self.triple.startswith("x86_64")
+
+    def has(self, feature: str) -> bool:
+        """True if `feature` ("avx512bf16") is switched on."""
+        return f"+{feature}" in self.features.split(",")
+
+    @property
+    def key(self) -> str:
+        """Text that names everything machine code depends on; part of every cache key."""
+        return f"{self.triple}|{self.cpu}|{self.features}|{self.lanes}"
+
+
+_X86 = "x86_64-unknown-linux-gnu"
+_ARM = "aarch64-unknown-linux-gnu"
+_AVX2 = "+sse4.2,+avx,+avx2,+fma,+f16c,+bmi,+bmi2,+popcnt"
+_AVX512 = _AVX2 + ",+avx512f,+avx512bw,+avx512dq,+avx512vl,+avx512cd,-prefer-256-bit"
+
+NAMED = {
+    "sse": Target("sse", _X86, "x86-64-v2", "+sse4.2,+popcnt", 4, 16),
+    "avx2": Target("avx2", _X86, "x86-64-v3", _AVX2, 8, 16),
+    "avx512": Target("avx512", _X86, "x86-64-v4", _AVX512, 16, 32),
+    "neon": Target("neon", _ARM, "generic", "+neon", 4, 32),
+    "sve": Target("sve", _ARM, "neoverse-v1", "+neon,+sve", 4, 32),
+}
+
+
+def by_name(name: str) -> Target:
+    """The target called `name`: `host`, sse, avx2, avx512, neon or sve. Raises UsageError for another name."""
+    if name == "host":
+        return host()
+    if name not in NAMED:
+        raise UsageError(f"target {name!r} is unknown; accepted: host, {', '.join(NAMED)}")
+    return NAMED[name]
+
+
+@lru_cache(maxsize=1)
+def host() -> Target:
+    """The processor this runs on, with the vector width narrowed by ANYCANN_TARGET if that names a smaller one."""
+    limit = os.environ.get("ANYCANN_TARGET")
+    if limit:
+        return by_name(limit)
+    cpu = llvm.get_host_cpu_name()
+    features = dict(llvm.get_host_cpu_features())
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return Target("host", llvm.get_process_triple(), cpu, _flatten(features), 4, 32)
+    wide = all(features.get(f) for f in ("avx512f", "avx512bw", "avx512dq", "avx512vl"))
+    middle = features.get("avx2") and features.get("fma")
+    lanes, registers = (16, 32) if wide else (8, 16) if middle else (4, 16)
+    text = _flatten(features) + (",-prefer-256-bit" if wide else "")
+    return Target("host", llvm.get_process_triple(), cpu, text, lanes, registers, _cache_size("1", "Data"), _cache_size("2", "Unified"))
+
+
+def _flatten(features: dict[str, bool]) -> str:
+    return ",".join(("+" if on else "-") + name for name, on in sorted(features.items()))
+
+
+def _cache_size(level: str, kind: str) -> int:
+    """Bytes of the first cache of that level, from the kernel; a usual size where it does not say."""
+    folder = "/sys/devices/system/cpu/cpu0/cache"
+    for index in range(4):
+        try:
+            with open(f"{folder}/index{index}/level") as a, open(f"{folder}/index{index}/type") as b, open(f"{folder}/index{index}/size") as c:
+                if a.read().strip() == level and b.read().strip() == kind:
+                    return int(c.read().strip().rstrip("K")) * 1024
+        except OSError:
+            break
+    return {"1": 32 * 1024, "2": 1024 * 1024}[level]

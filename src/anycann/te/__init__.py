@@ -1,0 +1,1 @@
+"""Tensor expressions: what a kernel computes, before anyone decides how."""
