@@ -38,7 +38,7 @@ def emit_object(ir_text: str, target: Target) -> bytes:
 
 
 def emit_assembly(ir_text: str, target: Target) -> str:
-    """The assembly that `emit_object` would encode, for reading and for tests that look for an instruction. Raises InternalError likewise."""
+    """The assembly that `emit_object` would encode, for reading and for tests. Raises InternalError likewise."""
     with _lock, _optimised(ir_text, target) as (module, machine):
         return str(machine.emit_assembly(module))
 

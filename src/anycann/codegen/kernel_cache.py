@@ -1,0 +1,201 @@
+"""Compiled kernels on disk, found by the hash of their IR text, so that compiling a known model takes a second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import lru_cache
+import hashlib
+import logging
+import os
+from pathlib import Path
+import stat
+import struct
+import tempfile
+import time
+
+import llvmlite
+
+from anycann.codegen.compile_pool import compile_missing
+from anycann.codegen.objects import PIPELINE
+from anycann.target.target import Target
+
+log = logging.getLogger("anycann")
+
+DEFAULT_LIMIT_BYTES = 1 << 30
+_HEADER = struct.Struct("<8sQ32s")  # magic, length and SHA-256 of the object that follows
+_MAGIC = b"ANYKERN1"
+_TOUCH_SECONDS = 3600.0  # how exactly the time of last use is kept
+
+Progress = Callable[[int, int], None]
+
+
+def compile_kernels(
+    kernels: Mapping[str, str],
+    target: Target,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    cache: KernelCache | None = None,
+) -> dict[str, bytes]:
+    """Object code of each kernel (symbol -> IR text), from the cache or compiled in parallel and kept there.
+
+    `workers`: processes, by default one a processor; 1 compiles in this process. `progress(done, total)` is called in this thread.
+    Raises InternalError for a kernel that LLVM refuses.
+    """
+    cache = default_cache() if cache is None else cache
+    keys = {symbol: kernel_key(text, target) for symbol, text in kernels.items()}
+    objects: dict[str, bytes] = {}
+
+    def done(symbol: str, data: bytes) -> None:
+        objects[symbol] = data
+        if progress:
+            progress(len(objects), len(kernels))
+
+    def compiled(symbol: str, data: bytes) -> None:
+        cache.put(keys[symbol], data)
+        done(symbol, data)
+
+    for symbol in kernels:
+        data = cache.get(keys[symbol])
+        if data is not None:
+            done(symbol, data)
+    missing = {symbol: text for symbol, text in kernels.items() if symbol not in objects}
+    if missing:
+        compile_missing(missing, target, workers, compiled)
+        cache.trim()
+    return {symbol: objects[symbol] for symbol in kernels}
+
+
+def kernel_key(ir_text: str, target: Target) -> str:
+    """Everything the object depends on, as 64 hex digits."""
+    text = "\0".join((PIPELINE, llvmlite.__version__, target.key, ir_text))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class KernelCache:
+    """Objects in `folder` by key. Code in it is trusted because the folder is the user's alone (owner and mode 0700 are checked);
+    entries are checked for length and digest when read and written beside and renamed. A folder that cannot be used is ignored, and
+    said once in the log: nothing here raises.
+    """
+
+    def __init__(self, folder: Path, limit_bytes: int = DEFAULT_LIMIT_BYTES):
+        self.folder = folder
+        self.limit_bytes = limit_bytes
+        self._usable = self._prepare()
+        self._writable = self._usable
+
+    def get(self, key: str) -> bytes | None:
+        """The object kept under `key`; None if there is none or it is damaged (then it is removed)."""
+        if not self._usable:
+            return None
+        path = self._path(key)
+        try:
+            descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+            with open(descriptor, "rb") as file:
+                raw = file.read()
+                used = os.fstat(descriptor).st_mtime
+        except OSError:
+            return None
+        data = _unpack(raw)
+        if data is None:
+            log.warning("kernel cache: %s is damaged; the kernel is compiled again", path)
+            _remove(path)
+        elif time.time() - used > _TOUCH_SECONDS:
+            _touch(path)
+        return data
+
+    def put(self, key: str, data: bytes) -> None:
+        """Keep `data` under `key`."""
+        if not self._writable:
+            return
+        path = self._path(key)
+        header = _HEADER.pack(_MAGIC, len(data), hashlib.sha256(data).digest())
+        temporary = ""
+        try:
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".")
+            with open(descriptor, "wb") as file:
+                file.write(header + data)
+            os.replace(temporary, path)
+        except OSError as error:
+            log.warning("kernel cache: writing to %s failed (%s); nothing more is kept", self.folder, error)
+            self._writable = False
+            if temporary:
+                _remove(Path(temporary))
+
+    def trim(self) -> None:
+        """Remove what was not used for longest, until a tenth of the limit is free, if the limit is passed."""
+        if not self._usable:
+            return
+        entries = sorted(_entries(self.folder))
+        total = sum(nbytes for _, nbytes, _ in entries)
+        if total <= self.limit_bytes:
+            return
+        for _, nbytes, path in entries:
+            if total <= self.limit_bytes * 9 // 10:
+                break
+            _remove(path)
+            total -= nbytes
+
+    def _path(self, key: str) -> Path:
+        return self.folder / key[:2] / key[2:]
+
+    def _prepare(self) -> bool:
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            state = os.lstat(self.folder)
+        except OSError as error:
+            log.warning("kernel cache: %s cannot be used (%s); kernels are compiled each time", self.folder, error)
+            return False
+        private = stat.S_ISDIR(state.st_mode) and not state.st_mode & 0o077
+        if hasattr(os, "geteuid") and (not private or state.st_uid != os.geteuid()):
+            log.warning(
+                "kernel cache: %s is ignored, because others may write to it; accepted: a folder of yours with mode 0700", self.folder
+            )
+            return False
+        return True
+
+
+@lru_cache(maxsize=4)
+def _cache_at(folder: Path) -> KernelCache:
+    return KernelCache(folder)
+
+
+def default_cache() -> KernelCache:
+    """The cache of this user, in `kernels` of the cache folder."""
+    return _cache_at(_cache_folder() / "kernels")
+
+
+def _cache_folder() -> Path:
+    return Path(os.environ.get("ANYCANN_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "anycann")
+
+
+def _unpack(raw: bytes) -> bytes | None:
+    """The object in the bytes of an entry, if they are whole."""
+    if len(raw) < _HEADER.size:
+        return None
+    magic, nbytes, digest = _HEADER.unpack_from(raw)
+    data = raw[_HEADER.size :]
+    return data if magic == _MAGIC and len(data) == nbytes and hashlib.sha256(data).digest() == digest else None
+
+
+def _entries(folder: Path) -> list[tuple[float, int, Path]]:
+    """(time of last use, bytes, path) of each file two levels down; files that vanish meanwhile are left out."""
+    found = []
+    for path in folder.glob("??/*"):
+        try:
+            state = path.lstat()
+        except OSError:
+            continue
+        found.append((state.st_mtime, state.st_size, path))
+    return found
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink()
+
+
+def _touch(path: Path) -> None:
+    with suppress(OSError):
+        os.utime(path)

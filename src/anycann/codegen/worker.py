@@ -1,0 +1,64 @@
+"""The compiling process: `python -m anycann.codegen.worker` reads kernels from its input and writes objects to its output.
+
+Frames are a length (8 bytes, little endian) and that many bytes. The first frame is the target as JSON; each one after it is IR text and
+is answered by one frame: b"o" and the object, or b"e" and the text of the error. End of input ends the process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import struct
+from typing import IO
+
+from anycann.codegen.objects import emit_object
+from anycann.support.errors import AnyCANNError
+from anycann.target.target import Target
+
+_LENGTH = struct.Struct("<Q")
+
+
+def write_frame(stream: IO[bytes], data: bytes) -> None:
+    """One frame, flushed."""
+    stream.write(_LENGTH.pack(len(data)))
+    stream.write(data)
+    stream.flush()
+
+
+def read_frame(stream: IO[bytes]) -> bytes | None:
+    """The next frame; None at the end of the stream, also in the middle of a frame (the other side was killed)."""
+    head = stream.read(_LENGTH.size)
+    if len(head) < _LENGTH.size:
+        return None
+    (nbytes,) = _LENGTH.unpack(head)
+    data = stream.read(nbytes)
+    return data if len(data) == nbytes else None
+
+
+def answer(ir_text: bytes, target: Target) -> bytes:
+    """The reply to one request."""
+    try:
+        return b"o" + emit_object(ir_text.decode(), target)
+    except AnyCANNError as error:
+        return b"e" + str(error).encode()
+
+
+def main() -> None:
+    """Serve until the input ends. Ctrl-C is the parent's to handle."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # nothing that prints may get between the frames
+    header = read_frame(requests)
+    if header is None:
+        return
+    target = Target(**json.loads(header))
+    try:
+        while (request := read_frame(requests)) is not None:
+            write_frame(replies, answer(request, target))
+    except BrokenPipeError:
+        os._exit(1)  # the parent is gone
+
+
+if __name__ == "__main__":
+    main()
