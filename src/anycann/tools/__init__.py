@@ -1,0 +1,1 @@
+"""The commands: `anycann` with its subcommands, and `atc` under Ascend's option names."""

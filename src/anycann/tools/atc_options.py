@@ -1,0 +1,282 @@
+"""Every option of `atc` as data: name, accepted values, default, and what becomes of it here.
+
+Names and defaults are those of GE's `atc` (CANN 8), groups those of its `--help`. `State` says what this implementation does with a value
+that differs from the default. The last group is AnyCANN's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+import enum
+from functools import partial
+
+
+class State(enum.Enum):
+    """What happens with an option that is given."""
+
+    IMPLEMENTED = "implemented"
+    NO_EFFECT = "accepted with a warning"  # it only tunes Ascend silicon or Ascend's own compiler
+    NOT_YET = "refused"  # it would mean something here, and is not there yet
+
+
+class Kind(enum.Enum):
+    """How the text of a value is read."""
+
+    TEXT = "text"
+    INPUT_FILE = "file"
+    OUTPUT_PATH = "path"
+    CHOICE = "choice"
+    TRUE_FALSE = "true/false"
+    ZERO_ONE = "0/1"
+    LEVEL = "log level"
+    NUMBER = "number"
+    SWITCH = "switch"  # ours: present or absent, needs no value
+
+
+@dataclass(frozen=True)
+class Option:
+    """One row. `reason` completes the sentence of a warning or refusal; `choices` are the values of a CHOICE."""
+
+    name: str
+    group: str
+    kind: Kind
+    default: str
+    state: State
+    help: str
+    choices: tuple[str, ...] = ()
+    reason: str = ""
+
+    @property
+    def accepted(self) -> str:
+        """The accepted values in words."""
+        if self.choices:
+            return ", ".join(self.choices)
+        words = {Kind.TRUE_FALSE: "true, false", Kind.ZERO_ONE: "0, 1", Kind.LEVEL: ", ".join(LOG_LEVELS)}
+        return words.get(self.kind, self.kind.value)
+
+
+LOG_LEVELS = ("debug", "info", "warning", "error", "null")
+OUTPUT_TYPES = ("FP32", "FP16", "UINT8", "INT8", "UINT16", "INT16", "UINT32", "INT32", "UINT64", "INT64", "DOUBLE")
+PRECISION_MODES = (
+    "force_fp16",
+    "force_fp32",
+    "cube_fp16in_fp32out",
+    "allow_fp32_to_fp16",
+    "allow_fp32_to_bf16",
+    "must_keep_origin_dtype",
+    "allow_mix_precision",
+    "allow_mix_precision_fp16",
+    "allow_mix_precision_bf16",
+)
+# --precision_mode_v2 in the names of --precision_mode; None has no counterpart
+PRECISION_V2: dict[str, str | None] = {
+    "fp16": "force_fp16",
+    "origin": "must_keep_origin_dtype",
+    "cube_fp16in_fp32out": "cube_fp16in_fp32out",
+    "mixed_float16": "allow_mix_precision_fp16",
+    "mixed_bfloat16": "allow_mix_precision_bf16",
+    "cube_hif8": None,
+    "mixed_hif8": None,
+}
+IMPL_MODES = ("high_precision", "high_performance", "high_precision_for_all", "high_performance_for_all")
+
+_SILICON = "it only tunes Ascend silicon"
+_GE = "it only steers the scheduling of Ascend's own compiler"
+_QUANTISE = "quantisation while converting is not there yet"
+_BANK = "tuning results of AOE are not read yet"
+_LAYOUT = "inputs and outputs are plain row-major arrays; NC1HWC0 ones are not there yet"
+
+_Row = Callable[..., Option]
+
+
+def _rows(group: str) -> tuple[_Row, _Row, _Row]:
+    """Constructors of an implemented, an ineffective and a refused option of `group`."""
+
+    def row(state: State, name: str, kind: Kind, default: str, help: str, *choices: str, reason: str = "") -> Option:
+        return Option(name, group, kind, default, state, help, choices, reason)
+
+    return partial(row, State.IMPLEMENTED), partial(row, State.NO_EFFECT), partial(row, State.NOT_YET)
+
+
+def _general() -> tuple[Option, ...]:
+    done, _, _ = _rows("General")
+    return (
+        done("help", Kind.SWITCH, "false", "Show this text."),
+        done(
+            "mode",
+            Kind.CHOICE,
+            "0",
+            "0: make an offline model; 1: offline or original model to JSON; 3: check the model only; 6: show what an offline model is.",
+            *("0", "1", "3", "5", "6", "30"),
+        ),
+    )
+
+
+def _input() -> tuple[Option, ...]:
+    done, idle, later = _rows("Input")
+    formats = ("NCHW", "NHWC", "ND", "NCDHW", "NDHWC")
+    return (
+        done("model", Kind.INPUT_FILE, "", "The trained model."),
+        idle("weight", Kind.INPUT_FILE, "", "Weight file of a Caffe model.", reason="only Caffe models have a weight file"),
+        done("om", Kind.INPUT_FILE, "", "The model to show or to turn into JSON (modes 1 and 6)."),
+        done("framework", Kind.CHOICE, "", "0: Caffe; 1: MindSpore; 3: TensorFlow; 5: ONNX.", "0", "1", "3", "5"),
+        done("input_format", Kind.CHOICE, "NCHW", "Which axes of an input are height and width.", *formats),
+        done("input_shape", Kind.TEXT, "", 'Shapes of the inputs: "a:1,3,224,224;b:1~10,-1;scalar:".'),
+        idle("input_hint_shape", Kind.TEXT, "", "A usual shape of a dynamic input.", reason="each shape met is compiled as it is"),
+        done("input_shape_range", Kind.TEXT, "", 'Deprecated spelling of ranges: "a:[1~10,3,224,224]".'),
+        done("dynamic_batch_size", Kind.TEXT, "", 'Batch sizes of a dynamic model: "1,2,4,8".'),
+        done("dynamic_image_size", Kind.TEXT, "", 'Image sizes of a dynamic model: "224,224;448,448".'),
+        done("dynamic_dims", Kind.TEXT, "", 'One value for each -1 in --input_shape, by profile: "1,128;4,256".'),
+        later("singleop", Kind.INPUT_FILE, "", "A list of single operators to compile.", reason="single-operator models are not there yet"),
+    )
+
+
+def _output() -> tuple[Option, ...]:
+    done, _, _ = _rows("Output")
+    return (
+        done("output", Kind.OUTPUT_PATH, "", "Path and name of the offline model, without .om."),
+        done("output_type", Kind.TEXT, "", 'Element type of the outputs: "FP16", or "node:0:FP16;other:1:FP32".'),
+        done("check_report", Kind.OUTPUT_PATH, "check_result.json", "Where mode 3 writes its findings."),
+        done("json", Kind.OUTPUT_PATH, "", "Where mode 1 writes the JSON."),
+        done("host_env_os", Kind.CHOICE, "linux", "Operating system the model will run on.", "linux"),
+        done("host_env_cpu", Kind.CHOICE, "", "Processor the model will run on; absent means this one.", "x86_64", "aarch64"),
+    )
+
+
+def _target() -> tuple[Option, ...]:
+    done, idle, _ = _rows("Target")
+    return (
+        done("soc_version", Kind.TEXT, "host", "An Ascend name takes that chip's documented defaults; host keeps the model's dtypes."),
+        idle("virtual_type", Kind.ZERO_ONE, "0", "Run on virtual devices.", reason=_SILICON),
+        idle("core_type", Kind.CHOICE, "AiCore", "Which cores run the kernels.", "AiCore", "VectorCore", reason=_SILICON),
+        idle("aicore_num", Kind.TEXT, "", "How many cores are used.", reason=_SILICON),
+        idle("device_id", Kind.TEXT, "0", "The device that tuning uses.", reason=_SILICON),
+    )
+
+
+def _feature() -> tuple[Option, ...]:
+    done, _, later = _rows("Feature")
+    return (
+        done("out_nodes", Kind.TEXT, "", 'Outputs of the offline model: "node:0;other:1", or names of output tensors.'),
+        done("input_fp16_nodes", Kind.TEXT, "", 'Inputs that are given in fp16: "a;b".'),
+        later("insert_op_conf", Kind.INPUT_FILE, "", "AIPP configuration.", reason="image preprocessing (AIPP) is not there yet"),
+        later("op_name_map", Kind.INPUT_FILE, "", "Names of custom operators.", reason="custom operators are not there yet"),
+        later("is_input_adjust_hw_layout", Kind.TEXT, "false", "Inputs are fp16 NC1HWC0.", reason=_LAYOUT),
+        later("is_output_adjust_hw_layout", Kind.TEXT, "false", "Outputs are fp16 NC1HWC0.", reason=_LAYOUT),
+        done("external_weight", Kind.CHOICE, "0", "0: weights in the .om; 1: a file for each; 2: all in one file.", "0", "1", "2"),
+    )
+
+
+def _model_tuning() -> tuple[Option, ...]:
+    done, idle, later = _rows("Model Tuning")
+    return (
+        done("disable_reuse_memory", Kind.ZERO_ONE, "0", "1: give every tensor memory of its own."),
+        done("fusion_switch_file", Kind.INPUT_FILE, "", "Rules to switch off: lines `Rule:off`, or JSON with GraphFusion and UBFusion."),
+        done("optimization_switch", Kind.TEXT, "", 'Rules to switch: "RuleA:off;RuleB:on".'),
+        idle("enable_scope_fusion_passes", Kind.TEXT, "", "TensorFlow scope fusions.", reason="ONNX models have no scopes"),
+        idle("enable_single_stream", Kind.TRUE_FALSE, "false", "Use one stream.", reason="a model is always one stream here"),
+        idle("ac_parallel_enable", Kind.ZERO_ONE, "0", "Run AiCpu beside AiCore.", reason=_GE),
+        idle("tiling_schedule_optimize", Kind.ZERO_ONE, "0", "Compute tiling on the device.", reason=_SILICON),
+        idle("quant_dumpable", Kind.ZERO_ONE, "0", "Keep quantisation nodes dumpable.", reason=_GE),
+        idle("enable_small_channel", Kind.ZERO_ONE, "0", "Fast path for few input channels.", reason=_SILICON),
+        idle("enable_compress_weight", Kind.TRUE_FALSE, "false", "Compress weights for the chip.", reason=_SILICON),
+        idle("compress_weight_conf", Kind.INPUT_FILE, "", "Nodes whose weights are compressed.", reason=_SILICON),
+        later("compression_optimize_conf", Kind.INPUT_FILE, "", "Calibrate and quantise.", reason=_QUANTISE),
+        later("cal_conf", Kind.INPUT_FILE, "", "Calibration configuration.", reason=_QUANTISE),
+        idle("enable_attr_compression", Kind.TRUE_FALSE, "true", "Compress attributes in the file.", reason=_GE),
+        idle("sparsity", Kind.ZERO_ONE, "0", "2:4 structured sparse weights.", reason=_SILICON),
+        idle(
+            "buffer_optimize",
+            Kind.CHOICE,
+            "l2_optimize",
+            "On-chip buffers.",
+            *("l1_optimize", "l2_optimize", "off_optimize"),
+            reason=_SILICON,
+        ),
+        later("mdl_bank_path", Kind.INPUT_FILE, "", "Knowledge bank of subgraph tuning.", reason=_BANK),
+        done("oo_level", Kind.CHOICE, "O3", "O1: only what makes the model run; O3: every rule.", "O1", "O3"),
+        done("oo_constant_folding", Kind.TRUE_FALSE, "true", "Compute constant parts while converting."),
+        done("oo_dead_code_elimination", Kind.TRUE_FALSE, "true", "Drop what no output needs."),
+        idle("topo_sorting_mode", Kind.CHOICE, "1", "Order of nodes.", "0", "1", "2", "3", reason=_GE),
+        idle("multi_stream_parallel_mode", Kind.TEXT, "", "Streams of one model.", reason=_GE),
+        idle("static_model_ops_lower_limit", Kind.TEXT, "", "Smallest static part.", reason=_GE),
+        idle("h2d_overlapped_with_compute", Kind.TEXT, "", "Copy inputs while computing.", reason="there is no copy to a device"),
+        later("cluster_config", Kind.INPUT_FILE, "", "Devices of a distributed model.", reason="distributed models are not there yet"),
+        later("hccl_sub_comm_config", Kind.TEXT, "", "Communication groups.", reason="distributed models are not there yet"),
+        idle("raw_ge_options", Kind.TEXT, "", "Options handed to GE as they are.", reason=_GE),
+    )
+
+
+def _operator_tuning() -> tuple[Option, ...]:
+    done, idle, later = _rows("Operator Tuning")
+    return (
+        done("precision_mode", Kind.CHOICE, "", "Which dtypes compute; the default is the chip's.", *PRECISION_MODES),
+        done("precision_mode_v2", Kind.CHOICE, "", "The same in newer names.", *PRECISION_V2),
+        done("op_precision_mode", Kind.INPUT_FILE, "", "Per operator type: lines `OpType=high_precision` of an .ini file."),
+        later("modify_mixlist", Kind.INPUT_FILE, "", "Lists of mixed precision.", reason="the lists of mixed precision are fixed for now"),
+        done("keep_dtype", Kind.INPUT_FILE, "", "Operators that keep the model's dtype: a name or `OpType::Type` a line."),
+        later(
+            "customize_dtypes", Kind.INPUT_FILE, "", "Dtypes of single operators.", reason="dtypes of single operators can not be set yet"
+        ),
+        idle("allow_hf32", Kind.TRUE_FALSE, "", "Shortened fp32 for convolution and matmul.", reason="fp32 always computes in full fp32"),
+        idle("is_weight_clip", Kind.ZERO_ONE, "1", "Clip infinite weights.", reason="weights are kept as they are"),
+        done("op_select_implmode", Kind.CHOICE, "high_performance", "Exact kernels, or faster approximate ones.", *IMPL_MODES),
+        done("optypelist_for_implmode", Kind.TEXT, "", 'Operator types --op_select_implmode is meant for: "Conv,Gelu".'),
+        later("op_bank_path", Kind.INPUT_FILE, "", "Knowledge bank of operator tuning.", reason=_BANK),
+        idle("auto_tune_mode", Kind.TEXT, "", "Tuning of CANN 5.", reason="CANN 6 removed it in favour of the aoe tool"),
+    )
+
+
+def _debug() -> tuple[Option, ...]:
+    done, idle, later = _rows("Debug")
+    levels = ("0", "1", "2", "3", "4")
+    return (
+        done("log", Kind.LEVEL, "null", "How much is logged on standard error."),
+        done("display_model_info", Kind.ZERO_ONE, "0", "1: show the offline model after making it."),
+        done("dump_mode", Kind.ZERO_ONE, "0", "1: mode 1 writes inferred shapes too."),
+        later("op_debug_level", Kind.CHOICE, "0", "Keep intermediate files of kernels.", *levels, reason="kernel files are not kept yet"),
+        idle("debug_dir", Kind.OUTPUT_PATH, "./kernel_meta", "Where kernel files are kept.", reason="kernel files are not kept yet"),
+        idle("op_debug_config", Kind.INPUT_FILE, "", "Memory checks of kernels.", reason=_SILICON),
+        idle("save_original_model", Kind.TRUE_FALSE, "false", "Keep the original model in the file.", reason=_GE),
+        idle("status_check", Kind.ZERO_ONE, "0", "Check for overflow.", reason=_SILICON),
+        done("op_compiler_cache_mode", Kind.CHOICE, "enable", "Kernel cache: force compiles again.", "enable", "force", "disable"),
+        done("op_compiler_cache_dir", Kind.OUTPUT_PATH, "", "Folder of the kernel cache."),
+        idle(
+            "shape_generalized_build_mode", Kind.TEXT, "shape_precise", "Generalise shapes.", reason="each shape met is compiled as it is"
+        ),
+        idle("atomic_clean_policy", Kind.ZERO_ONE, "0", "How atomic workspaces are cleared.", reason=_SILICON),
+        idle("deterministic", Kind.ZERO_ONE, "0", "Same result on every run.", reason="results are always the same on every run"),
+        idle(
+            "deterministic_level",
+            Kind.CHOICE,
+            "0",
+            "The same in levels.",
+            "0",
+            "1",
+            "2",
+            "3",
+            reason="results are always the same on every run",
+        ),
+        idle("jit_compile", Kind.CHOICE, "1", "Compile or use prebuilt kernels.", "0", "1", "2", reason="kernels are always compiled"),
+        idle("export_compile_stat", Kind.CHOICE, "1", "Statistics of fusion.", "0", "1", "2", reason="use --explain"),
+    )
+
+
+def _ours() -> tuple[Option, ...]:
+    done, _, _ = _rows("AnyCANN")
+    return (
+        done("explain", Kind.SWITCH, "false", "Print what each rule did, or why it did not apply."),
+        done("target", Kind.TEXT, "host", "Instruction set to compile for: host, sse, avx2, avx512, neon, sve."),
+        done("workers", Kind.NUMBER, "", "Processes that compile kernels; absent means one for each core."),
+        done("message_format", Kind.CHOICE, "text", "json: print one JSON object instead of text.", "text", "json"),
+        done("traceback", Kind.SWITCH, "false", "Show where in AnyCANN an error was raised."),
+    )
+
+
+def _table() -> dict[str, Option]:
+    groups = (_general(), _input(), _output(), _target(), _feature(), _model_tuning(), _operator_tuning(), _debug(), _ours())
+    return {option.name: option for group in groups for option in group}
+
+
+OPTIONS = _table()
