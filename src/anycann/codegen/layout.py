@@ -1,0 +1,46 @@
+"""Storage layouts: a layout is how a logical index becomes an address, so any kernel can read any layout.
+
+"ND" is row-major. "NC1HWC0" keeps a logical [N, C, *spatial] tensor as [N, ceil(C / C0), *spatial, C0], C0 = lanes of the target; the
+lanes beyond C in the last block are unspecified, and no kernel may let them reach a real element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import math
+
+from anycann.te import dtypes
+from anycann.te.expression import Const, Expr
+
+ND = "ND"
+NC1HWC0 = "NC1HWC0"
+
+
+def physical_shape(layout: str, shape: Sequence[int], lanes: int) -> tuple[int, ...]:
+    """Extents in memory order."""
+    if layout == ND:
+        return tuple(shape)
+    batch, channels, *spatial = shape
+    return (batch, -(-channels // lanes), *spatial, lanes)
+
+
+def element_count(layout: str, shape: Sequence[int], lanes: int) -> int:
+    """Elements the buffer holds, padding lanes included."""
+    return math.prod(physical_shape(layout, shape, lanes))
+
+
+def physical_index(layout: str, indices: Sequence[Expr], lanes: int) -> tuple[Expr, ...]:
+    """The index in memory order of a logical index."""
+    if layout == ND:
+        return tuple(indices)
+    batch, channel, *spatial = indices
+    block = Const(lanes, dtypes.int64)
+    return (batch, channel // block, *spatial, channel % block)
+
+
+def flat_index(layout: str, shape: Sequence[int], indices: Sequence[Expr], lanes: int) -> Expr:
+    """Elements from the start of the buffer."""
+    result: Expr = Const(0, dtypes.int64)
+    for extent, index in zip(physical_shape(layout, shape, lanes), physical_index(layout, indices, lanes), strict=True):
+        result = result * extent + index
+    return result

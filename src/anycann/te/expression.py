@@ -1,0 +1,268 @@
+"""Scalar expressions: what one element of a tensor is, as a tree over index variables, constants and loads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+import itertools
+from typing import TYPE_CHECKING, Union
+
+from anycann.te import dtypes
+from anycann.te.dtypes import DType
+
+if TYPE_CHECKING:
+    from anycann.te.tensor import Tensor
+
+_serial = itertools.count()
+
+
+class Expr:
+    """Base of all expressions; compared by identity, so that a shared subexpression is computed once."""
+
+    dtype: DType
+
+    def __add__(self, other: Operand) -> Expr:
+        return binary("add", self, other)
+
+    def __radd__(self, other: Operand) -> Expr:
+        return binary("add", other, self)
+
+    def __sub__(self, other: Operand) -> Expr:
+        return binary("sub", self, other)
+
+    def __rsub__(self, other: Operand) -> Expr:
+        return binary("sub", other, self)
+
+    def __mul__(self, other: Operand) -> Expr:
+        return binary("mul", self, other)
+
+    def __rmul__(self, other: Operand) -> Expr:
+        return binary("mul", other, self)
+
+    def __truediv__(self, other: Operand) -> Expr:
+        return binary("div", self, other)
+
+    def __rtruediv__(self, other: Operand) -> Expr:
+        return binary("div", other, self)
+
+    def __floordiv__(self, other: Operand) -> Expr:
+        return binary("floordiv", self, other)
+
+    def __mod__(self, other: Operand) -> Expr:
+        return binary("floormod", self, other)
+
+    def __neg__(self) -> Expr:
+        return unary("neg", self)
+
+    def __lt__(self, other: Operand) -> Expr:
+        return compare("lt", self, other)
+
+    def __le__(self, other: Operand) -> Expr:
+        return compare("le", self, other)
+
+    def __gt__(self, other: Operand) -> Expr:
+        return compare("gt", self, other)
+
+    def __ge__(self, other: Operand) -> Expr:
+        return compare("ge", self, other)
+
+    def __and__(self, other: Operand) -> Expr:
+        return binary("and", self, other)
+
+    def __or__(self, other: Operand) -> Expr:
+        return binary("or", self, other)
+
+    def __xor__(self, other: Operand) -> Expr:
+        return binary("xor", self, other)
+
+
+Operand = Union[Expr, int, float, bool]
+
+
+@dataclass(frozen=True, eq=False)
+class Const(Expr):
+    """A literal."""
+
+    value: float | int | bool
+    dtype: DType
+
+
+@dataclass(frozen=True, eq=False)
+class Var(Expr):
+    """An index that runs over 0 .. extent-1."""
+
+    name: str
+    extent: int
+    dtype: DType = dtypes.int64
+    serial: int = field(default_factory=lambda: next(_serial))
+
+
+@dataclass(frozen=True, eq=False)
+class Load(Expr):
+    """One element of a tensor at a logical index."""
+
+    tensor: Tensor
+    indices: tuple[Expr, ...]
+
+    @property
+    def dtype(self) -> DType:  # type: ignore[override]
+        return self.tensor.dtype
+
+
+@dataclass(frozen=True, eq=False)
+class Op(Expr):
+    """An elementwise operation by name (`add`, `exp`, `select`, `cast` ...); codegen/lanes.py says how each is emitted."""
+
+    name: str
+    operands: tuple[Expr, ...]
+    dtype: DType
+
+
+def const(value: float | int | bool, dtype: DType) -> Const:
+    """A literal of `dtype`."""
+    return Const(value, dtype)
+
+
+def wrap(value: Operand, dtype: DType) -> Expr:
+    """`value` itself, or a literal of `dtype` if it is a Python number."""
+    return value if isinstance(value, Expr) else Const(value, dtype)
+
+
+def _pair(a: Operand, b: Operand) -> tuple[Expr, Expr]:
+    dtype = a.dtype if isinstance(a, Expr) else b.dtype if isinstance(b, Expr) else dtypes.int64
+    left, right = wrap(a, dtype), wrap(b, dtype)
+    if left.dtype != right.dtype:
+        raise TypeError(f"operands of different element types: {left.dtype} and {right.dtype}")
+    return left, right
+
+
+def binary(name: str, a: Operand, b: Operand) -> Expr:
+    """An operation on two operands of one dtype; the result has it too. Integer literals are folded."""
+    left, right = _pair(a, b)
+    if isinstance(left, Const) and isinstance(right, Const) and left.dtype == dtypes.int64 and name in _FOLD:
+        return Const(_FOLD[name](int(left.value), int(right.value)), dtypes.int64)
+    return Op(name, (left, right), left.dtype)
+
+
+_FOLD: dict[str, Callable[[int, int], int]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "floordiv": lambda a, b: a // b,
+    "floormod": lambda a, b: a % b,
+    "min": min,
+    "max": max,
+}
+
+
+def unary(name: str, x: Expr, dtype: DType | None = None) -> Expr:
+    """An operation on one operand; the result has its dtype unless another is given."""
+    return Op(name, (x,), dtype or x.dtype)
+
+
+def compare(name: str, a: Operand, b: Operand) -> Expr:
+    """lt, le, gt, ge, eq or ne: a bool. NaN compares false except with ne."""
+    return Op(name, _pair(a, b), dtypes.bool_)
+
+
+def select(condition: Expr, a: Operand, b: Operand) -> Expr:
+    """a where condition holds, else b. Loads in the branch not taken are not performed."""
+    left, right = _pair(a, b)
+    return Op("select", (condition, left, right), left.dtype)
+
+
+def cast(x: Expr, dtype: DType) -> Expr:
+    """Convert as ONNX Cast does (floats to integers truncate; to bool: not zero)."""
+    return x if x.dtype == dtype else Op("cast", (x,), dtype)
+
+
+def maximum(a: Operand, b: Operand) -> Expr:
+    """The larger; NaN if either is."""
+    return binary("max", a, b)
+
+
+def minimum(a: Operand, b: Operand) -> Expr:
+    """The smaller; NaN if either is."""
+    return binary("min", a, b)
+
+
+def equal(a: Operand, b: Operand) -> Expr:
+    return compare("eq", a, b)
+
+
+def not_equal(a: Operand, b: Operand) -> Expr:
+    return compare("ne", a, b)
+
+
+def logical_not(x: Expr) -> Expr:
+    return unary("not", x)
+
+
+def clamp(x: Expr, low: Operand | None, high: Operand | None) -> Expr:
+    """x held within low..high (either may be None)."""
+    x = x if low is None else maximum(x, low)
+    return x if high is None else minimum(x, high)
+
+
+def all_of(conditions: Sequence[Expr]) -> Expr | None:
+    """The conjunction; None for none."""
+    result: Expr | None = None
+    for condition in conditions:
+        result = condition if result is None else result & condition
+    return result
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    """Direct operands."""
+    if isinstance(expr, Op):
+        return expr.operands
+    return expr.indices if isinstance(expr, Load) else ()
+
+
+def walk(*roots: Expr) -> list[Expr]:
+    """Every expression below the roots, operands before users, each once."""
+    order: list[Expr] = []
+    seen: set[int] = set()
+    stack: list[tuple[Expr, bool]] = [(root, False) for root in reversed(roots)]
+    while stack:
+        expr, done = stack.pop()
+        if done:
+            order.append(expr)
+            continue
+        if id(expr) in seen:
+            continue
+        seen.add(id(expr))
+        stack.append((expr, True))
+        stack.extend((child, False) for child in reversed(children(expr)))
+    return order
+
+
+def rewrite(root: Expr, replace: Callable[[Expr], Expr | None], memo: dict[int, Expr] | None = None) -> Expr:
+    """The tree with every node for which `replace` answers an expression replaced by it (top down), sharing kept."""
+    memo = {} if memo is None else memo
+    known = memo.get(id(root))
+    if known is not None:
+        return known
+    result = replace(root)
+    if result is None:
+        result = _rebuild(root, [rewrite(child, replace, memo) for child in children(root)])
+    memo[id(root)] = result
+    return result
+
+
+def _rebuild(expr: Expr, operands: list[Expr]) -> Expr:
+    if all(a is b for a, b in zip(operands, children(expr), strict=True)):
+        return expr
+    if isinstance(expr, Load):
+        return Load(expr.tensor, tuple(operands))
+    assert isinstance(expr, Op)
+    if expr.dtype == dtypes.int64 and len(operands) == 2 and expr.name in _FOLD:
+        return binary(expr.name, operands[0], operands[1])
+    return Op(expr.name, tuple(operands), expr.dtype)
+
+
+def substitute(root: Expr, values: dict[Var, Expr]) -> Expr:
+    """The tree with variables replaced."""
+    if not values:
+        return root
+    return rewrite(root, lambda e: values.get(e) if isinstance(e, Var) else None)
