@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-import os
 import platform
 
 import llvmlite.binding as llvm
 
+from anycann.support import options
 from anycann.support.errors import UsageError
 
 
@@ -62,12 +62,14 @@ def by_name(name: str) -> Target:
     return NAMED[name]
 
 
-@lru_cache(maxsize=1)
 def host() -> Target:
-    """The processor this runs on, with the vector width narrowed by ANYCANN_TARGET if that names a smaller one."""
-    limit = os.environ.get("ANYCANN_TARGET")
-    if limit:
-        return by_name(limit)
+    """The processor this runs on, or the one that ANYCANN_TARGET names."""
+    limit = options.TARGET.get()
+    return by_name(limit) if limit and limit != "host" else _detect()
+
+
+@lru_cache(maxsize=1)
+def _detect() -> Target:
     cpu = llvm.get_host_cpu_name()
     features = dict(llvm.get_host_cpu_features())
     if platform.machine() not in ("x86_64", "AMD64"):

@@ -1,0 +1,126 @@
+"""Every environment variable of AnyCANN, declared once: name, type, default and what it is for. Read when asked, never at import."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+import os
+from typing import Generic, TypeAlias, TypeVar
+
+from anycann.support.errors import UsageError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Kind(Generic[T]):
+    """How the text of a variable becomes a value. `parse` answers None for text it does not accept; `accepted` says what it does."""
+
+    accepted: str
+    parse: Callable[[str], T | None]
+
+
+@dataclass(frozen=True)
+class Option(Generic[T]):
+    """One environment variable. An unset or empty variable has the default."""
+
+    name: str
+    kind: Kind[T]
+    default: T | None
+    help: str
+
+    def get(self) -> T | None:
+        """The value now. Raises UsageError that names the variable, its text and what is accepted."""
+        text = os.environ.get(self.name, "").strip()
+        if not text:
+            return self.default
+        value = self.kind.parse(text)
+        if value is None:
+            raise UsageError(f"environment variable {self.name} is {text!r}; accepted: {self.kind.accepted}")
+        return value
+
+    def is_set(self) -> bool:
+        """True if the environment gives a value, right or wrong."""
+        return bool(os.environ.get(self.name, "").strip())
+
+
+def whole_number(least: int, most: int) -> Kind[int]:
+    """Decimal digits between `least` and `most`."""
+
+    def parse(text: str) -> int | None:
+        if not (text.isascii() and text.isdigit() and len(text) <= 18):
+            return None
+        return int(text) if least <= int(text) <= most else None
+
+    return Kind(f"a whole number from {least} to {most}", parse)
+
+
+def one_of(*words: str) -> Kind[str]:
+    """One of `words`, in any case."""
+    return Kind(", ".join(words), lambda text: text.lower() if text.lower() in words else None)
+
+
+def flag() -> Kind[bool]:
+    """Yes or no."""
+    return Kind("0 or 1", {"0": False, "1": True, "false": False, "true": True, "no": False, "yes": True}.get)
+
+
+def path() -> Kind[str]:
+    """A file or folder; a leading ~ is the home folder."""
+    return Kind("a path", os.path.expanduser)
+
+
+def word() -> Kind[str]:
+    """Any text; whoever uses it says what it accepts."""
+    return Kind("a name", lambda text: text)
+
+
+AnyOption: TypeAlias = Option[int] | Option[str] | Option[bool]
+
+_TABLE: dict[str, AnyOption] = {}
+
+
+def option(name: str, kind: Kind[T], default: T | None, help: str) -> Option[T]:
+    """Declare the variable `name` and put it on the list. Raises ValueError if it is declared already."""
+    if name in _TABLE:
+        raise ValueError(f"{name} is declared twice")
+    declared = Option(name, kind, default, help)
+    _TABLE[name] = declared  # type: ignore[assignment]
+    return declared
+
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+CACHE_DIR = option(
+    "ANYCANN_CACHE_DIR",
+    path(),
+    None,
+    "folder for compiled kernels, tuning results and this installation's key; default: anycann in $XDG_CACHE_HOME or ~/.cache",
+)
+NUM_THREADS = option(
+    "ANYCANN_NUM_THREADS", whole_number(1, 4096), None, "threads that run a model; default: the processors this process may use"
+)
+TARGET = option("ANYCANN_TARGET", word(), None, "processor to compile for (sse, avx2, avx512, neon, sve); default: the one this runs on")
+LOG = option("ANYCANN_LOG", one_of(*LOG_LEVELS), "warning", "least severe message to print")
+COMPILE_WORKERS = option(
+    "ANYCANN_COMPILE_WORKERS", whole_number(0, 4096), None, "processes that compile kernels, 0 for none; default: as many as threads"
+)
+TRUSTED_KEYS = option(
+    "ANYCANN_TRUSTED_KEYS", path(), None, "file of hexadecimal keys, one a line, whose machine code in offline models is run as it is"
+)
+DEBUG = option("ANYCANN_DEBUG", flag(), False, "1 makes the commands print where an error was raised")
+
+
+def all_options() -> tuple[AnyOption, ...]:
+    """Every declared variable, by name."""
+    return tuple(_TABLE[name] for name in sorted(_TABLE))
+
+
+def describe_options() -> str:
+    """A printable list: each variable with its value where set, what it accepts and what it is for."""
+    lines = []
+    for declared in all_options():
+        value = f" = {os.environ[declared.name]}" if declared.is_set() else ""
+        default = f"; default {declared.default}" if declared.default not in (None, False) else ""
+        lines.append(f"{declared.name}{value}\n    {declared.help} ({declared.kind.accepted}{default})")
+    return "\n".join(lines)
