@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+import os
 import struct
 import threading
 
@@ -22,7 +23,10 @@ LIBRARY = frozenset(
     | {"__extendhfsf2", "__truncsfhf2", "__truncdfhf2"}  # half on a processor without conversions
     | {"syscall", "clock_gettime", "sched_yield"}  # the dispatcher's own
 )
-_lock = threading.Lock()
+# Held around every use of LLVM that takes time, and across fork, so that a child never inherits it locked.
+llvm_lock = threading.Lock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=llvm_lock.acquire, after_in_parent=llvm_lock.release, after_in_child=llvm_lock.release)
 
 
 def emit_object(ir_text: str, target: Target) -> bytes:
@@ -31,7 +35,7 @@ def emit_object(ir_text: str, target: Target) -> bytes:
     Safe to call from several threads, which compile one after the other: LLVM is used under one lock. Raises InternalError if the text does
     not parse or verify, or if its code calls a function outside `LIBRARY`.
     """
-    with _lock, _optimised(ir_text, target) as (module, machine):
+    with llvm_lock, _optimised(ir_text, target) as (module, machine):
         data = bytes(machine.emit_object(module))
     _check_calls(data, ir_text)
     return data
@@ -39,7 +43,7 @@ def emit_object(ir_text: str, target: Target) -> bytes:
 
 def emit_assembly(ir_text: str, target: Target) -> str:
     """The assembly that `emit_object` would encode, for reading and for tests. Raises InternalError likewise."""
-    with _lock, _optimised(ir_text, target) as (module, machine):
+    with llvm_lock, _optimised(ir_text, target) as (module, machine):
         return str(machine.emit_assembly(module))
 
 

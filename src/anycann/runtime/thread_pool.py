@@ -1,0 +1,182 @@
+"""Threads that run kernels: Python threads parked in native code, so that a parallel row of a table costs a third of a microsecond."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import lru_cache
+import logging
+import os
+import struct
+import threading
+import time
+from types import TracebackType
+import weakref
+
+from anycann.codegen.kernel_cache import compile_kernels
+from anycann.runtime import dispatch
+from anycann.runtime.loader import LoadedCode
+from anycann.support.errors import UsageError
+from anycann.target.target import host
+
+log = logging.getLogger("anycann")
+
+SPIN_PAUSES = 20_000  # a few tenths of a millisecond: longer than the gap between two runs, too short to heat an idle machine
+SPIN_PAUSES_CROWDED = 50  # with more threads than processors the one waited for needs the processor
+MOST_THREADS = 1024
+
+
+class ThreadPool:
+    """`threads` threads, the caller being one; the others start with the first run that can use them.
+
+    One caller at a time has the workers; a table that another Python thread runs meanwhile runs on that thread alone. After `fork` the
+    child starts workers of its own. Idle workers sleep. A context manager; a pool that is dropped or still open at exit closes itself.
+    """
+
+    def __init__(self, threads: int, spin_pauses: int | None = None):
+        """`spin_pauses`: how long a waiting thread stays awake. Raises UsageError for a number of threads outside 1..1024."""
+        if not 1 <= threads <= MOST_THREADS:
+            raise UsageError(f"a thread pool of {threads} threads; accepted: 1 to {MOST_THREADS}")
+        if spin_pauses is None:
+            spin_pauses = SPIN_PAUSES if threads <= _processors() else SPIN_PAUSES_CROWDED
+        self.threads = threads
+        self._workers = _Workers(spin_pauses)
+        self._run = _native().run
+        self._starting = threading.Lock()
+        self._ready = threads == 1
+        self._finalizer = weakref.finalize(self, _Workers.stop, self._workers)
+        _open_pools.add(self)
+
+    def run(self, table_address: int, rows: int, scratch_address: int, scratch_stride: int, times_address: int = 0) -> None:
+        """Run `rows` rows of a dispatch table in order, in one native call without the interpreter lock.
+
+        Thread i works in the `scratch_stride` bytes at scratch_address + i * scratch_stride. If `times_address` is given, rows + 1
+        int64 are written there: the monotonic clock in ns before each row and at the end. Raises UsageError after `close`.
+        """
+        if not self._ready:
+            self._start()
+        self._run(self._workers.address, table_address, rows, scratch_address, scratch_stride, times_address)
+
+    def close(self) -> None:
+        """End the workers; waits for a run in progress. Closing twice is fine."""
+        self._ready = False
+        self._finalizer()
+
+    def __enter__(self) -> ThreadPool:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _start(self) -> None:
+        with self._starting:
+            if not self._finalizer.alive:
+                raise UsageError("the thread pool is closed")
+            if not self._ready and self.threads > 1:
+                self._workers.start(self.threads)
+            self._ready = True
+
+    def _forget_workers(self) -> None:
+        """In the child of a fork: the threads are gone, and locks are as another thread may have left them."""
+        self._starting = threading.Lock()
+        self._workers.reset()
+        self._ready = self.threads == 1
+
+
+class _Workers:
+    """The pool's native memory and its threads; apart from `ThreadPool` so that threads and finalizer do not keep that alive."""
+
+    def __init__(self, spin_pauses: int):
+        self._spin_pauses = spin_pauses
+        self.reset()
+
+    def reset(self) -> None:
+        """As new: no thread, everything zero."""
+        self._memory = (ctypes.c_char * (dispatch.POOL_BYTES + 64))()
+        start = ctypes.addressof(self._memory)
+        self.address = start + -start % 64
+        self._threads: list[threading.Thread] = []
+        self._write(dispatch.THREADS, 1)
+        self._write(dispatch.SPIN, self._spin_pauses)
+
+    def start(self, threads: int) -> None:
+        for number in range(1, threads):
+            arguments = (self.address, number, self._memory)
+            thread = threading.Thread(target=_park, args=arguments, name=f"anycann-worker-{number}", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                log.warning("thread pool: %d of %d threads run, no more can be started (%s)", number, threads, error)
+                break
+            self._threads.append(thread)
+        self._write(dispatch.THREADS, 1 + len(self._threads))
+
+    def stop(self) -> None:
+        """End the threads, unless a run that never ends has them (a daemon thread at exit): then they end with the process."""
+        deadline = time.monotonic() + 2.0
+        while self._threads and not _native().stop(self.address):
+            if time.monotonic() > deadline:
+                return
+            time.sleep(0.001)
+        for thread in self._threads:
+            thread.join(2.0)
+        self._threads = []
+
+    def _write(self, offset: int, number: int) -> None:
+        struct.pack_into("<i", self._memory, self.address - ctypes.addressof(self._memory) + offset, number)
+
+
+class _Native:
+    """The dispatcher's entry points."""
+
+    def __init__(self) -> None:
+        target = host()
+        objects = compile_kernels({"anycann_run": dispatch.dispatch_ir(target)}, target)
+        code = self._code = LoadedCode(objects, target)
+        self.worker = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(code.address("anycann_worker"))
+        pointer, number = ctypes.c_void_p, ctypes.c_int64
+        self.run = ctypes.CFUNCTYPE(None, pointer, pointer, number, pointer, number, pointer)(code.address("anycann_run"))
+        self.stop = ctypes.CFUNCTYPE(ctypes.c_int32, pointer)(code.address("anycann_stop"))
+
+
+@lru_cache(maxsize=1)
+def _native() -> _Native:
+    return _Native()
+
+
+def _park(address: int, number: int, memory: object) -> None:
+    """The life of worker `number`; `memory` is held so that it outlives the thread."""
+    _native().worker(address, number)
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class _Shared:
+    """The pools of this process by number of threads, while somebody uses them."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.pools: weakref.WeakValueDictionary[int, ThreadPool] = weakref.WeakValueDictionary()
+
+
+_open_pools: weakref.WeakSet[ThreadPool] = weakref.WeakSet()
+_shared = _Shared()
+
+
+def shared_pool(threads: int) -> ThreadPool:
+    """The pool of `threads` threads of this process; made when there is none, closed when nobody refers to it any more."""
+    with _shared.lock:
+        pool = _shared.pools.get(threads)
+        if pool is None or not pool._finalizer.alive:
+            pool = _shared.pools[threads] = ThreadPool(threads)
+        return pool
+
+
+def _after_fork_in_child() -> None:
+    _shared.lock = threading.Lock()
+    for pool in list(_open_pools):
+        pool._forget_workers()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,88 @@
+"""Small kernels written by hand for the tests of the runtime, and the tables that launch them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from anycann.codegen.emitter import Emitter, Value
+from anycann.codegen.objects import emit_object
+from anycann.runtime.loader import LoadedCode
+from anycann.runtime.thread_pool import ThreadPool
+from anycann.target.target import host
+
+
+def count_kernel() -> tuple[str, str]:
+    """counts[i] += 1 for each task i."""
+    e = Emitter()
+    counts = e.argument(0)
+    with e.loop(e.begin, e.end) as loop:
+        at = e.gep(counts, loop.index, "i64")
+        e.store(e.add(e.load(at, "i64", 8), 1), at, 8)
+    return e.finish("count")
+
+
+def scratch_kernel() -> tuple[str, str]:
+    """out[i] = address of this thread's scratch, and its first 8 bytes are set to i: wrong if two threads share it."""
+    e = Emitter()
+    out = e.argument(0)
+    with e.loop(e.begin, e.end) as loop:
+        e.store(loop.index, e.scratch, 8)
+        e.store(e.cast("ptrtoint", e.scratch, "i64"), e.gep(out, loop.index, "i64"), 8)
+    return e.finish("scratch")
+
+
+def busy_kernel(rounds: int) -> tuple[str, str]:
+    """counts[i] += 1 after `rounds` dependent multiplications a task."""
+    e = Emitter()
+    counts = e.argument(0)
+    with e.loop(e.begin, e.end) as loop:
+        with e.loop(0, rounds, carried=[e.const(1)]) as inner:
+            inner.carry([e.add(e.op(f"mul i64 {inner.values[0].text}, 6364136223846793005", "i64"), 1)])
+        odd = e.op(f"and i64 {inner.values[0].text}, 0", "i64")
+        at = e.gep(counts, loop.index, "i64")
+        e.store(e.add(e.add(e.load(at, "i64", 8), 1), odd), at, 8)
+    return e.finish("busy")
+
+
+def binary_kernel(opcode: str, length: int, element: str = "float") -> tuple[str, str]:
+    """out[i] = a[i] `opcode` b[i], 0 <= i < length, one element a task."""
+    e = Emitter()
+    a, b, out = (e.argument(i) for i in range(3))
+    size = {"float": 4, "i64": 8}[element]
+
+    def at(base: Value, index: Value) -> Value:
+        return e.gep(base, index, element)
+
+    with e.loop(e.begin, e.end) as loop:
+        value = e.binary(opcode, e.load(at(a, loop.index), element, size), e.load(at(b, loop.index), element, size))
+        e.store(value, at(out, loop.index), size)
+    return e.finish(f"{opcode}{length}")
+
+
+def load(*kernels: tuple[str, str]) -> LoadedCode:
+    return LoadedCode({symbol: emit_object(text, host()) for symbol, text in kernels})
+
+
+@dataclass
+class Table:
+    """A dispatch table and what its rows point to."""
+
+    rows: np.ndarray
+    keep: list[np.ndarray]
+
+    def run(self, pool: ThreadPool, scratch: np.ndarray | None = None, times: np.ndarray | None = None) -> None:
+        address, stride = (scratch.ctypes.data, scratch.strides[0]) if scratch is not None else (0, 0)
+        pool.run(self.rows.ctypes.data, len(self.rows), address, stride, times.ctypes.data if times is not None else 0)
+
+
+def table(code: LoadedCode, *launches: tuple[str, tuple[np.ndarray, ...], int]) -> Table:
+    """Rows of (symbol, arguments, tasks)."""
+    rows = np.zeros((len(launches), 4), np.int64)
+    keep: list[np.ndarray] = []
+    for row, (symbol, arguments, tasks) in zip(rows, launches, strict=True):
+        pointers = np.array([a.ctypes.data for a in arguments], np.int64)
+        keep += [pointers, *arguments]
+        row[:] = code.address(symbol), pointers.ctypes.data, tasks, 0
+    return Table(rows, keep)
