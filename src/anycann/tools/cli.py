@@ -1,0 +1,77 @@
+"""The command `anycann`: a group whose subcommands are imported when they are called, so that `--help` stays fast."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from typing import Any
+
+import click
+
+# name -> (module under anycann.tools, the line in `anycann --help`); the module holds the command under the same name
+COMMANDS = {
+    "atc": ("atc", "Turn a trained model into an offline model, with Ascend's options."),
+    "show": ("show", "Say what is in an .om or .onnx file."),
+    "infer": ("infer", "Run a model on arrays, images or raw files."),
+    "bench": ("bench", "Measure latency, throughput and memory."),
+    "env": ("env", "Print the lines that make this shell an Ascend shell."),
+    "run": ("run", "Run one program as if in such a shell."),
+    "doctor": ("doctor", "Check the processor, the cache and the installation."),
+}
+
+
+class LazyGroup(click.Group):
+    """Imports a subcommand when it is called, and turns every exception into an error block and an exit status."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"anycann.tools.{COMMANDS[cmd_name][0]}")
+        command = getattr(module, f"{cmd_name}_command")
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else f" Commands: {', '.join(COMMANDS)}."
+            ctx.fail(f"No such command {args[0]!r}.{hint}")
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        from anycann.tools.report import exit_status_of
+
+        try:
+            return super().invoke(ctx)
+        except (click.exceptions.Exit, click.ClickException):
+            raise
+        except (Exception, KeyboardInterrupt) as error:
+            ctx.exit(exit_status_of(error, ctx))
+
+
+def _print_version(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value:
+        from anycann.tools.versions import anycann_version
+
+        click.echo(f"anycann {anycann_version()}")
+        ctx.exit()
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Print the version.")
+@click.option("--traceback", is_flag=True, help="Show where an error was raised (as ANYCANN_DEBUG=1 does).")
+@click.pass_context
+def main(ctx: click.Context, traceback: bool) -> None:
+    """CANN for machines without an Ascend: compile, run and measure models on the processor that is there."""
+    ctx.meta["anycann.traceback"] = traceback
+
+
+if __name__ == "__main__":
+    main(prog_name="anycann")

@@ -1,0 +1,98 @@
+"""What every command prints with: JSON for machines, tables for people, progress on the terminal only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+import json
+import sys
+from typing import Any, TypeVar
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+PLAIN_WIDTH = 120  # characters of a line where standard output is no terminal
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def json_option(command: _Command) -> _Command:
+    """Add `--json`; errors are then JSON too."""
+
+    def remember(ctx: click.Context, parameter: click.Parameter, value: bool) -> bool:
+        ctx.meta["anycann.json"] = value
+        return value
+
+    option = click.option("--json", "as_json", is_flag=True, is_eager=True, callback=remember, help="Print one JSON object.")
+    return option(command)
+
+
+def print_json(facts: object) -> None:
+    """`facts` as indented JSON on standard output."""
+    click.echo(json.dumps(facts, indent=2, ensure_ascii=False, default=str))
+
+
+def console() -> Console:
+    """Where tables go: standard output, as wide as the terminal, or `PLAIN_WIDTH` for a file or pipe."""
+    return Console(file=sys.stdout, width=None if sys.stdout.isatty() else PLAIN_WIDTH, highlight=False, soft_wrap=False)
+
+
+def table(columns: Iterable[str], rows: Iterable[Iterable[object]], title: str = "", numbers: Iterable[str] = ()) -> Table:
+    """A table with left-aligned text; `numbers` names the right-aligned columns."""
+    right = set(numbers)
+    made = Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold", title_style="bold")
+    for column in columns:
+        made.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*(escape(str(cell)) for cell in row))
+    return made
+
+
+def escape(text: str) -> str:
+    """Text that rich prints as it is."""
+    from rich.markup import escape as rich_escape
+
+    return rich_escape(text)
+
+
+@contextmanager
+def progress(description: str, enabled: bool = True) -> Iterator[Callable[[int, int], None]]:
+    """A bar on standard error; call the value with (done, total). Without a terminal nothing is drawn."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    shown = enabled and sys.stderr.isatty()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not shown) as bar:
+        task = bar.add_task(description, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def format_bytes(nbytes: float) -> str:
+    """`1.5 MiB`: three digits, binary units."""
+    for unit in ("B", "KiB", "MiB"):
+        if nbytes < 1024:
+            return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.3g} {unit}" if nbytes < 1000 else f"{nbytes:.0f} {unit}"
+        nbytes /= 1024
+    return f"{nbytes:.3g} GiB" if nbytes < 1000 else f"{nbytes:.0f} GiB"
+
+
+def format_count(count: float) -> str:
+    """`1.23 G`: three digits, decimal units."""
+    for unit in ("", " k", " M", " G"):
+        if count < 1000:
+            return f"{count:.3g}{unit}"
+        count /= 1000
+    return f"{count:.3g} T"
+
+
+def format_seconds(seconds: float) -> str:
+    """`1.23 ms`: three digits."""
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= scale or unit == "us":
+            return f"{seconds / scale:.3g} {unit}" if seconds / scale < 1000 else f"{seconds / scale:.0f} {unit}"
+    raise AssertionError
+
+
+def format_dims(shape: Iterable[object]) -> str:
+    """`1x3x224x224`; `scalar` for no sizes."""
+    return "x".join("?" if size is None else str(size) for size in shape) or "scalar"

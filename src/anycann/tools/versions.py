@@ -1,0 +1,21 @@
+"""Versions of AnyCANN and of the packages it stands on."""
+
+from __future__ import annotations
+
+from importlib import metadata
+
+REQUIRED = ("numpy", "onnx", "onnx_ir", "onnxscript", "llvmlite", "ml_dtypes", "click", "rich", "pillow")
+OPTIONAL = {"onnxruntime": "bench --vs onnxruntime", "torch": "exporting models of PyTorch"}
+
+
+def anycann_version() -> str:
+    """The installed version, or "0 (not installed)" where the sources are run from a folder."""
+    return installed_version("anycann") or "0 (not installed)"
+
+
+def installed_version(package: str) -> str | None:
+    """The version of an installed distribution; None if there is none."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
