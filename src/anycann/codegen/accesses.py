@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from anycann.codegen.lanes import Flat
 from anycann.codegen.layout import NC1HWC0, element_count, flat_index
-from anycann.codegen.nest import Nest, ReduceStage, WriteStage
+from anycann.te.nest import Nest, ReduceStage, WriteStage
 from anycann.te import dtypes
 from anycann.te.expression import Const, Expr, Load, Var, rewrite, substitute, walk
 from anycann.te.simplify import Linear, linear, to_expr

@@ -18,9 +18,9 @@ import llvmlite
 
 from anycann.codegen.compile_pool import compile_missing
 from anycann.codegen.objects import PIPELINE
+from anycann.support.cache import cache_folder
+from anycann.support.logging import get_logger
 from anycann.target.target import Target
-
-log = logging.getLogger("anycann")
 
 DEFAULT_LIMIT_BYTES = 1 << 30
 _HEADER = struct.Struct("<8sQ32s")  # magic, length and SHA-256 of the object that follows
@@ -98,7 +98,7 @@ class KernelCache:
             return None
         data = _unpack(raw)
         if data is None:
-            log.warning("kernel cache: %s is damaged; the kernel is compiled again", path)
+            _log().warning("kernel cache: %s is damaged; the kernel is compiled again", path)
             _remove(path)
         elif time.time() - used > _TOUCH_SECONDS:
             _touch(path)
@@ -118,7 +118,7 @@ class KernelCache:
                 file.write(header + data)
             os.replace(temporary, path)
         except OSError as error:
-            log.warning("kernel cache: writing to %s failed (%s); nothing more is kept", self.folder, error)
+            _log().warning("kernel cache: writing to %s failed (%s); nothing more is kept", self.folder, error)
             self._writable = False
             if temporary:
                 _remove(Path(temporary))
@@ -145,15 +145,19 @@ class KernelCache:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             state = os.lstat(self.folder)
         except OSError as error:
-            log.warning("kernel cache: %s cannot be used (%s); kernels are compiled each time", self.folder, error)
+            _log().warning("kernel cache: %s cannot be used (%s); kernels are compiled each time", self.folder, error)
             return False
         private = stat.S_ISDIR(state.st_mode) and not state.st_mode & 0o077
         if hasattr(os, "geteuid") and (not private or state.st_uid != os.geteuid()):
-            log.warning(
+            _log().warning(
                 "kernel cache: %s is ignored, because others may write to it; accepted: a folder of yours with mode 0700", self.folder
             )
             return False
         return True
+
+
+def _log() -> logging.Logger:
+    return get_logger("cache")
 
 
 @lru_cache(maxsize=4)
@@ -163,11 +167,7 @@ def _cache_at(folder: Path) -> KernelCache:
 
 def default_cache() -> KernelCache:
     """The cache of this user, in `kernels` of the cache folder."""
-    return _cache_at(_cache_folder() / "kernels")
-
-
-def _cache_folder() -> Path:
-    return Path(os.environ.get("ANYCANN_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "anycann")
+    return _cache_at(cache_folder("kernels"))
 
 
 def _unpack(raw: bytes) -> bytes | None:

@@ -11,7 +11,7 @@ from anycann.codegen.emitter import Emitter, Value, vector_type
 from anycann.codegen.kernel import Kernel
 from anycann.codegen.lanes import Flat, Lanes, to_storage
 from anycann.codegen.layout import ND
-from anycann.codegen.nest import build_nest
+from anycann.te.nest import build_nest
 from anycann.target.target import Target
 from anycann.te import dtypes
 from anycann.te.dtypes import DType

@@ -1,0 +1,1 @@
+"""Graph to graph: specialise, fold, canonicalise, fuse, choose layouts, partition, plan memory."""

@@ -1,0 +1,203 @@
+"""Given concrete input shapes, every node gets concrete types; what is known is computed now, and a decided If becomes its branch.
+
+x: float32[2, ?], Shape(x) -> Gather -> Reshape      before
+x: float32[2, 7], Reshape(x, [14])                   after specialising for x = [2, 7]
+
+A value whose shape depends on data keeps no shape: the runtime meets it, and what follows is compiled then (passes/partition.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from anycann.graph.evaluate import evaluate_node
+from anycann.graph.registry import OPSET, Registry, TensorType, dtype_of, library, schema, static_type
+from anycann.support.errors import AnyCANNError, ModelError
+
+FOLD_LIMIT_BYTES = 64 * 1024 * 1024
+DATA_LIMIT = 1024  # elements of a constant operand shown to shape inference
+CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+_RANDOM = frozenset({"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"})
+
+
+def specialise(graph: ir.Graph, input_types: Mapping[str, TensorType | None]) -> None:
+    """Type every value of `graph` in place for inputs of these types (None: not a tensor, or of unknown shape). Raises ModelError."""
+    _Specialiser(graph, library()).run(input_types)
+
+
+class _Specialiser:
+    def __init__(self, graph: ir.Graph, registry: Registry):
+        self.graph, self.registry = graph, registry
+
+    def run(self, input_types: Mapping[str, TensorType | None]) -> None:
+        for value in self.graph.inputs:
+            _set_type(value, input_types.get(value.name or ""))
+        for node in self.graph:
+            self._visit(node)
+
+    def _visit(self, node: ir.Node) -> None:
+        if node.domain == "" and node.op_type in CONTROL_FLOW:
+            self._control(node)
+        elif node.domain == "" and node.op_type in ("Shape", "Size") and self._fold_shape(node):
+            return
+        elif not self._fold(node):
+            self._infer(node)
+
+    # ---- control flow
+    def _control(self, node: ir.Node) -> None:
+        condition = node.inputs[0] if node.inputs else None
+        if node.op_type == "If" and condition is not None and condition.const_value is not None:
+            taken = "then_branch" if bool(condition.const_value.numpy().reshape(-1)[0]) else "else_branch"
+            self._inline(node, node.attributes[taken].as_graph())
+            return
+        for output in node.outputs:
+            output.shape = None
+
+    def _inline(self, node: ir.Node, branch: ir.Graph) -> None:
+        """If(true, then, else) -> the nodes of then."""
+        for value in list(branch.initializers.values()):
+            del branch.initializers[value.name or ""]
+            value.name = f"{node.name}/{value.name}"
+            self.graph.register_initializer(value)
+        results = list(branch.outputs)
+        nodes = list(branch)
+        branch.outputs.clear()
+        branch.remove(nodes)
+        self.graph.insert_before(node, nodes)
+        for old, new in zip(node.outputs, results, strict=True):
+            old.replace_all_uses_with(new, replace_graph_outputs=True)
+        self.graph.remove(node, safe=True)
+        for inner in nodes:
+            self._visit(inner)
+
+    # ---- folding
+    def _fold_shape(self, node: ir.Node) -> bool:
+        source = static_type(node.inputs[0])
+        if source is None:
+            return False
+        if node.op_type == "Size":
+            self._replace(node, [np.array(int(np.prod(source.shape, dtype=np.int64)), np.int64)])
+            return True
+        rank = len(source.shape)
+        start, end = node.attributes.get_int("start", 0), node.attributes.get_int("end", rank)
+        self._replace(node, [np.array(source.shape[slice(start, end)], np.int64)])
+        return True
+
+    def _fold(self, node: ir.Node) -> bool:
+        """Compute a node whose operands are all known; True if it was replaced by constants."""
+        if node.op_type in _RANDOM or any(v is not None and v.const_value is None for v in node.inputs):
+            return False
+        if any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in node.attributes.values()):
+            return False
+        if self._output_bytes(node) > FOLD_LIMIT_BYTES:
+            return False
+        operands = [None if v is None or v.const_value is None else v.const_value.numpy() for v in node.inputs]
+        try:
+            results = evaluate_node(ir.to_proto(node), OPSET, operands)
+        except AnyCANNError:
+            return False
+        if not all(isinstance(r, np.ndarray | np.generic) for r in results):
+            return False
+        self._replace(node, [np.asarray(r) for r in results])
+        return True
+
+    def _output_bytes(self, node: ir.Node) -> int:
+        """An upper bound for operators whose result can be far larger than their operands."""
+        if node.op_type == "ConstantOfShape" and node.inputs[0] is not None and node.inputs[0].const_value is not None:
+            return int(np.prod(node.inputs[0].const_value.numpy().astype(np.float64), initial=1.0)) * 8
+        self._infer(node)
+        types = [static_type(v) for v in node.outputs]
+        return max((int(np.prod(t.shape, dtype=np.float64)) * t.dtype.nbytes for t in types if t is not None), default=0)
+
+    def _replace(self, node: ir.Node, arrays: Sequence[np.ndarray]) -> None:
+        for output, array in zip(node.outputs, arrays, strict=False):
+            if not output.uses() and not output.is_graph_output():
+                continue
+            constant = ir.Value(name=output.name, shape=ir.Shape(array.shape), type=output.type, const_value=ir.tensor(array, name=output.name))
+            constant.dtype = constant.const_value.dtype  # type: ignore[union-attr]
+            output.name = f"{output.name}/folded"
+            self.graph.register_initializer(constant)
+            output.replace_all_uses_with(constant, replace_graph_outputs=True)
+        self.graph.remove(node, safe=True)
+
+    # ---- types
+    def _infer(self, node: ir.Node) -> None:
+        operator = self.registry.of(node)
+        if operator is not None and operator.infer is not None:
+            self._infer_own(node, operator.infer)
+            return
+        found = schema(node.domain, node.op_type)
+        if found is None:
+            for output in node.outputs:
+                output.shape = None
+            return
+        try:
+            types = onnx.shape_inference.infer_node_outputs(
+                found, ir.to_proto(node), _input_types(node), _input_data(node), opset_imports=[onnx.helper.make_opsetid("", OPSET)]
+            )
+        except Exception as error:  # noqa: BLE001  the library raises bare exceptions of several kinds
+            raise ModelError(f"node {node.name!r} ({node.op_type}): {_first_line(error)}") from error
+        for output in node.outputs:
+            _set_proto(output, types.get(output.name or ""))
+
+    def _infer_own(self, node: ir.Node, infer: object) -> None:
+        inputs = [static_type(v) for v in node.inputs]
+        if any(v is not None and t is None for v, t in zip(node.inputs, inputs, strict=True)):
+            for output in node.outputs:
+                output.shape = None
+            return
+        for output, type_ in zip(node.outputs, infer(node, inputs), strict=False):  # type: ignore[operator]
+            _set_type(output, type_)
+
+
+def _set_type(value: ir.Value, type_: TensorType | None) -> None:
+    if type_ is None:
+        value.shape = None
+        return
+    value.type = ir.TensorType(ir.DataType.from_numpy(type_.dtype.numpy))
+    value.shape = ir.Shape(type_.shape)
+
+
+def _set_proto(value: ir.Value, proto: onnx.TypeProto | None) -> None:
+    """Take over an inferred type; a shape with an unknown size counts as unknown."""
+    if proto is None or not proto.HasField("tensor_type"):
+        value.shape = None
+        return
+    value.type = ir.TensorType(ir.DataType(proto.tensor_type.elem_type))
+    dims = proto.tensor_type.shape.dim
+    known = proto.tensor_type.HasField("shape") and all(d.HasField("dim_value") for d in dims)
+    if known and any(d.dim_value < 0 for d in dims):
+        raise ModelError(f"value {value.name!r} would have the shape {[d.dim_value for d in dims]}")
+    value.shape = ir.Shape([d.dim_value for d in dims]) if known else None
+
+
+def _input_types(node: ir.Node) -> dict[str, onnx.TypeProto]:
+    types: dict[str, onnx.TypeProto] = {}
+    for value in node.inputs:
+        if value is None or value.type is None:
+            continue
+        shaped = value.shape if dtype_of(value.dtype) is not None or value.const_value is not None else None
+        types[value.name or ""] = ir.serde.serialize_type(value.type) if shaped is None else _shaped(value)
+    return types
+
+
+def _shaped(value: ir.Value) -> onnx.TypeProto:
+    assert value.shape is not None and value.dtype is not None
+    sizes = [size if isinstance(size, int) else None for size in value.shape]
+    return onnx.helper.make_tensor_type_proto(int(value.dtype), sizes)
+
+
+def _input_data(node: ir.Node) -> dict[str, onnx.TensorProto]:
+    data: dict[str, onnx.TensorProto] = {}
+    for value in node.inputs:
+        if value is not None and value.const_value is not None and value.const_value.size <= DATA_LIMIT and len(value.const_value.shape) <= 1:
+            data[value.name or ""] = ir.to_proto(value.const_value)
+    return data
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
