@@ -1,0 +1,158 @@
+"""Where the input of a tile comes from: one scalar for all lanes, the lanes of a channel block, or a gather."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from anycann.codegen.emitter import POINTER, Emitter, Value, vector_type
+from anycann.codegen.kernels.convolution_packing import channel_block
+from anycann.codegen.kernels.convolution_shape import ConvolutionShape
+from anycann.codegen.kernels.convolution_tile import aligned_groups, method
+
+
+@dataclass(frozen=True)
+class InputLayout:
+    """Distances in elements between neighbours in the input: images, channel blocks, channels of a block, pixels."""
+
+    image: int
+    block: int
+    channel: int
+    pixel: int
+
+
+def input_layout(shape: ConvolutionShape, lanes: int, blocked: bool) -> InputLayout:
+    """NC1HWC0 [N, C blocks, *spatial, lanes], or row-major [N, C, *spatial]."""
+    if blocked:
+        return InputLayout(shape.in_blocks(lanes) * shape.in_pixels * lanes, shape.in_pixels * lanes, 1, lanes)
+    return InputLayout(shape.in_channels * shape.in_pixels, lanes * shape.in_pixels, shape.in_pixels, 1)
+
+
+class Source(Protocol):
+    """Gives the input vectors of a tile. Offsets are in elements of the input; `spatial` is that of pixel 0 at the current tap."""
+
+    def origin(self, e: Emitter, group: Value, block: Value) -> Value:
+        """Where the input channels of a group or an output channel block begin, in the form that `vectors` takes."""
+
+    def vectors(
+        self, e: Emitter, origin: Value, spatial: Value, in_block: Value, channel: Value, unroll: int, pixels: list[int]
+    ) -> list[list[Value]]:
+        """[unroll][pixels] vectors: channels channel..channel+unroll of the group's channel block `in_block`, at these pixel offsets."""
+
+
+def source(shape: ConvolutionShape, lanes: int, blocked: bool, pointer: Value) -> Source:
+    """The source of inputs for this convolution."""
+    layout = input_layout(shape, lanes, blocked)
+    how = method(shape, lanes, blocked)
+    if how == "lanes":
+        return _Lanes(shape, lanes, layout, pointer)
+    if how == "gather":
+        return _Gather(shape, lanes, layout, pointer)
+    return _Broadcast(shape, lanes, layout, pointer)
+
+
+def _moved(e: Emitter, base: Value, offset: Value | int) -> Value:
+    """base + offset floats, where the sum itself may lie outside the buffer (pixel 0 of a border tile is never loaded)."""
+    offset = e.const(offset) if isinstance(offset, int) else offset
+    return base if offset.text == "0" else e.op(f"getelementptr float, ptr {base.text}, i64 {offset.text}", POINTER)
+
+
+@dataclass(frozen=True)
+class _Broadcast:
+    """All lanes of an output vector see the same input channels."""
+
+    shape: ConvolutionShape
+    lanes: int
+    layout: InputLayout
+    pointer: Value
+
+    def origin(self, e: Emitter, group: Value, block: Value) -> Value:
+        """Of a group: the offset of its first channel block, or the number of its first channel if that begins no block."""
+        if aligned_groups(self.shape, self.lanes):
+            return e.mul(group, self.shape.group_inputs // self.lanes * self.layout.block)
+        return e.mul(group, self.shape.group_inputs)
+
+    def vectors(
+        self, e: Emitter, origin: Value, spatial: Value, in_block: Value, channel: Value, unroll: int, pixels: list[int]
+    ) -> list[list[Value]]:
+        first = _moved(e, self.pointer, e.add(self._channel_offset(e, origin, in_block, channel), spatial))
+        return [[self._splat(e, _moved(e, first, pixel + i * self.layout.channel)) for pixel in pixels] for i in range(unroll)]
+
+    def _channel_offset(self, e: Emitter, origin: Value, in_block: Value, channel: Value) -> Value:
+        if aligned_groups(self.shape, self.lanes):
+            return e.add(origin, e.add(e.mul(in_block, self.layout.block), e.mul(channel, self.layout.channel)))
+        number = e.add(origin, e.add(e.mul(in_block, channel_block(self.shape, self.lanes)), channel))
+        if self.layout.channel != 1:
+            return e.mul(number, self.layout.channel)
+        return e.add(e.mul(e.udiv(number, self.lanes), self.layout.block), e.urem(number, self.lanes))
+
+    def _splat(self, e: Emitter, pointer: Value) -> Value:
+        return e.splat(e.load(pointer, "float", 4), self.lanes)
+
+
+@dataclass(frozen=True)
+class _Lanes:
+    """Groups of as many output as input channels, all of them within one channel block: lane l needs lanes of its own group."""
+
+    shape: ConvolutionShape
+    lanes: int
+    layout: InputLayout
+    pointer: Value
+
+    def origin(self, e: Emitter, group: Value, block: Value) -> Value:
+        """Of an output channel block: the offset of the input channel block of the same number."""
+        return e.mul(block, self.layout.block)
+
+    def vectors(
+        self, e: Emitter, origin: Value, spatial: Value, in_block: Value, channel: Value, unroll: int, pixels: list[int]
+    ) -> list[list[Value]]:
+        first = _moved(e, self.pointer, e.add(origin, spatial))
+        type_ = vector_type("float", self.lanes)
+        whole = [e.load(_moved(e, first, pixel), type_, 4 * self.lanes) for pixel in pixels]
+        if self.shape.group_inputs == 1:
+            return [whole]
+        return [[e.shuffle(x, x, self._pattern(i)) for x in whole] for i in range(unroll)]
+
+    def _pattern(self, channel: int) -> list[int]:
+        size = self.shape.group_inputs
+        return [lane // size * size + channel for lane in range(self.lanes)]
+
+
+@dataclass(frozen=True)
+class _Gather:
+    """Each lane fetches its own input channel. Lanes beyond the last output channel repeat the last one."""
+
+    shape: ConvolutionShape
+    lanes: int
+    layout: InputLayout
+    pointer: Value
+
+    def origin(self, e: Emitter, group: Value, block: Value) -> Value:
+        """Of an output channel block: the first input channel of each lane."""
+        numbers = e.add(e.splat(e.mul(block, self.lanes), self.lanes), e.lane_numbers(self.lanes))
+        real = e.smin(numbers, e.const(self.shape.out_channels - 1, numbers.type))
+        return e.mul(_lane_op(e, "udiv", real, self.shape.group_outputs), self.shape.group_inputs)
+
+    def vectors(
+        self, e: Emitter, origin: Value, spatial: Value, in_block: Value, channel: Value, unroll: int, pixels: list[int]
+    ) -> list[list[Value]]:
+        number = e.add(e.mul(in_block, channel_block(self.shape, self.lanes)), channel)
+        offsets = e.add(self._channel_offsets(e, e.add(origin, e.splat(number, self.lanes))), e.splat(spatial, self.lanes))
+        return [[self._fetch(e, e.add(offsets, pixel)) for pixel in pixels]]
+
+    def _channel_offsets(self, e: Emitter, channels: Value) -> Value:
+        if self.layout.channel != 1:
+            return e.mul(channels, self.layout.channel)
+        return e.add(e.mul(_lane_op(e, "udiv", channels, self.lanes), self.layout.block), _lane_op(e, "urem", channels, self.lanes))
+
+    def _fetch(self, e: Emitter, offsets: Value) -> Value:
+        pointers = e.op(f"getelementptr float, ptr {self.pointer.text}, {offsets.type} {offsets.text}", vector_type(POINTER, self.lanes))
+        type_ = vector_type("float", self.lanes)
+        name = f"llvm.masked.gather.v{self.lanes}f32.v{self.lanes}p0"
+        mask = vector_type("i1", self.lanes)
+        e.declarations[name] = f"declare {type_} @{name}({pointers.type}, {mask}, {type_})"
+        return e.op(f"call {type_} @{name}({pointers.type} align 4 {pointers.text}, {mask} splat (i1 true), {type_} poison)", type_)
+
+
+def _lane_op(e: Emitter, opcode: str, a: Value, number: int) -> Value:
+    return e.binary(opcode, a, e.const(number, a.type))

@@ -1,0 +1,161 @@
+"""How a convolution is cut into register tiles: the choices there are, and the one to take without measuring."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, TypeAlias
+
+from anycann.codegen.kernels.convolution_columns import segments
+from anycann.codegen.kernels.convolution_packing import channel_block, packed_size
+from anycann.codegen.kernels.convolution_shape import Axis, ConvolutionShape, axes
+from anycann.target.target import Target
+
+Method: TypeAlias = Literal["dense", "lanes", "gather"]
+
+
+@dataclass(frozen=True)
+class ConvolutionTile:
+    """`columns` output pixels times `blocks` output channel blocks are computed together in registers.
+
+    `unroll` input channels are written out in the innermost loop. With `merge`, images are rows of all their pixels where the kernel
+    allows (`convolution_shape.axes`). With `blocks_inner`, all channel blocks of a row are computed before the next row (the row stays in
+    the cache), else all rows before the next channel blocks (the weights stay in the cache).
+    """
+
+    columns: int
+    blocks: int
+    unroll: int = 1
+    merge: bool = False
+    blocks_inner: bool = False
+
+
+def method(shape: ConvolutionShape, lanes: int, blocked_input: bool) -> Method:
+    """How the lanes of a vector of output channels get their input.
+
+    dense: all lanes see the same input channels, one scalar serves them all; lanes: input and output channels lie in equal lanes (depthwise)
+    or in the same few lanes (small groups); gather: anything else.
+    """
+    if shape.group == 1 or shape.group_outputs % lanes == 0:
+        return "dense"
+    if blocked_input and shape.group_inputs == shape.group_outputs and lanes % shape.group_outputs == 0:
+        return "lanes"
+    return "gather"
+
+
+def tiles(shape: ConvolutionShape, target: Target, blocked_input: bool = True) -> list[ConvolutionTile]:
+    """Every tile that fits the registers, best estimate first: the search space of tuning."""
+    found = {_tile(shape, target, blocked_input, columns, blocks, merge) for columns, blocks, merge in _candidates(shape, target, blocked_input)}
+    return sorted(found, key=lambda tile: (estimate(shape, target, tile, blocked_input), tile.merge, -tile.columns))
+
+
+@lru_cache(maxsize=1024)
+def default_tile(shape: ConvolutionShape, target: Target, blocked_input: bool = True) -> ConvolutionTile:
+    """The tile with the lowest estimate."""
+    return tiles(shape, target, blocked_input)[0]
+
+
+def _candidates(shape: ConvolutionShape, target: Target, blocked_input: bool) -> list[tuple[int, int, bool]]:
+    dense = method(shape, target.lanes, blocked_input) == "dense"
+    most_blocks = min(8, shape.group_outputs // target.lanes if shape.group > 1 else shape.out_blocks(target.lanes)) if dense else 1
+    result = []
+    for merge in (False, True):
+        columns_axis = axes(shape, merge)[-1]
+        for blocks in range(1, most_blocks + 1):
+            most_columns = min(max(1, columns_axis.out_size), _most_columns(target, blocks, dense))
+            result += [(columns, blocks, merge) for columns in range(1, most_columns + 1)]
+    return result
+
+
+def _most_columns(target: Target, blocks: int, dense: bool) -> int:
+    """Pixels of a tile: accumulators, one weight vector a block and one broadcast have to fit; without FMA a product needs a place too."""
+    broadcast = 0 if blocks == 1 and target.lanes == 16 or not dense else 1  # AVX-512 broadcasts from memory inside the FMA
+    spare = broadcast + (0 if has_fma(target) else 1)
+    return max(1, (target.registers - spare) // blocks - 1)
+
+
+def has_fma(target: Target) -> bool:
+    """True if the processor multiplies and adds in one instruction."""
+    return not target.is_x86 or target.has("fma")
+
+
+def _tile(shape: ConvolutionShape, target: Target, blocked: bool, columns: int, blocks: int, merge: bool) -> ConvolutionTile:
+    unroll = _unroll(shape, target.lanes, blocked, columns * blocks)
+    return ConvolutionTile(columns, blocks, unroll, merge, _rows_stay(shape, target, blocks))
+
+
+def _unroll(shape: ConvolutionShape, lanes: int, blocked: bool, accumulators: int) -> int:
+    """Input channels in the innermost loop: about a hundred FMAs, dividing every channel block."""
+    how = method(shape, lanes, blocked)
+    if how == "lanes":
+        return shape.group_inputs
+    if how == "gather" or not aligned_groups(shape, lanes):
+        return 1
+    inner = channel_block(shape, lanes)
+    last = shape.group_inputs % inner or inner
+    fitting = [n for n in range(1, inner + 1) if inner % n == 0 and last % n == 0 and (n * accumulators <= 112 or n == 1)]
+    return max(fitting)
+
+
+def aligned_groups(shape: ConvolutionShape, lanes: int) -> bool:
+    """True if every group's input channels begin at a channel block."""
+    return shape.group == 1 or shape.group_inputs % lanes == 0
+
+
+def _rows_stay(shape: ConvolutionShape, target: Target, blocks: int) -> bool:
+    """True if less has to come from behind the second-level cache when all channel blocks of a row are computed together."""
+    weights = 4 * packed_size(shape, target.lanes)
+    image = 4 * shape.in_channels * shape.in_pixels
+    room = target.l2_bytes // 2
+    rows = max(1, shape.out_size[0])
+    rounds = -(-shape.out_blocks(target.lanes) // blocks)
+    rows_inner = weights + (image if image <= room else image * rounds)
+    blocks_inner = image + (weights if weights <= room else weights * rows)
+    return blocks_inner < rows_inner
+
+
+# Cycles a tile costs besides its arithmetic, and those to write one vector of results.
+_TILE_CYCLES, _WRITE_CYCLES = 12.0, 2.0
+_FMA_LATENCY = 4
+
+
+def estimate(shape: ConvolutionShape, target: Target, tile: ConvolutionTile, blocked_input: bool = True) -> float:
+    """Cycles of one image and one group, from the arithmetic, the loads and what borders and remainders waste."""
+    dense = method(shape, target.lanes, blocked_input) == "dense"
+    all_axes = axes(shape, tile.merge)
+    blocks = -(-(shape.group_outputs if dense else shape.out_channels) // target.lanes)
+    row = sum(_row_cycles(shape, target, all_axes, tile, group) for group in _block_groups(blocks, tile.blocks))
+    rows = 1
+    for axis in all_axes[:-1]:
+        rows *= max(1, axis.out_size)
+    return row * rows + (6.0 * shape.out_pixels if len(all_axes[-1].members) > 1 and shape.out_size[-1] > 1 else 0.0)
+
+
+def _block_groups(blocks: int, size: int) -> list[int]:
+    """`blocks` in groups of `size`, the remainder last."""
+    return [size] * (blocks // size) + ([blocks % size] if blocks % size else [])
+
+
+def _row_cycles(shape: ConvolutionShape, target: Target, all_axes: tuple[Axis, ...], tile: ConvolutionTile, blocks: int) -> float:
+    above = 1
+    for axis in all_axes[:-1]:
+        above *= axis.kernel
+    steps = above * shape.group_inputs
+    cycles = 0.0
+    for segment in segments(all_axes[-1], tile.columns):
+        if segment.kind is None:
+            cycles += (segment.stop - segment.first) * tile.columns * all_axes[-1].kernel * steps * _step_cycles(target, 1, blocks)
+            continue
+        spans = segment.kind.spans
+        taps = sum((s.stop_tap - s.first_tap) * _step_cycles(target, s.stop_pixel - s.first_pixel, blocks) for s in spans)
+        writes = _WRITE_CYCLES * segment.kind.pixels * blocks
+        cycles += (segment.stop - segment.first) * (taps * steps + writes + _TILE_CYCLES)
+    return cycles
+
+
+def _step_cycles(target: Target, pixels: int, blocks: int) -> float:
+    """Cycles of one input channel and tap of a tile: limited by FMAs, by loads, or by waiting for the accumulators."""
+    fmas_per_cycle = (1 if target.lanes == 16 else 2) if has_fma(target) else 1
+    accumulators = pixels * blocks
+    loads = blocks + (pixels if blocks > 1 or target.lanes != 16 else 0.75 * pixels)
+    return max(accumulators / fmas_per_cycle, loads / 2, float(_FMA_LATENCY))

@@ -1,0 +1,186 @@
+"""Generate, compile and run convolution kernels on arrays, with everything around the data poisoned."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import product
+
+import llvmlite.binding as llvm
+import numpy as np
+
+from anycann.codegen.emitter import Emitter
+from anycann.codegen.kernels.convolution import emit_convolution, plain_writer
+from anycann.codegen.kernels.convolution_packing import pack_weights
+from anycann.codegen.kernels.convolution_shape import ConvolutionShape
+from anycann.codegen.kernels.convolution_tile import ConvolutionTile, default_tile
+from anycann.codegen.objects import emit_object
+from anycann.target.target import Target, by_name
+
+
+def shape_of(in_channels, out_channels, size, kernel, *, batch=1, group=1, strides=1, dilations=1, pads=0, ends=None):
+    """A ConvolutionShape with ONNX's output size; a plain number stands for the same on every axis."""
+    rank = len(size)
+    kernel, strides, dilations, pads = (v if isinstance(v, tuple) else (v,) * rank for v in (kernel, strides, dilations, pads))
+    ends = pads if ends is None else ends
+    out = tuple(
+        max(0, (size[i] + pads[i] + ends[i] - dilations[i] * (kernel[i] - 1) - 1) // strides[i] + 1) for i in range(rank)
+    )
+    return ConvolutionShape(batch, in_channels, out_channels, group, tuple(size), kernel, strides, dilations, pads, out)
+
+
+def aligned(count: int, dtype: type = np.float32) -> np.ndarray:
+    """A poisoned array of `count` elements on a 64-byte boundary, with 64 bytes after it."""
+    size = np.dtype(dtype).itemsize
+    raw = np.empty(count * size + 192, np.uint8)
+    start = -raw.ctypes.data % 64
+    array = raw[start : start + count * size].view(dtype)
+    array.fill(np.nan)
+    return array
+
+
+def to_blocked(x: np.ndarray, lanes: int) -> np.ndarray:
+    """[N, C, *spatial] -> aligned [N, C1, *spatial, lanes] with NaN in the lanes beyond C."""
+    n, c, *spatial = x.shape
+    blocks = -(-c // lanes)
+    full = np.full((n, blocks * lanes, *spatial), np.nan, np.float32)
+    full[:, :c] = x
+    result = aligned(full.size)
+    result[:] = np.moveaxis(full.reshape(n, blocks, lanes, *spatial), 2, -1).ravel()
+    return result
+
+
+def from_blocked(data: np.ndarray, shape: tuple[int, ...], lanes: int) -> np.ndarray:
+    n, c, *spatial = shape
+    blocks = -(-c // lanes)
+    return np.moveaxis(data.reshape(n, blocks, *spatial, lanes), -1, 2).reshape(n, blocks * lanes, *spatial)[:, :c]
+
+
+@dataclass
+class Native:
+    """A compiled kernel; keep it as long as it may run."""
+
+    engine: object
+    address: int
+    tasks: int
+    scratch_bytes: int = 0
+
+    def __call__(self, *arrays: np.ndarray, begin: int = 0, end: int | None = None) -> None:
+        pointers = (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))
+        scratch = aligned(self.scratch_bytes // 4 + 16)
+        function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(self.address)
+        function(pointers, begin, self.tasks if end is None else end, scratch.ctypes.data)
+
+
+def load(e: Emitter, target: Target, tasks: int, scratch_bytes: int = 0) -> Native:
+    """Compile what `e` holds and load it into this process."""
+    symbol, text = e.finish("convolution")
+    data = emit_object(text, target)
+    module = llvm.parse_assembly("")
+    module.triple = target.triple
+    machine = llvm.Target.from_triple(target.triple).create_target_machine()
+    engine = llvm.create_mcjit_compiler(module, machine)
+    engine.add_object_file(llvm.ObjectFileRef.from_data(data))
+    engine.finalize_object()
+    return Native((engine, module), engine.get_function_address(symbol), tasks, scratch_bytes)
+
+
+def build(shape: ConvolutionShape, target: Target, tile: ConvolutionTile | None = None, blocked: bool = True, bias: bool = False) -> Native:
+    """The kernel of `shape` with arguments (input, packed weights, output[, bias padded to whole blocks])."""
+    e, tasks = generate(shape, target, tile, blocked, bias)
+    return load(e, target, tasks)
+
+
+def generate(
+    shape: ConvolutionShape, target: Target, tile: ConvolutionTile | None = None, blocked: bool = True, bias: bool = False
+) -> tuple[Emitter, int]:
+    e = Emitter()
+    x, w, y = (e.argument(i) for i in range(3))
+    bias_pointer = e.argument(3) if bias else None
+
+    def initial(e: Emitter, channel):
+        return e.load(e.gep(bias_pointer, channel, "float"), f"<{target.lanes} x float>", 4)
+
+    tasks = emit_convolution(
+        e,
+        shape,
+        target,
+        tile or default_tile(shape, target, blocked),
+        x,
+        w,
+        plain_writer(y, shape, target.lanes),
+        blocked,
+        initial if bias else None,
+    )
+    return e, tasks
+
+
+def reference(x: np.ndarray, w: np.ndarray, shape: ConvolutionShape, bias: np.ndarray | None = None) -> np.ndarray:
+    """The definition of a convolution in float64: one slice of the padded input for each tap."""
+    rank = len(shape.kernel)
+    ends = [
+        max(0, (o - 1) * s + (k - 1) * d + 1 - p - i)
+        for o, s, k, d, p, i in zip(
+            shape.out_size, shape.strides, shape.kernel, shape.dilations, shape.pads_begin, shape.in_size, strict=True
+        )
+    ]
+    padded = np.pad(x.astype(np.float64), [(0, 0), (0, 0), *zip(shape.pads_begin, ends, strict=True)])
+    y = np.zeros((shape.batch, shape.out_channels, *shape.out_size))
+    ig, og = shape.group_inputs, shape.group_outputs
+    for tap in product(*(range(k) for k in shape.kernel)):
+        window = tuple(
+            slice(t * d, t * d + (o - 1) * s + 1, s)
+            for t, d, o, s in zip(tap, shape.dilations, shape.out_size, shape.strides, strict=True)
+        )
+        seen = padded[(slice(None), slice(None), *window)]
+        for g in range(shape.group):
+            part = w[(slice(g * og, (g + 1) * og), slice(None), *tap)].astype(np.float64)
+            y[:, g * og : (g + 1) * og] += np.tensordot(part, seen[:, g * ig : (g + 1) * ig], (1, 1)).swapaxes(0, 1)
+    if bias is not None:
+        y += bias.reshape(1, -1, *[1] * rank)
+    return y
+
+
+def operands(shape: ConvolutionShape, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Random input, weights and bias."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((shape.batch, shape.in_channels, *shape.in_size), np.float32)
+    w = rng.standard_normal((shape.out_channels, shape.group_inputs, *shape.kernel), np.float32)
+    return x, w, rng.standard_normal(shape.out_channels, np.float32)
+
+
+def run(shape, target, tile=None, blocked=True, bias=False, seed=0) -> tuple[np.ndarray, np.ndarray]:
+    """(result of the kernel, reference) on random operands, all memory around them NaN."""
+    lanes = target.lanes
+    x, w, b = operands(shape, seed)
+    native = build(shape, target, tile, blocked, bias)
+    data = to_blocked(x, lanes) if blocked else aligned(x.size)
+    if not blocked:
+        data[:] = x.ravel()
+    packed = pack_weights(w, shape, lanes)
+    weights = aligned(packed.size)
+    weights[:] = packed.ravel()
+    padded_bias = aligned(shape.out_blocks(lanes) * lanes)
+    padded_bias[: b.size] = b
+    y = aligned(shape.batch * shape.out_blocks(lanes) * lanes * shape.out_pixels)
+    third = max(1, native.tasks // 3)
+    for begin in range(0, native.tasks, third):  # in parts, as threads would
+        native(data, weights, y, padded_bias, begin=begin, end=min(native.tasks, begin + third))
+    result = from_blocked(y, (shape.batch, shape.out_channels, *shape.out_size), lanes)
+    return result, reference(x, w, shape, b if bias else None)
+
+
+@lru_cache(maxsize=1)
+def runnable_targets() -> tuple[Target, ...]:
+    """The x86 targets that this processor can run."""
+    features = dict(llvm.get_host_cpu_features())
+
+    def has(target: Target) -> bool:
+        return all(features.get(f[1:], False) for f in target.features.split(",") if f[0] == "+")
+
+    return tuple(t for t in (by_name(n) for n in ("sse", "avx2", "avx512")) if llvm.get_process_triple().startswith("x86_64") and has(t))
+
+
+def replaced(tile: ConvolutionTile, **changes) -> ConvolutionTile:
+    return replace(tile, **changes)
