@@ -16,6 +16,7 @@ from anycann.target.target import Target
 
 POOL_BYTES = 256
 ROW_BYTES = 32
+CALLER_SHARE = 4  # of the spin of a worker: who waits longer than that waits for a thread that lost its processor, and lends it its own
 ROW_INLINE = 1  # flag of a row that is not split, however many tasks it has
 
 EPOCH, STOP, THREADS, SPIN, FN, ARGS, TASKS, SCRATCH, STRIDE = 0, 4, 8, 12, 16, 24, 32, 40, 48
@@ -48,6 +49,7 @@ def dispatch_ir(target: Target) -> str:
         "SLEEPERS",
     ):
         text = text.replace(f"${name}$", f"getelementptr i8, ptr %pool, i64 {globals()[name]}")
+    text = text.replace("$CALLER_SHARE$", str(CALLER_SHARE))
     return text.replace("$PAUSE_TYPE$", pause_type).replace("$PAUSE$", pause).replace("$FUTEX$", f"@syscall(i64 {futex}")
 
 
@@ -166,7 +168,8 @@ own:
   %end = call i64 @first_task(i64 %tasks, i64 1, i64 %threads)
   call void %fn(ptr %args, i64 0, i64 %end, ptr %scratch)
   %workers = sub i32 %threads_short, 1
-  %spin_limit = load i32, ptr %spin_at
+  %worker_spin = load i32, ptr %spin_at
+  %spin_limit = udiv i32 %worker_spin, $CALLER_SHARE$
   br label %wait
 wait:
   %spins = phi i32 [ 0, %own ], [ %more_spins, %spin ]

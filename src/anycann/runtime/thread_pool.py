@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from functools import lru_cache
-import logging
 import os
 import struct
 import threading
@@ -16,11 +15,10 @@ from anycann.codegen.kernel_cache import compile_kernels
 from anycann.runtime import dispatch
 from anycann.runtime.loader import LoadedCode
 from anycann.support.errors import UsageError
+from anycann.support.logging import get_logger
 from anycann.target.target import host
 
-log = logging.getLogger("anycann")
-
-SPIN_PAUSES = 20_000  # a few tenths of a millisecond: longer than the gap between two runs, too short to heat an idle machine
+SPIN_PAUSES = 4_000  # some 0.2 ms: longer than the gap between two runs, too short to heat an idle machine
 SPIN_PAUSES_CROWDED = 50  # with more threads than processors the one waited for needs the processor
 MOST_THREADS = 1024
 
@@ -105,7 +103,7 @@ class _Workers:
             try:
                 thread.start()
             except RuntimeError as error:
-                log.warning("thread pool: %d of %d threads run, no more can be started (%s)", number, threads, error)
+                get_logger("runtime").warning("thread pool: %d of %d threads run, no more can be started (%s)", number, threads, error)
                 break
             self._threads.append(thread)
         self._write(dispatch.THREADS, 1 + len(self._threads))

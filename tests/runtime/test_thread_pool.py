@@ -1,0 +1,305 @@
+"""The thread pool: every task once, one caller at a time has the workers, idle threads sleep, fork and exit are clean."""
+
+from __future__ import annotations
+
+import gc
+import os
+from pathlib import Path
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+from runtime_kernels import busy_kernel, count_kernel, load, scratch_kernel, table
+
+from anycann.codegen.objects import emit_object, undefined_symbols
+from anycann.runtime.dispatch import dispatch_ir
+from anycann.runtime.loader import LoadedCode
+from anycann.runtime.thread_pool import ThreadPool, shared_pool
+from anycann.support.errors import UnsupportedError, UsageError
+from anycann.target.target import Target, by_name
+
+COUNT, COUNT_IR = count_kernel()
+BUSY, BUSY_IR = busy_kernel(20_000)
+SCRATCH, SCRATCH_IR = scratch_kernel()
+
+
+@pytest.fixture(scope="module")
+def code() -> LoadedCode:
+    return load((COUNT, COUNT_IR), (BUSY, BUSY_IR), (SCRATCH, SCRATCH_IR))
+
+
+def worker_threads() -> list[int]:
+    """Kernel ids of this process's pool threads."""
+    return [t.native_id for t in threading.enumerate() if t.name.startswith("anycann-worker") and t.native_id]
+
+
+def processor_seconds(thread: int) -> float:
+    fields = Path(f"/proc/self/task/{thread}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 4])
+@pytest.mark.parametrize("tasks", [0, 1, 2, 3, 5, 7, 64, 1001])
+def test_every_task_runs_once(code: LoadedCode, threads: int, tasks: int) -> None:
+    counts = np.zeros(tasks + 8, np.int64)
+    rows = table(code, *[(COUNT, (counts,), tasks)] * 50)
+    with ThreadPool(threads) as pool:
+        rows.run(pool)
+    assert counts.tolist() == [50] * tasks + [0] * 8
+
+
+def test_rows_run_in_order_and_a_later_row_sees_what_an_earlier_one_wrote(code: LoadedCode) -> None:
+    stages = [np.zeros(999, np.int64) for _ in range(3)]
+    rows = table(code, *[(COUNT, (stage,), 999) for stage in stages], (COUNT, (stages[0],), 1))
+    with ThreadPool(2) as pool:
+        for _ in range(2000):
+            rows.run(pool)
+    assert stages[0][0] == 4000
+    assert all((stage[1:] == 2000).all() for stage in stages)
+
+
+def test_each_thread_has_its_own_scratch_at_its_stride(code: LoadedCode) -> None:
+    out = np.zeros(4, np.int64)
+    scratch = np.zeros((4, 64), np.uint8)
+    with ThreadPool(4) as pool:
+        table(code, (SCRATCH, (out,), 4)).run(pool, scratch)
+    assert (out - scratch.ctypes.data).tolist() == [0, 64, 128, 192]
+    assert scratch[:, :8].view(np.int64)[:, 0].tolist() == [0, 1, 2, 3]
+
+
+def test_fewer_tasks_than_threads_start_on_the_caller(code: LoadedCode) -> None:
+    out = np.zeros(2, np.int64)
+    scratch = np.zeros((4, 64), np.uint8)
+    with ThreadPool(4) as pool:
+        table(code, (SCRATCH, (out,), 2)).run(pool, scratch)
+    assert ((out - scratch.ctypes.data) // 64).tolist() == [0, 2]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_times_are_monotonic_and_enclose_each_row(code: LoadedCode, threads: int) -> None:
+    counts = np.zeros(100, np.int64)
+    rows = table(code, (COUNT, (counts,), 1), (BUSY, (counts,), 20), (COUNT, (counts,), 0))
+    times = np.full(5, -1, np.int64)
+    with ThreadPool(threads) as pool:
+        before = time.monotonic_ns()
+        rows.run(pool, times=times)
+        after = time.monotonic_ns()
+    assert before <= times[0] <= times[1] <= times[2] <= times[3] <= after
+    assert times[2] - times[1] > 100_000  # 20 x 20,000 dependent multiplications
+    assert times[4] == -1
+
+
+def test_callers_on_several_threads_all_finish_and_lose_no_task(code: LoadedCode) -> None:
+    counts = [np.zeros(101, np.int64) for _ in range(6)]
+
+    def call(mine: np.ndarray) -> None:
+        rows = table(code, *[(COUNT, (mine,), 101)] * 10)
+        for _ in range(500):
+            rows.run(pool)
+
+    with ThreadPool(2) as pool:
+        callers = [threading.Thread(target=call, args=(mine,)) for mine in counts]
+        for caller in callers:
+            caller.start()
+        for caller in callers:
+            caller.join(60)
+    assert all((mine == 5000).all() for mine in counts)
+
+
+def test_a_second_caller_runs_at_once_on_its_own_thread(code: LoadedCode) -> None:
+    slow, quick = np.zeros(4, np.int64), np.zeros(4, np.int64)
+    out, scratch = np.zeros(4, np.int64), np.zeros((2, 64), np.uint8)
+    long_table = table(code, *[(BUSY, (slow,), 4)] * 4000)
+    with ThreadPool(2) as pool:
+        busy = threading.Thread(target=long_table.run, args=(pool,))
+        busy.start()
+        while not slow[0]:
+            time.sleep(0.001)
+        table(code, (COUNT, (quick,), 4), (SCRATCH, (out,), 4)).run(pool, scratch)
+        still_running = slow[3] < 4000
+        busy.join()
+    assert still_running
+    assert quick.tolist() == [1] * 4
+    assert set(out - scratch.ctypes.data) == {0}  # all on the caller
+    assert slow.tolist() == [4000] * 4
+
+
+def test_idle_workers_sleep(code: LoadedCode) -> None:
+    counts = np.zeros(8, np.int64)
+    with ThreadPool(3) as pool:
+        table(code, (COUNT, (counts,), 8)).run(pool)
+        time.sleep(0.05)
+        before = [processor_seconds(thread) for thread in worker_threads()]
+        time.sleep(0.5)
+        after = [processor_seconds(thread) for thread in worker_threads()]
+    assert len(before) == 2
+    assert after == before
+
+
+def test_sleeping_workers_wake_for_the_next_run(code: LoadedCode) -> None:
+    counts = np.zeros(8, np.int64)
+    rows = table(code, (COUNT, (counts,), 8))
+    with ThreadPool(2, spin_pauses=1) as pool:
+        for _ in range(3000):
+            rows.run(pool)
+        for _ in range(5):
+            time.sleep(0.02)
+            rows.run(pool)
+    assert (counts == 3005).all()
+
+
+def test_the_caller_sleeps_while_a_worker_is_slow(code: LoadedCode) -> None:
+    """Of three tasks the caller has two and then waits, of two long ones with three threads it has one and waits for the other."""
+    counts = np.zeros(3, np.int64)
+    with ThreadPool(2, spin_pauses=1) as pool, ThreadPool(3, spin_pauses=1) as crowded:
+        for _ in range(300):
+            table(code, (BUSY, (counts,), 3)).run(pool)
+            table(code, (BUSY, (counts,), 2)).run(crowded)
+    assert counts.tolist() == [600, 600, 300]
+
+
+def test_close_ends_the_threads_and_a_closed_pool_refuses(code: LoadedCode) -> None:
+    counts = np.zeros(8, np.int64)
+    rows = table(code, (COUNT, (counts,), 8))
+    pool = ThreadPool(4)
+    rows.run(pool)
+    time.sleep(0.02)
+    assert len(worker_threads()) == 3
+    pool.close()
+    pool.close()
+    assert worker_threads() == []
+    with pytest.raises(UsageError, match="closed"):
+        rows.run(pool)
+
+
+def test_a_dropped_pool_ends_its_threads(code: LoadedCode) -> None:
+    pool = ThreadPool(3)
+    table(code, (COUNT, (np.zeros(8, np.int64),), 8)).run(pool)
+    assert len(worker_threads()) == 2
+    del pool
+    gc.collect()
+    assert worker_threads() == []
+
+
+def test_threads_start_with_the_first_run() -> None:
+    with ThreadPool(4):
+        assert worker_threads() == []
+
+
+@pytest.mark.parametrize("threads", [0, -1, 5000])
+def test_an_absurd_number_of_threads_is_refused(threads: int) -> None:
+    with pytest.raises(UsageError, match="1 to 1024"):
+        ThreadPool(threads)
+
+
+def test_shared_pools_are_one_for_a_number_of_threads_and_replaced_when_closed() -> None:
+    first = shared_pool(2)
+    assert shared_pool(2) is first
+    assert shared_pool(3) is not first
+    first.close()
+    assert shared_pool(2) is not first
+
+
+def run_script(text: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, timeout=timeout, env={**os.environ, "PYTHONPATH": path}
+    )
+
+
+PREAMBLE = """
+import os, sys, threading, time
+import numpy as np
+from runtime_kernels import count_kernel, load, table
+from anycann.runtime.thread_pool import ThreadPool, shared_pool
+symbol, ir = count_kernel()
+code = load((symbol, ir))
+counts = np.zeros(9, np.int64)
+rows = table(code, *[(symbol, (counts,), 9)] * 20)
+"""
+
+
+def test_a_forked_child_builds_workers_of_its_own() -> None:
+    script = (
+        PREAMBLE
+        + """
+pool = shared_pool(3)
+rows.run(pool)
+child = os.fork()
+rows.run(pool)
+workers = sum(t.name.startswith("anycann-worker") and t.is_alive() for t in threading.enumerate())
+print(os.getpid() == child or child, counts.tolist() == [40] * 9, workers, flush=True)
+if child:
+    print(os.waitpid(child, 0)[1])
+"""
+    )
+    done = run_script(script)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.split("\n")
+    assert sorted(line.split(" ", 1)[1] for line in lines if " " in line) == ["True 2", "True 2"]
+    assert "0" in lines
+
+
+def test_a_child_forked_while_another_thread_runs_is_not_locked_out() -> None:
+    script = (
+        PREAMBLE
+        + """
+pool = ThreadPool(2)
+stop = False
+def hammer():
+    mine = table(code, *[(symbol, (np.zeros(9, np.int64),), 9)] * 20)
+    while not stop:
+        mine.run(pool)
+thread = threading.Thread(target=hammer)
+thread.start()
+results = []
+for _ in range(20):
+    child = os.fork()
+    if not child:
+        rows.run(pool)
+        time.sleep(0.01)
+        os._exit(0 if sum(t.name.startswith("anycann-worker") for t in threading.enumerate()) == 1 and (counts == 20).all() else 3)
+    results.append(os.waitpid(child, 0)[1])
+stop = True
+thread.join()
+print(set(results))
+"""
+    )
+    done = run_script(script)
+    assert (done.returncode, done.stdout.strip()) == (0, "{0}"), done.stderr
+
+
+@pytest.mark.parametrize("ending", ["", "sys.exit(0)", "del pool", "globals().clear()"])
+def test_the_interpreter_ends_cleanly_with_a_pool_open(ending: str) -> None:
+    done = run_script(PREAMBLE + f"pool = ThreadPool(4)\nrows.run(pool)\n{ending}\n")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_interpreter_ends_cleanly_while_a_daemon_thread_runs_tables() -> None:
+    script = (
+        PREAMBLE
+        + """
+pool = ThreadPool(2)
+def forever():
+    while True:
+        rows.run(pool)
+threading.Thread(target=forever, daemon=True).start()
+time.sleep(0.2)
+"""
+    )
+    done = run_script(script)
+    assert done.returncode == 0, done.stderr
+    assert "Fatal" not in done.stderr
+
+
+def test_the_dispatcher_compiles_for_arm_and_calls_only_libc() -> None:
+    target = by_name("neon")
+    assert sorted(undefined_symbols(emit_object(dispatch_ir(target), target))) == ["clock_gettime", "syscall"]
+
+
+def test_a_system_without_futex_is_refused_with_its_name() -> None:
+    with pytest.raises(UnsupportedError, match="apple"):
+        dispatch_ir(Target("mac", "arm64-apple-macosx", "generic", "", 4, 32))
