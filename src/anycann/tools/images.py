@@ -73,8 +73,10 @@ def _known_size(height: int | None, width: int | None) -> tuple[int, int] | None
 
 def _read(path: str, channels: int, size: tuple[int, int] | None) -> np.ndarray[Any, np.dtype[np.float32]]:
     """Pixels as float32 [H, W, channels], resized with bilinear filtering."""
-    from PIL import Image, UnidentifiedImageError
-
+    try:
+        from PIL import Image, UnidentifiedImageError
+    except ImportError:
+        raise UsageError(f"reading {path} needs the package pillow, which is not installed; an .npy file needs nothing") from None
     try:
         with Image.open(path) as opened:
             picture = opened.convert(_MODES[channels])

@@ -8,6 +8,7 @@ import traceback
 
 import click
 
+from anycann.support import options
 from anycann.support.errors import AnyCANNError, InternalError, UsageError
 
 FAILED, WRONG_USE, INTERRUPTED = 1, 2, 130
@@ -34,8 +35,11 @@ def exit_status_of(error: BaseException, ctx: click.Context) -> int:
 
 
 def wants_traceback(ctx: click.Context) -> bool:
-    """True with --traceback or a non-empty ANYCANN_DEBUG."""
-    return bool(ctx.meta.get("anycann.traceback") or os.environ.get("ANYCANN_DEBUG"))
+    """True with --traceback or ANYCANN_DEBUG=1."""
+    try:
+        return bool(ctx.meta.get("anycann.traceback") or options.DEBUG.get())
+    except UsageError:
+        return True
 
 
 def as_anycann_error(error: BaseException) -> AnyCANNError:

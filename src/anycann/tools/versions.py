@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from importlib import metadata
 
-REQUIRED = ("numpy", "onnx", "onnx_ir", "onnxscript", "llvmlite", "ml_dtypes", "click", "rich", "pillow")
-OPTIONAL = {"onnxruntime": "bench --vs onnxruntime", "torch": "exporting models of PyTorch"}
+REQUIRED = ("numpy", "onnx", "onnx_ir", "llvmlite", "ml_dtypes", "click", "rich")
+OPTIONAL = {
+    "pillow": "images as inputs of infer",
+    "onnxruntime": "bench --vs onnxruntime",
+    "torch": "exporting models of PyTorch",
+    "onnxscript": "exporting models of PyTorch",
+}
 
 
 def anycann_version() -> str:
