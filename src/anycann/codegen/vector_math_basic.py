@@ -25,7 +25,7 @@ class Format:
 
     @property
     def magic(self) -> float:
-        """Adding 1.5 * 2^mantissa_bits rounds to an integer and leaves it in the low bits (Cody and Waite 1980; needs |x| < 2^mantissa_bits / 4)."""
+        """Adding it rounds to an integer and leaves that in the low bits; needs |x| < 2^mantissa_bits / 4."""
         return 1.5 * 2.0**self.mantissa_bits
 
     @property
@@ -70,6 +70,7 @@ def bits_type(x: Value) -> str:
 
 
 def to_bits(e: Emitter, x: Value) -> Value:
+    """The bits of float or double lanes as integers."""
     return e.cast("bitcast", x, format_of(x).integer)
 
 
@@ -97,18 +98,22 @@ def polynomial(e: Emitter, x: Value, coefficients: Sequence[float]) -> Value:
 
 
 def add(e: Emitter, a: Value, b: Value) -> Value:
+    """a + b."""
     return e.binary("fadd", a, b)
 
 
 def sub(e: Emitter, a: Value, b: Value) -> Value:
+    """a - b."""
     return e.binary("fsub", a, b)
 
 
 def mul(e: Emitter, a: Value, b: Value) -> Value:
+    """a * b."""
     return e.binary("fmul", a, b)
 
 
 def div(e: Emitter, a: Value, b: Value) -> Value:
+    """a / b."""
     return e.binary("fdiv", a, b)
 
 
@@ -125,6 +130,7 @@ def at_most(e: Emitter, x: Value, high: float) -> Value:
 
 
 def is_nan(e: Emitter, x: Value) -> Value:
+    """True in the lanes that are NaN."""
     return e.compare("uno", x, x)
 
 
@@ -165,14 +171,17 @@ def fmax(e: Emitter, a: Value, b: Value) -> Value:
 
 
 def floor(e: Emitter, x: Value) -> Value:
+    """The next integer at or below."""
     return e.intrinsic("floor", [x])
 
 
 def ceil(e: Emitter, x: Value) -> Value:
+    """The next integer at or above."""
     return e.intrinsic("ceil", [x])
 
 
 def trunc(e: Emitter, x: Value) -> Value:
+    """The integer part."""
     return e.intrinsic("trunc", [x])
 
 
@@ -197,8 +206,10 @@ def reciprocal(e: Emitter, x: Value) -> Value:
 
 
 def nan(e: Emitter, like: Value) -> Value:
+    """NaN in every lane."""
     return real(e, like, math.nan)
 
 
 def infinity(e: Emitter, like: Value) -> Value:
+    """+inf in every lane."""
     return real(e, like, math.inf)

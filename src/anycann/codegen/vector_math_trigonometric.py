@@ -92,7 +92,7 @@ def tan(e: Emitter, x: Value) -> Value:
 
 def asin(e: Emitter, x: Value) -> Value:
     """Arc sine; above 1/2 as pi/2 - 2 asin(sqrt((1 - |x|) / 2)); NaN beyond +-1. <= 3 ulp."""
-    magnitude, outer, core = _asin_core(e, x)
+    outer, core = _asin_core(e, x)
     low = sub(e, real(e, x, PI_HALF_LOW), add(e, core, core))
     folded = add(e, real(e, x, math.pi / 2), low if format_of(x).element == "double" else _minus_twice(e, core))
     return copy_sign(e, e.select(outer, folded, core), x)
@@ -100,7 +100,7 @@ def asin(e: Emitter, x: Value) -> Value:
 
 def acos(e: Emitter, x: Value) -> Value:
     """Arc cosine: pi/2 - asin x inside +-1/2, 2 asin(sqrt((1 - |x|) / 2)) or pi less it outside; NaN beyond +-1. <= 3 ulp."""
-    _, outer, core = _asin_core(e, x)
+    outer, core = _asin_core(e, x)
     double = add(e, core, core)
     negative = e.compare("olt", x, real(e, x, 0.0))
     folded = e.select(negative, sub(e, real(e, x, math.pi), double), double)
@@ -129,15 +129,15 @@ def _minus_twice(e: Emitter, x: Value) -> Value:
     return scaled_add(e, x, -2.0, real(e, x, -4.37113900018624283e-8))
 
 
-def _asin_core(e: Emitter, x: Value) -> tuple[Value, Value, Value]:
-    """(|x|, |x| > 1/2, asin of |x| or of sqrt((1 - |x|) / 2))."""
+def _asin_core(e: Emitter, x: Value) -> tuple[Value, Value]:
+    """(|x| > 1/2, asin of |x| or of sqrt((1 - |x|) / 2))."""
     magnitude, half = absolute(e, x), real(e, x, 0.5)
     outer = e.compare("ogt", magnitude, half)
     folded = scaled_add(e, magnitude, -0.5, half)
     square = e.select(outer, folded, mul(e, magnitude, magnitude))
     t = e.select(outer, sqrt(e, folded), magnitude)
     tail = polynomial(e, square, TAILS[format_of(x).element].asin)
-    return magnitude, outer, mul_add(e, mul(e, t, square), tail, t)
+    return outer, mul_add(e, mul(e, t, square), tail, t)
 
 
 def _reduce(e: Emitter, x: Value) -> tuple[Value, Value]:
