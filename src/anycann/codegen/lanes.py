@@ -21,6 +21,10 @@ class Flat(Tensor):
 
     source: Placeholder
 
+    @property
+    def bounds(self) -> tuple[int, int] | None:
+        return self.source.bounds
+
 
 @dataclass
 class Lanes:

@@ -139,12 +139,14 @@ def _times(bound: float, factor: int) -> float:
 
 
 def range_of(expr: Expr) -> Range:
-    """Bounds of an int64 index expression; EVERYTHING if it is loaded from memory."""
+    """Bounds of an int64 index expression; EVERYTHING if it is loaded from memory that is not known."""
     if isinstance(expr, Const):
         return Range(float(expr.value), float(expr.value))
     if isinstance(expr, Var):
         return Range(0, expr.extent - 1)
-    if isinstance(expr, Load) or not isinstance(expr, Op):
+    if isinstance(expr, Load):
+        return EVERYTHING if expr.tensor.bounds is None else Range(*expr.tensor.bounds)
+    if not isinstance(expr, Op):
         return EVERYTHING
     return _range_of_op(expr)
 
@@ -157,6 +159,8 @@ def _range_of_op(expr: Op) -> Range:
     bounds = [range_of(operand) for operand in expr.operands]
     if expr.name == "select":
         return Range(min(bounds[1].low, bounds[2].low), max(bounds[1].high, bounds[2].high))
+    if expr.name == "cast" and expr.operands[0].dtype.kind in ("int", "uint"):
+        return bounds[0]
     if expr.name == "min":
         return Range(min(b.low for b in bounds), min(b.high for b in bounds))
     if expr.name == "max":

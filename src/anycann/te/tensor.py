@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+import hashlib
 import math
+
+import numpy as np
 
 from anycann.te import dtypes
 from anycann.te.dtypes import DType
@@ -32,12 +35,30 @@ class Tensor:
         """Number of elements."""
         return math.prod(self.shape)
 
+    @property
+    def bounds(self) -> tuple[int, int] | None:
+        """The least and the greatest element if they are known integers; what is indexed with them is then proved to stay inside."""
+        return None
+
 
 @dataclass(frozen=True, eq=False)
 class Placeholder(Tensor):
     """Elements that are in memory when the kernel starts. `name` is the graph's value name."""
 
     name: str
+
+
+@dataclass(frozen=True, eq=False)
+class Constant(Placeholder):
+    """A table made while compiling; it goes to the constant pool. Equal tables have equal names."""
+
+    value: np.ndarray
+
+    @property
+    def bounds(self) -> tuple[int, int] | None:
+        if self.value.dtype.kind not in "iu" or not self.value.size:
+            return None
+        return int(self.value.min()), int(self.value.max())
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +92,13 @@ Source = Tensor
 def placeholder(name: str, shape: Sequence[int], dtype: DType) -> Placeholder:
     """A tensor in memory."""
     return Placeholder(tuple(shape), dtype, name)
+
+
+def table(value: np.ndarray) -> Constant:
+    """A tensor of known elements, row-major. Raises KeyError for an element type that no kernel handles."""
+    value = np.ascontiguousarray(value)
+    key = hashlib.sha256(f"{value.dtype}{value.shape}".encode() + value.tobytes()).hexdigest()
+    return Constant(value.shape, dtypes.of(value.dtype), f"table:{key[:20]}", value)
 
 
 def axes_of(shape: Sequence[int], prefix: str = "i") -> tuple[Expr, ...]:
