@@ -92,7 +92,7 @@ def face_channels_last(*sizes: int) -> Floats:
     """[len(sizes), s, s, 3]: the face cropped ever closer, scaled to the last size, as MTCNN takes it (-1..1)."""
     target = sizes[-1]
     crops = [face(512).crop((i * 12, i * 16, 512 - i * 12, 512 - i * 8)).resize((target, target)) for i in range(len(sizes))]
-    return np.stack([(np.asarray(crop, np.float32) - 127.5) * 0.0078125 for crop in crops])
+    return (np.stack([np.asarray(crop, np.float32) for crop in crops]) - np.float32(127.5)) * np.float32(0.0078125)
 
 
 def face_picture(size: int) -> Floats:
