@@ -75,8 +75,8 @@ def _check_object(symbol: str, data: bytes, missing: frozenset[bytes]) -> None:
             )
 
 
-@lru_cache(maxsize=1)
 def _native_machine() -> llvm.TargetMachine:
+    """A new one each time: the engine that gets it frees it."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     return llvm.Target.from_default_triple().create_target_machine()
