@@ -7,7 +7,6 @@ the ATC user guide (GE, `error_codes`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-import traceback
 
 from anycann.support.errors import AnyCANNError, DeviceError, InternalError, ModelError, UnsupportedError, UsageError
 
@@ -183,15 +182,13 @@ _CLASS_CODES: dict[type[AnyCANNError], tuple[str, str]] = {
 }
 
 
-def error_block(error: AnyCANNError, with_traceback: bool = False) -> str:
+def error_block(error: AnyCANNError) -> str:
     """The lines ATC prints after its failure line: code and text, solution, and what was being done, innermost first."""
     code, solution = _code_and_solution(error)
     notes = getattr(error, "__notes__", ())
     lines = [f"{code}: {error}", f"        Solution: {solution}"]
     if notes:
         lines += ["        TraceBack (most recent call last):", *(f"        {note}" for note in notes)]
-    if with_traceback:
-        lines += ["".join(traceback.format_exception(error)).rstrip()]
     return "\n".join(lines)
 
 

@@ -79,9 +79,15 @@ def _following(option: Option, rest: list[str]) -> str:
 def _known(name: str, word: str) -> Option:
     if name in OPTIONS:
         return OPTIONS[name]
-    near = difflib.get_close_matches(name.replace("-", "_"), OPTIONS, n=1)
-    hint = f"did you mean --{near[0]}?" if near else "`atc --help` lists the options."
+    near = nearest_option(name)
+    hint = f"did you mean --{near}?" if near else "`atc --help` lists the options."
     raise AtcUsageError("E10001", value=word.partition("=")[0], parameter="atc", reason=f"there is no such option; {hint}")
+
+
+def nearest_option(name: str) -> str | None:
+    """The known option whose name looks most like `name`; one with the same letters in another order comes first."""
+    close = difflib.get_close_matches(name.replace("-", "_").lower(), OPTIONS, n=5)
+    return next((known for known in close if sorted(known) == sorted(name)), close[0] if close else None)
 
 
 def check_value(option: Option, value: str) -> None:

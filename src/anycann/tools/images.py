@@ -49,10 +49,15 @@ def load_image(path: str, spec: TensorSpec, options: ImageOptions) -> np.ndarray
 
 
 def guess_layout(spec: TensorSpec) -> Layout:
-    """NCHW unless only the last axis has 1, 3 or 4 entries. Raises UsageError unless the input has four axes."""
+    """The layout whose channel axis looks more like one: 3 entries before 1, 1 before 4, anything else last; NCHW where both look the same.
+
+    Raises UsageError unless the input has four axes.
+    """
     if len(spec.shape) != 4:
         raise UsageError(f"input {spec.name} has shape {list(spec.shape)}: an image needs an input of four axes; give an .npy file instead")
-    return "NHWC" if spec.shape[3] in _MODES and spec.shape[1] not in _MODES else "NCHW"
+    doubt = {3: 0, 1: 1, 4: 2}
+    first, last = (doubt.get(size, 3) if isinstance(size, int) else 3 for size in (spec.shape[1], spec.shape[3]))
+    return "NHWC" if last < first else "NCHW"
 
 
 def _sizes(spec: TensorSpec, layout: Layout) -> tuple[int | None, int | None, int | None]:

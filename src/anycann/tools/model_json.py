@@ -88,7 +88,7 @@ def _describe(value: onnx.TypeProto) -> Json:
 
 
 def _dtype(element: int) -> str:
-    return f"DT_{onnx.TensorProto.DataType.Name(element)}"  # type: ignore[arg-type]
+    return f"DT_{onnx.TensorProto.DataType.Name(element)}"
 
 
 def _tensor_description(tensor: onnx.TensorProto) -> Json:
