@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from anycann.codegen.lanes import Flat
-from anycann.codegen.layout import NC1HWC0, element_count, flat_index
+from anycann.te.layout import NC1HWC0, element_count, flat_index
 from anycann.te.nest import Nest, ReduceStage, WriteStage
 from anycann.te import dtypes
 from anycann.te.expression import Const, Expr, Load, Var, rewrite, substitute, walk
@@ -40,9 +40,27 @@ class FlatNest:
     guards: tuple[Expr, ...] = ()
 
 
-def flatten(nest: Nest, outputs: Sequence[Tensor], output_layouts: Sequence[str], layouts: Mapping[str, str], lanes: int) -> FlatNest:
-    """The nest with every load and store a flat address. `layouts` by placeholder name; absent means row-major."""
+def flatten(
+    nest: Nest,
+    outputs: Sequence[Tensor],
+    output_layouts: Sequence[str],
+    layouts: Mapping[str, str],
+    lanes: int,
+) -> FlatNest:
+    """The nest with every load and store a flat address, adjacent loops merged. `layouts` by placeholder name; absent: row-major."""
     split = _channel_variables(nest, output_layouts, layouts)
+    return merge_loops(resolve(nest, outputs, output_layouts, layouts, lanes, split)[0])
+
+
+def resolve(
+    nest: Nest,
+    outputs: Sequence[Tensor],
+    output_layouts: Sequence[str],
+    layouts: Mapping[str, str],
+    lanes: int,
+    split: Sequence[Var],
+) -> tuple[FlatNest, dict[Var, tuple[Var, Var]]]:
+    """The nest with flat addresses and the loops `split` cut into (block, lane), and which those are."""
     mapping, parts, conditions = _split(split, lanes)
     flats: dict[int, Flat] = {}
     stages = []
@@ -58,7 +76,7 @@ def flatten(nest: Nest, outputs: Sequence[Tensor], output_layouts: Sequence[str]
         address = to_expr(linear(flat_index(output_layouts[stage.output], output.shape, index, lanes)))
         stages.append(Stage(over, body, output=stage.output, address=address, guards=guards))
     outer_guards = tuple(conditions[v] for v in nest.outer if v in conditions)
-    return merge_loops(FlatNest(_replace_loops(nest.outer, parts), tuple(stages), outer_guards))
+    return FlatNest(_replace_loops(nest.outer, parts), tuple(stages), outer_guards), parts
 
 
 def _channel_variables(nest: Nest, output_layouts: Sequence[str], layouts: Mapping[str, str]) -> list[Var]:
@@ -95,7 +113,7 @@ def _split(variables: Sequence[Var], lanes: int) -> tuple[dict[Var, Expr], dict[
 def _replace_loops(loops: tuple[Var, ...], parts: Mapping[Var, tuple[Var, Var]]) -> tuple[Var, ...]:
     """Blocks stay where the channel loop was; lanes go innermost."""
     blocks = [parts[v][0] if v in parts else v for v in loops]
-    return tuple(v for v in blocks if v.extent > 1) + tuple(parts[v][1] for v in loops if v in parts)
+    return tuple(v for v in blocks if v.extent != 1) + tuple(parts[v][1] for v in loops if v in parts)
 
 
 def _flat_loads(body: Expr, layouts: Mapping[str, str], lanes: int, flats: dict[int, Flat]) -> Expr:

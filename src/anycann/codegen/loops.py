@@ -10,7 +10,7 @@ from anycann.codegen.accesses import FlatNest, Stage, flatten
 from anycann.codegen.emitter import Emitter, Value, vector_type
 from anycann.codegen.kernel import Kernel
 from anycann.codegen.lanes import Flat, Lanes, to_storage
-from anycann.codegen.layout import ND
+from anycann.te.layout import ND
 from anycann.te.nest import build_nest
 from anycann.target.target import Target
 from anycann.te import dtypes
@@ -36,7 +36,7 @@ def generate(outputs: Sequence[Output], layouts: Mapping[str, str], target: Targ
     """The kernel that computes all outputs in one nest. `layouts`: storage of the placeholders by name. Raises CannotFuse."""
     nest = build_nest([o.tensor for o in outputs])
     flat = flatten(nest, [o.tensor for o in outputs], [o.layout for o in outputs], layouts, target.lanes)
-    writer = _Writer(flat, [o.tensor.dtype for o in outputs], target)
+    writer = NestWriter(flat, [o.tensor.dtype for o in outputs], target)
     inputs = placeholders(flat)
     return writer.write(family, inputs, [o.name for o in outputs])
 
@@ -121,22 +121,20 @@ def identity(kind: str, dtype: DType) -> float:
 _COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
 
 
-class _Writer:
+class NestWriter:
     """Writes one kernel. The vector loop is either one outer loop (`self.vector`) or, per stage, one of its own."""
 
-    def __init__(self, nest: FlatNest, dtypes_: Sequence[DType], target: Target):
+    def __init__(self, nest: FlatNest, dtypes_: Sequence[DType], target: Target, emitter: Emitter | None = None, vector: Var | None = None):
         self.nest, self.dtypes, self.target = nest, dtypes_, target
-        self.e = Emitter()
-        self.vector = vector_variable(nest)
+        self.e = emitter or Emitter()
+        self.vector = vector if emitter is not None else vector_variable(nest)
         self.pointers: dict[str, Value] = {}
         self.stores: list[Value] = []
         self.values: dict[Var, Value] = {}
 
     def write(self, family: str, inputs: Sequence[str], outputs: Sequence[str]) -> Kernel:
         e = self.e
-        for number, name in enumerate(inputs):
-            self.pointers[name] = e.argument(number)
-        self.stores = [e.argument(len(inputs) + number) for number in range(len(outputs))]
+        self.bind(inputs, len(outputs))
         loops = [v for v in self.nest.outer if v is not self.vector]
         work = math.prod(v.extent for v in self.nest.outer) * sum(_cost(stage) for stage in self.nest.stages)
         if not loops and self.vector is not None:
@@ -146,6 +144,12 @@ class _Writer:
         symbol, ir = e.finish(family)
         return Kernel(symbol, ir, (*inputs, *outputs), tasks, flops=work)
 
+    def bind(self, inputs: Sequence[str], outputs: int, first: int = 0) -> None:
+        """Load the pointers of inputs and outputs from the argument slots `first` and up."""
+        for number, name in enumerate(inputs):
+            self.pointers[name] = self.e.argument(first + number)
+        self.stores = [self.e.argument(first + len(inputs) + number) for number in range(outputs)]
+
     # -- outer loops
     def _chunks(self, work: int) -> int:
         """One long vector loop, cut into chunks of whole vectors."""
@@ -153,10 +157,10 @@ class _Writer:
         assert variable is not None
         lanes, extent = self.target.lanes, variable.extent
         parts = 1 if work < SERIAL_WORK else min(PARALLEL_PARTS, work // (SERIAL_WORK // 4) + 1)
-        chunk = -(-(-(-extent // parts)) // lanes) * lanes
-        tasks = -(-extent // chunk)
+        chunk = max(1, -(-(-(-extent // parts)) // lanes)) * lanes
+        tasks = max(1, -(-extent // chunk))
         stop = e.smin(e.mul(e.end, chunk), e.const(extent))
-        self._vector_loop(variable, e.mul(e.begin, chunk), stop, lambda lanes_, mask: self._stages(lanes_, mask))
+        self._vector_loop(variable, e.mul(e.begin, chunk), stop, lambda lanes_, mask: self.stages(lanes_, mask))
         return tasks
 
     def _tasks(self, loops: list[Var], work: int) -> int:
@@ -180,9 +184,9 @@ class _Writer:
                 self.values[loops[0]] = loop.index
                 self._inner(loops[1:])
         elif self.vector is not None:
-            self._vector_loop(self.vector, self.e.const(0), self.e.const(self.vector.extent), lambda lanes, mask: self._stages(lanes, mask))
+            self._vector_loop(self.vector, self.e.const(0), self.e.const(self.vector.extent), lambda lanes, mask: self.stages(lanes, mask))
         else:
-            self._stages(1, None)
+            self.stages(1, None)
 
     def _vector_loop(self, variable: Var, start: Value, stop: Value, body) -> None:  # type: ignore[no-untyped-def]
         """Whole vectors from start, then one masked vector for the rest of the extent."""
@@ -203,9 +207,9 @@ class _Writer:
         return Value(f"<{bits}>", vector_type("i1", self.target.lanes))
 
     # -- stages
-    def _stages(self, lanes: int, mask: Value | None) -> None:
-        """All stages at one outer point: `lanes` > 1 if an outer loop is the vector loop."""
-        bound: dict[int, Value] = {}
+    def stages(self, lanes: int, mask: Value | None, known: Mapping[int, Value] | None = None) -> None:
+        """All stages at one outer point: `lanes` > 1 if an outer loop is the vector loop. `known`: tensors whose element is there already."""
+        bound: dict[int, Value] = dict(known or {})
         vector = self.vector if lanes > 1 else None
         for stage in self.nest.stages:
             if vector is None and stage.over:

@@ -1,0 +1,121 @@
+"""How each stored value is laid out. Convolutions write NC1HWC0, and what follows them keeps it; everything else is row-major.
+
+A view (Reshape ...) needs row-major elements and a depthwise convolution blocked ones: a TransData copy is put where they meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import onnx_ir as ir
+
+from anycann.te.layout import NC1HWC0, ND
+from anycann.graph.registry import static_type
+from anycann.passes.grouping import Group
+from anycann.passes.partition import AICORE, AICPU, CONTROL, DEFERRED, EMPTY, VIEW, Engine, captured_values
+
+FLAT_READERS = frozenset({VIEW, AICPU, CONTROL, DEFERRED})
+CONVOLUTIONS = frozenset({"Conv", "ConvTranspose", "FusedConv"})
+
+
+def assign_layouts(
+    graph: ir.Graph, engines: Mapping[ir.Node, Engine], groups: Mapping[ir.Node, Group], lanes: int
+) -> dict[ir.Value, str]:
+    """The layout of each value that is stored; absent means row-major."""
+    captured = {value for node in graph for value in captured_values(node)}
+    layouts: dict[ir.Value, str] = {}
+    done: set[Group] = set()
+    for node in graph:
+        group = groups.get(node)
+        if group is None or group in done or node is not group.nodes[-1]:
+            continue
+        done.add(group)
+        blocked = _follows_blocked(group, layouts)
+        for value in group.outputs:
+            if blocked and _can_block(value, lanes) and value not in captured and not _only_flat_readers(value, engines):
+                layouts[value] = NC1HWC0
+    return layouts
+
+
+def _only_flat_readers(value: ir.Value, engines: Mapping[ir.Node, Engine]) -> bool:
+    """True for a graph output, and where every reader needs row-major elements."""
+    return value.is_graph_output() or all(engines[use.node].kind in FLAT_READERS for use in value.uses() if use.node in engines)
+
+
+def _follows_blocked(group: Group, layouts: Mapping[ir.Value, str]) -> bool:
+    if any(node.op_type in CONVOLUTIONS for node in group.nodes):
+        return True
+    inputs = [v for v in group.inputs if v.const_value is None]
+    largest = max(inputs, key=_elements, default=None)
+    return largest is not None and layouts.get(largest, ND) == NC1HWC0
+
+
+def _elements(value: ir.Value) -> int:
+    type_ = static_type(value)
+    size = 1
+    for extent in type_.shape if type_ is not None else ():
+        size *= extent
+    return size
+
+
+def _can_block(value: ir.Value, lanes: int) -> bool:
+    """Enough channels that padding the last block costs less than it gains."""
+    type_ = static_type(value)
+    return type_ is not None and len(type_.shape) >= 3 and type_.shape[1] * 2 > lanes
+
+
+def insert_transfers(
+    graph: ir.Graph,
+    engines: dict[ir.Node, Engine],
+    groups: dict[ir.Node, Group],
+    layouts: dict[ir.Value, str],
+    wanted: Callable[[ir.Node, int, str], str],
+) -> None:
+    """Put an Identity (TransData) before each reader that cannot read the stored layout. `wanted(node, operand, stored)` names the one it can."""
+    copies: dict[tuple[ir.Value, str], ir.Value] = {}
+    for node in list(graph):
+        if engines[node].kind in (EMPTY,):
+            continue
+        for number, value in enumerate(node.inputs):
+            if value is None or value.const_value is not None or static_type(value) is None:
+                continue
+            stored = layouts.get(value, ND)
+            need = _need(node, number, stored, engines, wanted)
+            producer = value.producer()
+            if need == stored or (producer in groups and groups.get(node) is groups[producer]):
+                continue
+            if (value, need) not in copies:
+                copies[value, need] = _transfer(graph, node, value, need, engines, groups, layouts)
+            node.replace_input_with(number, copies[value, need])
+
+
+def _need(node: ir.Node, number: int, stored: str, engines: dict[ir.Node, Engine], wanted: Callable[[ir.Node, int, str], str]) -> str:
+    kind = engines[node].kind
+    if kind in FLAT_READERS:
+        return ND
+    return wanted(node, number, stored)
+
+
+def _transfer(
+    graph: ir.Graph,
+    before: ir.Node,
+    value: ir.Value,
+    layout: str,
+    engines: dict[ir.Node, Engine],
+    groups: dict[ir.Node, Group],
+    layouts: dict[ir.Value, str],
+) -> ir.Value:
+    copy = ir.Node("", "Identity", [value], name=f"{value.name}/TransData_{layout}")
+    copy.outputs[0].name = f"{value.name}/{layout}"
+    copy.outputs[0].type, copy.outputs[0].shape = value.type, value.shape
+    producer = value.producer()
+    if producer is not None:
+        graph.insert_after(producer, copy)
+    else:
+        first = next(iter(graph))
+        graph.insert_before(first, copy)
+    engines[copy] = Engine(AICORE)
+    groups[copy] = Group([copy])
+    if layout != ND:
+        layouts[copy.outputs[0]] = layout
+    return copy.outputs[0]

@@ -1,0 +1,60 @@
+"""The passes over a graph, in order. Each is a function that changes the graph in place; the list is the documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import onnx_ir as ir
+from onnx_ir.passes import common
+
+from anycann.graph.registry import TensorType
+from anycann.passes.rules import RULES, Rule, apply_rules
+from anycann.passes.specialise import specialise
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one pass did, for `--explain`."""
+
+    name: str
+    lines: tuple[str, ...]
+
+
+Pass = Callable[[ir.Model], list[str]]
+
+
+def run_passes(model: ir.Model, input_types: Mapping[str, TensorType | None], switched_off: frozenset[str] = frozenset()) -> list[Report]:
+    """Specialise `model` for the input types and simplify it, in place; says what each pass did."""
+    reports = [Report("specialise", tuple(_specialise(model, input_types)))]
+    for name, run in PIPELINE:
+        if name not in switched_off:
+            reports.append(Report(name, tuple(run(model))))
+    rules: list[Rule] = [rule for rule in RULES if rule.name not in switched_off]
+    reports.append(Report("rules", tuple(apply_rules(model.graph, rules))))
+    _common(common.RemoveUnusedNodesPass)(model)
+    return reports
+
+
+def _specialise(model: ir.Model, input_types: Mapping[str, TensorType | None]) -> list[str]:
+    before = model.graph.num_nodes()
+    specialise(model.graph, input_types)
+    return [f"{before} nodes -> {model.graph.num_nodes()} with concrete shapes and known values folded"]
+
+
+def _common(make: Callable[[], object]) -> Pass:
+    """A pass of onnx_ir."""
+
+    def run(model: ir.Model) -> list[str]:
+        before = model.graph.num_nodes()
+        make()(model)  # type: ignore[operator]
+        return [f"{before} nodes -> {model.graph.num_nodes()}"]
+
+    return run
+
+
+PIPELINE: tuple[tuple[str, Pass], ...] = (
+    ("unused", _common(common.RemoveUnusedNodesPass)),
+    ("identity", _common(common.IdentityEliminationPass)),
+    ("common_subexpressions", _common(lambda: common.CommonSubexpressionEliminationPass(size_limit=64))),
+)

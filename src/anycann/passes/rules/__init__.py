@@ -1,0 +1,33 @@
+"""Fusion rules, one file each, and the driver that applies them.
+
+A rule looks at one node (the last of its pattern) and either says why it does not apply, or builds what replaces it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from anycann.passes.rules.batch_normalization import FoldBatchNormalization
+from anycann.passes.rules.rule import Rule, replace
+
+RULES: tuple[Rule, ...] = (FoldBatchNormalization(),)
+
+
+def apply_rules(graph: ir.Graph, rules: Sequence[Rule]) -> list[str]:
+    """Apply each rule wherever it fits, in order; answers what was done and why not."""
+    lines: list[str] = []
+    for rule in rules:
+        for node in list(graph):
+            if node.graph is graph and (node.domain, node.op_type) in rule.anchors:
+                lines.append(_apply(graph, rule, node))
+    return [line for line in lines if line]
+
+
+def _apply(graph: ir.Graph, rule: Rule, node: ir.Node) -> str:
+    reason = rule.check(node)
+    if reason is not None:
+        return f"{rule.name} skipped {node.name}: {reason}" if reason else ""
+    replace(graph, node, rule.rewrite(graph, node))
+    return f"{rule.name} applied to {node.name}"
