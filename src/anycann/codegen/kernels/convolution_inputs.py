@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from anycann.codegen.emitter import POINTER, Emitter, Value, vector_type
 from anycann.codegen.kernels.convolution_packing import channel_block
@@ -28,16 +29,19 @@ def input_layout(shape: ConvolutionShape, lanes: int, blocked: bool) -> InputLay
     return InputLayout(shape.in_channels * shape.in_pixels, lanes * shape.in_pixels, shape.in_pixels, 1)
 
 
+# fetch(i, offset): the vector of the i-th unrolled input channel, at this many elements from the tile's pixel 0. Called where the vector
+# is used: loads written far ahead of their use would take registers from the sums.
+Fetch: TypeAlias = Callable[[int, int], Value]
+
+
 class Source(Protocol):
     """Gives the input vectors of a tile. Offsets are in elements of the input; `spatial` is that of pixel 0 at the current tap."""
 
     def origin(self, e: Emitter, group: Value, block: Value) -> Value:
-        """Where the input channels of a group or an output channel block begin, in the form that `vectors` takes."""
+        """Where the input channels of a group or an output channel block begin, in the form that `fetcher` takes."""
 
-    def vectors(
-        self, e: Emitter, origin: Value, spatial: Value, in_block: Value, channel: Value, unroll: int, pixels: list[int]
-    ) -> list[list[Value]]:
-        """[unroll][pixels] vectors: channels channel..channel+unroll of the group's channel block `in_block`, at these pixel offsets."""
+    def fetcher(self, e: Emitter, origin: Value, spatial: Value, in_block: Value, channel: Value) -> Fetch:
+        """Access to channels `channel`.. of the group's channel block `in_block`."""
 
 
 def source(shape: ConvolutionShape, lanes: int, blocked: bool, pointer: Value) -> Source:
@@ -72,11 +76,13 @@ class _Broadcast:
             return e.mul(group, self.shape.group_inputs // self.lanes * self.layout.block)
         return e.mul(group, self.shape.group_inputs)
 
-    def vectors(
-        self, e: Emitter, origin: Value, spatial: Value, in_block: Value, channel: Value, unroll: int, pixels: list[int]
-    ) -> list[list[Value]]:
+    def fetcher(self, e: Emitter, origin: Value, spatial: Value, in_block: Value, channel: Value) -> Fetch:
         first = _moved(e, self.pointer, e.add(self._channel_offset(e, origin, in_block, channel), spatial))
-        return [[self._splat(e, _moved(e, first, pixel + i * self.layout.channel)) for pixel in pixels] for i in range(unroll)]
+
+        def fetch(i: int, offset: int) -> Value:
+            return e.splat(e.load(_moved(e, first, offset + i * self.layout.channel), "float", 4), self.lanes)
+
+        return fetch
 
     def _channel_offset(self, e: Emitter, origin: Value, in_block: Value, channel: Value) -> Value:
         if aligned_groups(self.shape, self.lanes):
@@ -85,9 +91,6 @@ class _Broadcast:
         if self.layout.channel != 1:
             return e.mul(number, self.layout.channel)
         return e.add(e.mul(e.udiv(number, self.lanes), self.layout.block), e.urem(number, self.lanes))
-
-    def _splat(self, e: Emitter, pointer: Value) -> Value:
-        return e.splat(e.load(pointer, "float", 4), self.lanes)
 
 
 @dataclass(frozen=True)
@@ -103,15 +106,18 @@ class _Lanes:
         """Of an output channel block: the offset of the input channel block of the same number."""
         return e.mul(block, self.layout.block)
 
-    def vectors(
-        self, e: Emitter, origin: Value, spatial: Value, in_block: Value, channel: Value, unroll: int, pixels: list[int]
-    ) -> list[list[Value]]:
+    def fetcher(self, e: Emitter, origin: Value, spatial: Value, in_block: Value, channel: Value) -> Fetch:
         first = _moved(e, self.pointer, e.add(origin, spatial))
         type_ = vector_type("float", self.lanes)
-        whole = [e.load(_moved(e, first, pixel), type_, 4 * self.lanes) for pixel in pixels]
-        if self.shape.group_inputs == 1:
-            return [whole]
-        return [[e.shuffle(x, x, self._pattern(i)) for x in whole] for i in range(unroll)]
+        loaded: dict[int, Value] = {}
+
+        def fetch(i: int, offset: int) -> Value:
+            if offset not in loaded:
+                loaded[offset] = e.load(_moved(e, first, offset), type_, 4 * self.lanes)
+            x = loaded[offset]
+            return x if self.shape.group_inputs == 1 else e.shuffle(x, x, self._pattern(i))
+
+        return fetch
 
     def _pattern(self, channel: int) -> list[int]:
         size = self.shape.group_inputs
@@ -133,19 +139,17 @@ class _Gather:
         real = e.smin(numbers, e.const(self.shape.out_channels - 1, numbers.type))
         return e.mul(_lane_op(e, "udiv", real, self.shape.group_outputs), self.shape.group_inputs)
 
-    def vectors(
-        self, e: Emitter, origin: Value, spatial: Value, in_block: Value, channel: Value, unroll: int, pixels: list[int]
-    ) -> list[list[Value]]:
+    def fetcher(self, e: Emitter, origin: Value, spatial: Value, in_block: Value, channel: Value) -> Fetch:
         number = e.add(e.mul(in_block, channel_block(self.shape, self.lanes)), channel)
         offsets = e.add(self._channel_offsets(e, e.add(origin, e.splat(number, self.lanes))), e.splat(spatial, self.lanes))
-        return [[self._fetch(e, e.add(offsets, pixel)) for pixel in pixels]]
+        return lambda i, offset: self._gather(e, e.add(offsets, offset))
 
     def _channel_offsets(self, e: Emitter, channels: Value) -> Value:
         if self.layout.channel != 1:
             return e.mul(channels, self.layout.channel)
         return e.add(e.mul(_lane_op(e, "udiv", channels, self.lanes), self.layout.block), _lane_op(e, "urem", channels, self.lanes))
 
-    def _fetch(self, e: Emitter, offsets: Value) -> Value:
+    def _gather(self, e: Emitter, offsets: Value) -> Value:
         pointers = e.op(f"getelementptr float, ptr {self.pointer.text}, {offsets.type} {offsets.text}", vector_type(POINTER, self.lanes))
         type_ = vector_type("float", self.lanes)
         name = f"llvm.masked.gather.v{self.lanes}f32.v{self.lanes}p0"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Literal, TypeAlias
 
 from anycann.codegen.kernels.convolution_columns import segments
@@ -33,8 +33,8 @@ class ConvolutionTile:
 def method(shape: ConvolutionShape, lanes: int, blocked_input: bool) -> Method:
     """How the lanes of a vector of output channels get their input.
 
-    dense: all lanes see the same input channels, one scalar serves them all; lanes: input and output channels lie in equal lanes (depthwise)
-    or in the same few lanes (small groups); gather: anything else.
+    dense: all lanes see the same input channels, one scalar serves them all; lanes: input and output channels lie in equal lanes
+    (depthwise) or in the same few lanes (small groups); gather: anything else.
     """
     if shape.group == 1 or shape.group_outputs % lanes == 0:
         return "dense"
@@ -45,7 +45,7 @@ def method(shape: ConvolutionShape, lanes: int, blocked_input: bool) -> Method:
 
 def tiles(shape: ConvolutionShape, target: Target, blocked_input: bool = True) -> list[ConvolutionTile]:
     """Every tile that fits the registers, best estimate first: the search space of tuning."""
-    found = {_tile(shape, target, blocked_input, columns, blocks, merge) for columns, blocks, merge in _candidates(shape, target, blocked_input)}
+    found = {_tile(shape, target, blocked_input, *candidate) for candidate in _candidates(shape, target, blocked_input)}
     return sorted(found, key=lambda tile: (estimate(shape, target, tile, blocked_input), tile.merge, -tile.columns))
 
 
@@ -56,22 +56,29 @@ def default_tile(shape: ConvolutionShape, target: Target, blocked_input: bool = 
 
 
 def _candidates(shape: ConvolutionShape, target: Target, blocked_input: bool) -> list[tuple[int, int, bool]]:
-    dense = method(shape, target.lanes, blocked_input) == "dense"
+    how = method(shape, target.lanes, blocked_input)
+    dense = how == "dense"
     most_blocks = min(8, shape.group_outputs // target.lanes if shape.group > 1 else shape.out_blocks(target.lanes)) if dense else 1
     result = []
     for merge in (False, True):
         columns_axis = axes(shape, merge)[-1]
         for blocks in range(1, most_blocks + 1):
-            most_columns = min(max(1, columns_axis.out_size), _most_columns(target, blocks, dense))
+            most_columns = min(max(1, columns_axis.out_size), _most_columns(target, blocks, how))
             result += [(columns, blocks, merge) for columns in range(1, most_columns + 1)]
     return result
 
 
-def _most_columns(target: Target, blocks: int, dense: bool) -> int:
+def _most_columns(target: Target, blocks: int, how: Method) -> int:
     """Pixels of a tile: accumulators, one weight vector a block and one broadcast have to fit; without FMA a product needs a place too."""
-    broadcast = 0 if blocks == 1 and target.lanes == 16 or not dense else 1  # AVX-512 broadcasts from memory inside the FMA
-    spare = broadcast + (0 if has_fma(target) else 1)
+    if how != "dense":
+        return {"lanes": _LANES_COLUMNS, "gather": _GATHER_COLUMNS}[how] if target.registers >= 32 else 8
+    broadcast = 0 if blocks == 1 and target.lanes == 16 else 1  # AVX-512 broadcasts from memory inside the FMA
+    spare = broadcast + (0 if has_fma(target) else 1) + (1 if target.registers <= 16 and blocks != 2 else 0)  # LLVM spills one
     return max(1, (target.registers - spare) // blocks - 1)
+
+
+# Depthwise: longer tiles measured slower, however many registers are left.
+_LANES_COLUMNS, _GATHER_COLUMNS = 16, 8
 
 
 def has_fma(target: Target) -> bool:
@@ -85,7 +92,7 @@ def _tile(shape: ConvolutionShape, target: Target, blocked: bool, columns: int, 
 
 
 def _unroll(shape: ConvolutionShape, lanes: int, blocked: bool, accumulators: int) -> int:
-    """Input channels in the innermost loop: about a hundred FMAs, dividing every channel block."""
+    """Input channels in the innermost loop, dividing every channel block: enough FMAs to hide the loop, as more only costs compile time."""
     how = method(shape, lanes, blocked)
     if how == "lanes":
         return shape.group_inputs
@@ -93,8 +100,11 @@ def _unroll(shape: ConvolutionShape, lanes: int, blocked: bool, accumulators: in
         return 1
     inner = channel_block(shape, lanes)
     last = shape.group_inputs % inner or inner
-    fitting = [n for n in range(1, inner + 1) if inner % n == 0 and last % n == 0 and (n * accumulators <= 112 or n == 1)]
+    fitting = [n for n in range(1, inner + 1) if inner % n == 0 and last % n == 0 and (n * accumulators <= _LOOP_FMAS or n == 1)]
     return max(fitting)
+
+
+_LOOP_FMAS = 48
 
 
 def aligned_groups(shape: ConvolutionShape, lanes: int) -> bool:
@@ -116,7 +126,7 @@ def _rows_stay(shape: ConvolutionShape, target: Target, blocks: int) -> bool:
 
 # Cycles a tile costs besides its arithmetic, and those to write one vector of results.
 _TILE_CYCLES, _WRITE_CYCLES = 12.0, 2.0
-_FMA_LATENCY = 4
+_FMA_LATENCY = 5.0  # four on most processors, and a little for what is not scheduled perfectly
 
 
 def estimate(shape: ConvolutionShape, target: Target, tile: ConvolutionTile, blocked_input: bool = True) -> float:
@@ -141,21 +151,27 @@ def _row_cycles(shape: ConvolutionShape, target: Target, all_axes: tuple[Axis, .
     for axis in all_axes[:-1]:
         above *= axis.kernel
     steps = above * shape.group_inputs
+    step = partial(_step_cycles, target, blocks=blocks, weight_cycles=_weight_cycles(shape, target, blocks))
     cycles = 0.0
     for segment in segments(all_axes[-1], tile.columns):
+        count = segment.stop - segment.first
         if segment.kind is None:
-            cycles += (segment.stop - segment.first) * tile.columns * all_axes[-1].kernel * steps * _step_cycles(target, 1, blocks)
+            cycles += count * tile.columns * (all_axes[-1].kernel * steps * step(1) + _TILE_CYCLES)
             continue
-        spans = segment.kind.spans
-        taps = sum((s.stop_tap - s.first_tap) * _step_cycles(target, s.stop_pixel - s.first_pixel, blocks) for s in spans)
-        writes = _WRITE_CYCLES * segment.kind.pixels * blocks
-        cycles += (segment.stop - segment.first) * (taps * steps + writes + _TILE_CYCLES)
+        taps = sum((s.stop_tap - s.first_tap) * step(s.stop_pixel - s.first_pixel) for s in segment.kind.spans)
+        cycles += count * (taps * steps + _WRITE_CYCLES * segment.kind.pixels * blocks + _TILE_CYCLES)
     return cycles
 
 
-def _step_cycles(target: Target, pixels: int, blocks: int) -> float:
+def _step_cycles(target: Target, pixels: int, blocks: int, weight_cycles: float) -> float:
     """Cycles of one input channel and tap of a tile: limited by FMAs, by loads, or by waiting for the accumulators."""
-    fmas_per_cycle = (1 if target.lanes == 16 else 2) if has_fma(target) else 1
-    accumulators = pixels * blocks
-    loads = blocks + (pixels if blocks > 1 or target.lanes != 16 else 0.75 * pixels)
-    return max(accumulators / fmas_per_cycle, loads / 2, float(_FMA_LATENCY))
+    fmas_per_cycle = (1.0 if target.lanes == 16 else 2.0) if has_fma(target) else 1.5
+    broadcast = 0.75 if blocks == 1 and target.lanes == 16 else 1.0 if has_fma(target) else 1.5
+    return max(pixels * blocks / fmas_per_cycle, (blocks + broadcast * pixels) / 2, weight_cycles, _FMA_LATENCY)
+
+
+def _weight_cycles(shape: ConvolutionShape, target: Target, blocks: int) -> float:
+    """Cycles to bring the weight vectors of one step from the cache in which those of all steps of the tile fit."""
+    step_bytes = 4 * target.lanes * blocks
+    all_bytes = step_bytes * shape.group_inputs * shape.taps
+    return step_bytes / (32 if all_bytes <= target.l1_bytes // 2 else 16 if all_bytes <= target.l2_bytes // 2 else 10)

@@ -1,0 +1,106 @@
+"""What a direct convolution kernel consists of: sizes, operands, and how its work is divided into tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TypeAlias
+
+from anycann.codegen.emitter import Emitter, Value, vector_type
+from anycann.codegen.kernels.convolution_columns import TapSpan, tile_count
+from anycann.codegen.kernels.convolution_inputs import InputLayout, Source, input_layout
+from anycann.codegen.kernels.convolution_shape import Axis, ConvolutionShape, axes
+from anycann.codegen.kernels.convolution_tile import ConvolutionTile, method
+from anycann.target.target import Target
+
+Write: TypeAlias = Callable[[Emitter, Sequence[Value], Value], None]
+Initial: TypeAlias = Callable[[Emitter, Value], Value]
+
+
+# Work that is not worth waking a second thread for, and that a part of a row should have; in vector FMAs.
+INLINE_CYCLES, _PART_CYCLES = 20_000, 8_192
+# Tasks that are enough for any number of threads; long rows are cut into parts to have that many.
+_ENOUGH_TASKS = 64
+
+
+@dataclass(frozen=True)
+class DirectKernel:
+    """A convolution to write: its sizes, its operands and what follows from them."""
+
+    shape: ConvolutionShape
+    target: Target
+    tile: ConvolutionTile
+    source: Source
+    weights: Value
+    write: Write
+    initial: Initial | None
+    blocked_input: bool
+
+    @property
+    def lanes(self) -> int:
+        return self.target.lanes
+
+    @property
+    def vector(self) -> str:
+        return vector_type("float", self.lanes)
+
+    @property
+    def layout(self) -> InputLayout:
+        return input_layout(self.shape, self.lanes, self.blocked_input)
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        return axes(self.shape, self.tile.merge)
+
+    def order(self, span: TapSpan) -> list[tuple[int, int]]:
+        """(unrolled channel, pixel) in the order of computing: by channel, to hold few weights; by pixel if its input is shared."""
+        channels, pixels = range(self.tile.unroll), range(span.first_pixel, span.stop_pixel)
+        if method(self.shape, self.lanes, self.blocked_input) == "lanes":
+            return [(i, pixel) for pixel in pixels for i in channels]
+        return [(i, pixel) for i in channels for pixel in pixels]
+
+    @property
+    def groups(self) -> int:
+        """Convolution groups that are computed apart: those that share no output vector."""
+        return self.shape.group if method(self.shape, self.lanes, self.blocked_input) == "dense" else 1
+
+    @property
+    def group_blocks(self) -> int:
+        """Output channel blocks of one of these groups."""
+        return -(-(self.shape.out_channels // self.groups) // self.lanes)
+
+    @property
+    def parts(self) -> int:
+        """Tasks that a row is cut into."""
+        others = self.tasks_of_whole_rows
+        tile_cycles = self.tile.columns * self.tile.blocks * self.shape.group_inputs * max(1, self.shape.taps)
+        tiles = tile_count(self.axes[-1], self.tile.columns)
+        most = max(1, tiles * tile_cycles // _PART_CYCLES)
+        return min(tiles, most, -(-_ENOUGH_TASKS // others))
+
+    @property
+    def tasks_of_whole_rows(self) -> int:
+        rows = prod(axis.out_size for axis in self.axes[:-1])
+        return self.shape.batch * self.groups * -(-self.group_blocks // self.tile.blocks) * rows
+
+    @property
+    def tasks(self) -> int:
+        return self.tasks_of_whole_rows * self.parts
+
+    @property
+    def cycles(self) -> int:
+        """Vector FMAs of the whole convolution."""
+        shape = self.shape
+        return shape.batch * shape.out_pixels * shape.out_blocks(self.lanes) * shape.group_inputs * max(1, shape.taps)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a task works: image, first output channel block, row position on each axis but the last, part of the row."""
+
+    batch: Value
+    block: Value
+    origin: Value
+    rows: tuple[Value, ...]
+    part: Value

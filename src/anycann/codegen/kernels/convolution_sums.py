@@ -1,0 +1,147 @@
+"""The register tile of a direct convolution: sums of products over input channels and kernel taps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from anycann.codegen.emitter import Emitter, Value
+from anycann.codegen.kernels.convolution_columns import TapSpan, TileKind
+from anycann.codegen.kernels.convolution_kernel import DirectKernel, Place
+from anycann.codegen.kernels.convolution_packing import channel_block
+from anycann.codegen.kernels.convolution_shape import Axis
+from anycann.codegen.kernels.convolution_tile import has_fma
+from anycann.target.target import Target
+
+
+class Window:
+    """The part of the input under the kernel for a row: element offset of its first tap and the valid taps of each axis but the last."""
+
+    def __init__(self, e: Emitter, kernel: DirectKernel, place: Place, blocks: int):
+        self.kernel, self.place, self.blocks = kernel, place, blocks
+        layout, lanes = kernel.layout, kernel.lanes
+        self.spatial = e.mul(place.batch, layout.image)
+        self.taps: list[tuple[Value, Value]] = []
+        for axis, position in zip(kernel.axes[:-1], place.rows, strict=True):
+            start = e.sub(e.mul(position, axis.stride), axis.pad)
+            self.spatial = e.add(self.spatial, e.mul(start, axis.in_stride * layout.pixel))
+            self.taps.append(valid_taps(e, axis, start))
+        inner = channel_block(kernel.shape, lanes)
+        self.tap_size = inner * lanes
+        self.in_block_size = kernel.shape.taps * self.tap_size
+        self.in_blocks = -(-kernel.shape.group_inputs // inner)
+        self.block_size = self.in_blocks * self.in_block_size
+        first_tap = sum(axis.tap_offset for axis in kernel.axes)
+        self.weights = e.gep(kernel.weights, e.add(e.mul(place.block, self.block_size), first_tap * self.tap_size), "float")
+
+
+def valid_taps(e: Emitter, axis: Axis, start: Value) -> tuple[Value, Value]:
+    """The taps k of 0..kernel for which 0 <= start + k * dilation < in_size."""
+    if axis.full:
+        return e.const(0), e.const(axis.kernel)
+    zero, kernel = e.const(0), e.const(axis.kernel)
+    below = e.smax(zero, e.sub(zero, start))
+    inside = e.smax(zero, e.sub(e.const(axis.in_size), start))
+    first = e.udiv(e.add(below, axis.dilation - 1), axis.dilation)
+    stop = e.udiv(e.add(inside, axis.dilation - 1), axis.dilation)
+    return first, e.smin(kernel, stop)
+
+
+def initial_sums(e: Emitter, window: Window) -> list[Value]:
+    """What the sums of one pixel start from, a vector a channel block."""
+    kernel = window.kernel
+    if kernel.initial is None:
+        return [e.zero(kernel.vector)] * window.blocks
+    return [kernel.initial(e, e.mul(e.add(window.place.block, j), kernel.lanes)) for j in range(window.blocks)]
+
+
+Range: TypeAlias = tuple[Value, Value, int]
+
+
+def _nest(e: Emitter, ranges: Sequence[Range], sums: list[Value], body: Callable[[list[Value], list[Value]], list[Value]]) -> list[Value]:
+    """Loops over `ranges` (first, stop, step), outer first, that carry `sums` through `body(indices, sums)`."""
+    if not ranges:
+        return body([], sums)
+    (first, stop, step), inner = ranges[0], ranges[1:]
+    if stop.text.isdigit() and first.text.isdigit() and int(stop.text) == int(first.text) + step:
+        return _nest(e, inner, sums, lambda indices, s: body([first, *indices], s))
+    with e.loop(first, stop, step, sums) as loop:
+        index = loop.index
+        loop.carry(_nest(e, inner, loop.values, lambda indices, s: body([index, *indices], s)))
+    return loop.values
+
+
+def accumulate(
+    e: Emitter, window: Window, kind: TileKind, taps: tuple[Value, Value] | None, spatial: Value, sums: list[Value]
+) -> list[Value]:
+    """Add all products of a tile: input channel blocks, then taps of the outer axes, then the spans of the last axis."""
+    outer: list[Range] = [(e.const(0), e.const(window.in_blocks), 1), *((first, stop, 1) for first, stop in window.taps)]
+
+    def body(indices: list[Value], sums: list[Value]) -> list[Value]:
+        for span in kind.spans:
+            first, stop = taps or (e.const(span.first_tap), e.const(span.stop_tap))
+            sums = _span(e, window, span, (first, stop), indices, spatial, sums)
+        return sums
+
+    return _nest(e, outer, sums, body)
+
+
+def _span(
+    e: Emitter, window: Window, span: TapSpan, taps: tuple[Value, Value], outer: list[Value], spatial: Value, sums: list[Value]
+) -> list[Value]:
+    """The taps and input channels of one span, for the pixels it is valid for."""
+    kernel = window.kernel
+    in_block, rows = outer[0], outer[1:]
+    channels = _channels_of_block(e, kernel, window.in_blocks, in_block)
+
+    def body(indices: list[Value], sums: list[Value]) -> list[Value]:
+        tap, channel = indices
+        offset, number = spatial, e.const(0)
+        for axis, k in zip(kernel.axes, [*rows, tap], strict=True):
+            offset = e.add(offset, e.mul(k, axis.dilation * axis.in_stride * kernel.layout.pixel))
+            number = e.add(number, e.mul(k, axis.tap_stride))
+        at = e.add(e.add(e.mul(in_block, window.in_block_size), e.mul(number, window.tap_size)), e.mul(channel, kernel.lanes))
+        return _products(e, window, span, e.gep(window.weights, at, "float"), offset, in_block, channel, sums)
+
+    unroll = kernel.tile.unroll
+    return _nest(e, [(*taps, 1), (e.const(0), channels, unroll)], sums, body)
+
+
+def _channels_of_block(e: Emitter, kernel: DirectKernel, in_blocks: int, in_block: Value) -> Value:
+    """Real input channels of a block: fewer in the last one, whose other lanes may hold anything and are never read."""
+    inner = channel_block(kernel.shape, kernel.lanes)
+    last = kernel.shape.group_inputs % inner or inner
+    if last == inner:
+        return e.const(inner)
+    is_last = e.compare("eq", in_block, e.const(in_blocks - 1))
+    return e.select(is_last, e.const(last), e.const(inner))
+
+
+def _products(
+    e: Emitter, window: Window, span: TapSpan, weights: Value, offset: Value, in_block: Value, channel: Value, sums: list[Value]
+) -> list[Value]:
+    """The unrolled input channels of one tap: one FMA for each pixel and channel block."""
+    kernel, blocks = window.kernel, window.blocks
+    sums = list(sums)
+    step = kernel.axes[-1].stride * kernel.axes[-1].in_stride * kernel.layout.pixel
+    fetch = kernel.source.fetcher(e, window.place.origin, offset, in_block, channel)
+    rows: dict[tuple[int, int], Value] = {}
+    for i, pixel in kernel.order(span):
+        x = fetch(i, pixel * step)
+        for j in range(blocks):
+            if (i, j) not in rows:
+                rows[i, j] = _weight(e, weights, i * kernel.lanes + j * window.block_size, kernel)
+            at = pixel * blocks + j
+            sums[at] = multiply_add(e, kernel.target, x, rows[i, j], sums[at])
+    return sums
+
+
+def _weight(e: Emitter, weights: Value, offset: int, kernel: DirectKernel) -> Value:
+    return e.load(e.gep(weights, offset, "float"), kernel.vector, 4 * kernel.lanes)
+
+
+def multiply_add(e: Emitter, target: Target, a: Value, b: Value, c: Value) -> Value:
+    """a * b + c, in one instruction where the processor has it; never a call of a library."""
+    if has_fma(target):
+        return e.fma(a, b, c)
+    return e.binary("fadd", e.binary("fmul", a, b), c)
