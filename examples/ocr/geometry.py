@@ -141,8 +141,8 @@ def mean_inside(values: NDArray[np.float32], rectangle: Rectangle) -> float:
     height, width = values.shape
     x0, y0 = np.maximum(np.floor(corners.min(0)).astype(int), 0)
     x1, y1 = np.minimum(np.ceil(corners.max(0)).astype(int) + 1, [width, height])
-    y, x = np.mgrid[y0:y1, x0:x1]
+    y, x = np.mgrid[y0 : max(y0, y1), x0 : max(x0, x1)]
     inside = np.ones(x.shape, bool)
     for (ax, ay), (bx, by) in zip(corners, np.roll(corners, -1, axis=0), strict=True):
         inside &= (bx - ax) * (y - ay) - (by - ay) * (x - ax) >= -1e-6
-    return float(values[y0:y1, x0:x1][inside].mean()) if inside.any() else 0.0
+    return float(values[y, x][inside].mean()) if inside.any() else 0.0
