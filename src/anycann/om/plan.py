@@ -59,7 +59,10 @@ class NativeStep:
 
 @dataclass(frozen=True)
 class HostStep:
-    """One AiCpu node, computed by its reference on the host. `node` is a serialised NodeProto; "" stands for an absent input or output."""
+    """One AiCpu node, computed by its reference on the host. `node` is a serialised NodeProto; "" stands for an absent input or output.
+
+    `captures` are the outer values that subgraphs of the node use, by name.
+    """
 
     node: bytes
     opset: int
@@ -67,6 +70,7 @@ class HostStep:
     op_type: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    captures: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,8 @@ class LoadedCode:
     """
 
     def __init__(self, objects: Mapping[str, bytes], target: Target | None = None):
-        _check_processor(target or host())
+        self.target = target or host()
+        _check_processor(self.target)
         missing = _register_library()
         for symbol, data in objects.items():
             _check_object(symbol, data, missing)

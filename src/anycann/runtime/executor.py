@@ -1,0 +1,239 @@
+"""Running a compiled program: its steps in order, on memory of its own, from any number of threads at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+import time
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anycann.om.plan import HostStep, NativeStep, Program, RegionStep, Task, TensorSpec
+from anycann.runtime import memory
+from anycann.runtime.dispatch import ROW_BYTES
+from anycann.runtime.feeds import Port
+from anycann.runtime.host import HostRunner
+from anycann.runtime.launches import Patches, Workspace, plan_launches
+from anycann.runtime.loader import LoadedCode
+from anycann.runtime.observe import Callback, Observation, Observer, StepEvent
+from anycann.runtime.region_cache import RegionCache
+from anycann.runtime.regions import Scope, run_region_step
+from anycann.runtime.results import Buffers, Results
+from anycann.runtime.run_state import RunState
+from anycann.runtime.thread_pool import ThreadPool
+from anycann.support.errors import InternalError, UsageError
+
+MOST_IDLE = 16  # workspaces kept for later runs; as many more as there are runs at once are made and dropped
+
+
+@dataclass(frozen=True)
+class _Launch:
+    """A native step: its tasks, whose rows in the table begin at `first`."""
+
+    tasks: tuple[Task, ...]
+    first: int
+
+    @property
+    def count(self) -> int:
+        return len(self.tasks)
+
+
+class CompiledProgram:
+    """A program ready to run. Thread-safe: every run has a workspace of its own, kept for the next one.
+
+    constants: the packed weights, uint8, aligned to 64 bytes with slack behind (else they are copied). `host` runs AiCpu nodes, `regions`
+    compiles and keeps regions; a program without such steps needs neither. poison: fill the workspace and fresh outputs with 0xFF before
+    each run, so that a kernel which reads what nobody wrote shows.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        constants: NDArray[np.uint8] | memoryview,
+        code: LoadedCode,
+        pool: ThreadPool,
+        host: HostRunner | None = None,
+        regions: RegionCache | None = None,
+        poison: bool = False,
+    ):
+        self.program = program
+        self._constants = _aligned(constants)
+        self._code = code  # keeps the machine code loaded
+        self._pool = pool
+        self._host = host
+        self._regions = regions
+        self._poison = poison
+        self._inputs = [Port(spec, i, "input") for i, spec in enumerate(program.inputs)]
+        self._results = Results(program, poison)
+        self._launches = plan_launches(program, code, self._constants)
+        self._steps = _number_launches(program)
+        self._idle: list[Workspace] = []  # append and pop are atomic
+        self._observers: tuple[Observer, ...] = ()
+
+    def run(self, feeds: Sequence[object], outputs: Buffers | None = None) -> list[object]:
+        """Compute the outputs for `feeds`, one value for each of `program.inputs` in order.
+
+        A feed is a numpy array of the declared dtype and shape, read in place if it is row-major and aligned, else copied; or a host
+        object. `outputs` may give an array for each output, or None; it is written in place if it is row-major, aligned and apart from the
+        feeds, else by a copy. Results without such an array are fresh. Raises UsageError for a feed or buffer that does not fit.
+        """
+        return self._run(feeds, outputs, self._observers)
+
+    def observe(self, callback: Callback, tensors: bool = True) -> Observation:
+        """Call `callback(StepEvent)` after each kernel, host node and region of every run, in the thread of the run, until closed.
+
+        With `tensors` kernels are launched one by one and any tensor can be looked at. Without, a native step still runs as one call and
+        its events come after it, with exact times; then a tensor may have been overwritten by a later kernel.
+        """
+        observer = Observer(callback, tensors)
+        self._observers = (*self._observers, observer)
+
+        def end() -> None:
+            self._observers = tuple(other for other in self._observers if other is not observer)
+
+        return Observation(end)
+
+    def _run(self, feeds: Sequence[object], buffers: Buffers | None, observers: tuple[Observer, ...]) -> list[object]:
+        if len(feeds) != len(self._inputs):
+            names = ", ".join(port.name for port in self._inputs)
+            raise UsageError(f"{len(feeds)} feeds; accepted: {len(self._inputs)} ({names})")
+        accepted = [port.accept(feed) for port, feed in zip(self._inputs, feeds, strict=True)]
+        results = self._results.arrays(accepted, buffers)
+        workspace = self._take_workspace()
+        try:
+            _bind(workspace, self._launches.inputs, accepted)
+            _bind(workspace, self._launches.outputs, results)
+            state = RunState(self.program, self._constants, self._code.target.lanes, workspace, accepted, results, observers)
+            for step in self._steps:
+                self._run_step(step, state)
+            return self._results.collect(state, accepted, results, buffers)
+        finally:
+            if len(self._idle) < MOST_IDLE:
+                self._idle.append(workspace)
+
+    def _take_workspace(self) -> Workspace:
+        try:
+            workspace = self._idle.pop()
+        except IndexError:
+            workspace = Workspace(self._launches, self._pool.threads)
+        if self._poison:
+            workspace.poison()
+        return workspace
+
+    # ---- steps
+    def _run_step(self, step: HostStep | RegionStep | _Launch, state: RunState) -> None:
+        if isinstance(step, _Launch):
+            if state.observers:
+                self._run_observed(step, state)
+            elif step.count:
+                self._launch(step.first, step.count, state)
+            return
+        begin = time.monotonic_ns() if state.observers else 0
+        if isinstance(step, HostStep):
+            self._run_host(step, state)
+        elif isinstance(step, RegionStep):
+            self._run_region(step, state)
+        if state.observers:
+            _tell(state, _event_of(step, begin, state))
+
+    def _launch(self, first: int, count: int, state: RunState, times_address: int = 0) -> None:
+        space = state.workspace
+        self._pool.run(space.table_address + first * ROW_BYTES, count, space.scratch_address, space.scratch_stride, times_address)
+
+    def _run_observed(self, launch: _Launch, state: RunState) -> None:
+        """One by one if somebody looks at tensors, else at once with the times written by the dispatcher."""
+        times = np.zeros(launch.count + 1, np.int64)
+        one_by_one = any(observer.tensors for observer in state.observers)
+        if not one_by_one:
+            self._launch(launch.first, launch.count, state, times.ctypes.data)
+        for number, task in enumerate(launch.tasks):
+            at = number
+            if one_by_one:
+                self._launch(launch.first + number, 1, state, times.ctypes.data)
+                at = 0
+            _tell(
+                state,
+                StepEvent(
+                    "kernel",
+                    task.symbol,
+                    task.nodes,
+                    task.op_types,
+                    task.outputs,
+                    int(times[at]),
+                    int(times[at + 1]),
+                    task.tasks,
+                    task.flops,
+                    state.value,
+                ),
+            )
+
+    def _run_host(self, step: HostStep, state: RunState) -> None:
+        if self._host is None:
+            raise InternalError(f"node {step.name!r} ({step.op_type}) runs on the host, but the program was loaded without a host runner")
+        captures = {name: state.value(name) for name in step.captures} or None
+        results = self._host.run(step, [state.value(name) for name in step.inputs], captures)
+        _store_all(step, results, state)
+
+    def _run_region(self, step: RegionStep, state: RunState) -> None:
+        regions = self._regions
+        if regions is None:
+            raise InternalError(f"{step.kind} {step.name!r} needs a compiler for its regions, but the program was loaded without one")
+
+        def call(region: str, names: Sequence[str], inputs: Sequence[object]) -> list[object]:
+            return regions.program(region, names, inputs)._run(inputs, None, state.observers)
+
+        def outputs(region: str, names: Sequence[str], inputs: Sequence[object]) -> tuple[TensorSpec, ...]:
+            return regions.program(region, names, inputs).program.outputs
+
+        _store_all(step, run_region_step(step, Scope(state.value, call, outputs)), state)
+
+
+def _store_all(step: HostStep | RegionStep, results: Sequence[object], state: RunState) -> None:
+    """Keep the results of a step. Raises InternalError if they are not as many as its outputs."""
+    if len(results) != len(step.outputs):
+        raise InternalError(f"step {step.name!r} has {len(step.outputs)} outputs, but {len(results)} were computed")
+    for name, value in zip(step.outputs, results, strict=True):
+        state.store(name, value)
+
+
+def _tell(state: RunState, event: StepEvent) -> None:
+    for observer in state.observers:
+        observer.callback(event)
+
+
+def _event_of(step: HostStep | RegionStep, begin_ns: int, state: RunState) -> StepEvent:
+    kind: Literal["host", "region"] = "host" if isinstance(step, HostStep) else "region"
+    op_type = step.op_type if isinstance(step, HostStep) else step.kind
+    written = tuple(name for name in step.outputs if name)
+    return StepEvent(kind, step.name, (step.name,), (op_type,), written, begin_ns, time.monotonic_ns(), 1, 0, state.value)
+
+
+def _bind(workspace: Workspace, patches: Sequence[Patches], arrays: Sequence[object]) -> None:
+    """Point the kernels' arguments to the arrays of this run."""
+    for where, array in zip(patches, arrays, strict=True):
+        if where:
+            if not isinstance(array, np.ndarray):
+                raise InternalError(f"a kernel reads or writes a {type(array).__name__}, which has no memory")
+            workspace.bind(where, memory.address(array))
+
+
+def _number_launches(program: Program) -> tuple[HostStep | RegionStep | _Launch, ...]:
+    """The steps, native ones with the numbers of their rows in the table."""
+    steps: list[HostStep | RegionStep | _Launch] = []
+    first = 0
+    for step in program.steps:
+        if isinstance(step, NativeStep):
+            steps.append(_Launch(step.tasks, first))
+            first += len(step.tasks)
+        else:
+            steps.append(step)
+    return tuple(steps)
+
+
+def _aligned(constants: NDArray[np.uint8] | memoryview) -> memory.Bytes:
+    data = np.frombuffer(constants, np.uint8) if isinstance(constants, memoryview) else constants
+    if data.dtype != np.uint8 or data.ndim != 1 or not data.flags.c_contiguous:
+        raise UsageError(f"constants are {data.dtype.name}{list(data.shape)}; accepted: one row of uint8")
+    return data if data.ctypes.data % memory.ALIGNMENT == 0 else memory.aligned_copy(data)

@@ -1,0 +1,93 @@
+"""The native part of a program as tables: every pointer a kernel gets, every launch, and what one run needs of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anycann.om.plan import Buffer, NativeStep, Program, Task
+from anycann.runtime import memory
+from anycann.runtime.dispatch import ROW_BYTES
+from anycann.runtime.loader import LoadedCode
+
+Patches = tuple[tuple[int, int], ...]  # (position among the pointers, offset in bytes)
+
+
+@dataclass(frozen=True)
+class Launches:
+    """The launches of all native steps, one after the other, as data that each run copies.
+
+    rows: [launches, 4] int64: function, offset of its first pointer in bytes, tasks, flags. pointers: int64, addresses for constants and
+    offsets for the arena (where `in_arena`); input and output pointers are filled in run by run at `inputs[i]` and `outputs[i]`.
+    """
+
+    rows: NDArray[np.int64]
+    pointers: NDArray[np.int64]
+    in_arena: NDArray[np.bool_]
+    inputs: tuple[Patches, ...]
+    outputs: tuple[Patches, ...]
+    scratch_bytes: int
+    arena_bytes: int
+
+
+def plan_launches(program: Program, code: LoadedCode, constants: memory.Bytes) -> Launches:
+    """Resolve symbols and constants of `program`. Raises InternalError for a symbol that is not loaded."""
+    tasks = [task for step in program.steps if isinstance(step, NativeStep) for task in step.tasks]
+    arguments = [argument for task in tasks for argument in task.arguments]
+    base = constants.ctypes.data
+    pointers = np.array([a.offset_bytes + (base if a.space == "constants" else 0) for a in arguments], np.int64)
+    scratch = max((task.scratch_bytes for task in tasks), default=0)
+    return Launches(
+        rows=_rows(tasks, code),
+        pointers=pointers,
+        in_arena=np.array([a.space == "arena" for a in arguments], np.bool_),
+        inputs=_patches(arguments, "input", len(program.inputs)),
+        outputs=_patches(arguments, "output", len(program.outputs)),
+        scratch_bytes=-(-scratch // memory.ALIGNMENT) * memory.ALIGNMENT,
+        arena_bytes=program.arena_bytes,
+    )
+
+
+def _rows(tasks: Sequence[Task], code: LoadedCode) -> NDArray[np.int64]:
+    rows = np.zeros((len(tasks), ROW_BYTES // 8), np.int64)
+    first = 0
+    for row, task in zip(rows, tasks, strict=True):
+        row[:3] = code.address(task.symbol), first * 8, task.tasks
+        first += len(task.arguments)
+    return rows
+
+
+def _patches(arguments: Sequence[Buffer], space: str, count: int) -> tuple[Patches, ...]:
+    found: list[list[tuple[int, int]]] = [[] for _ in range(count)]
+    for position, argument in enumerate(arguments):
+        if argument.space == space:
+            found[argument.index].append((position, argument.offset_bytes))
+    return tuple(tuple(patches) for patches in found)
+
+
+class Workspace:
+    """What one run at a time owns: an arena, scratch for each thread, and its own copy of the tables that point into them."""
+
+    def __init__(self, launches: Launches, threads: int):
+        self.arena = memory.allocate(launches.arena_bytes)
+        self.scratch_stride = launches.scratch_bytes
+        self._scratch = memory.allocate(launches.scratch_bytes * threads)
+        self.scratch_address = self._scratch.ctypes.data
+        self._pointers = launches.pointers + np.where(launches.in_arena, self.arena.ctypes.data, 0)
+        self._rows = launches.rows.copy()
+        self._rows[:, 1] += self._pointers.ctypes.data
+        self.table_address = self._rows.ctypes.data
+        self._slots = self._pointers.data  # an item is set three times faster than an array's
+
+    def bind(self, patches: Patches, address: int) -> None:
+        """Point the arguments at `patches` to the array at `address`."""
+        for position, offset in patches:
+            self._slots[position] = address + offset
+
+    def poison(self) -> None:
+        """Fill arena and scratch so that reading what was not written shows."""
+        self.arena[:] = memory.POISON
+        self._scratch[:] = memory.POISON

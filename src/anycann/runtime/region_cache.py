@@ -1,0 +1,70 @@
+"""Regions compiled for the shapes they met: control flow bodies, and what follows a shape that only running can tell."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+import threading
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from anycann.om.plan import TensorSpec
+from anycann.support.errors import context
+
+if TYPE_CHECKING:
+    from anycann.runtime.executor import CompiledProgram
+
+DEFAULT_CAPACITY = 64
+
+RegionCompiler: TypeAlias = "Callable[[str, tuple[TensorSpec, ...]], CompiledProgram]"
+Signature: TypeAlias = "tuple[str, tuple[tuple[np.dtype | None, tuple[int, ...]], ...]]"
+
+
+@dataclass
+class _Entry:
+    """A compiled region, or the lock under which one thread compiles it."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    program: CompiledProgram | None = None
+
+
+class RegionCache:
+    """Compiles each region once for each signature (dtypes and shapes) of its inputs and keeps the `capacity` used last.
+
+    `compile_region(region name, input specs)` gets one TensorSpec an input, in order; sequences and None have dtype "object" and shape
+    (), tensors of strings "object" and their shape. Threads that need the same region wait for one compilation.
+    """
+
+    def __init__(self, compile_region: RegionCompiler, capacity: int = DEFAULT_CAPACITY):
+        self._compile = compile_region
+        self._capacity = capacity
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[Signature, _Entry] = OrderedDict()
+
+    def program(self, region: str, names: Sequence[str], inputs: Sequence[object]) -> CompiledProgram:
+        """The program of `region` for `inputs`; their `names` are for messages. Errors of compiling pass through with the region named."""
+        signature = (region, tuple((v.dtype, v.shape) if isinstance(v, np.ndarray) else (None, ()) for v in inputs))
+        with self._lock:
+            entry = self._entries.setdefault(signature, _Entry())
+            self._entries.move_to_end(signature)
+            if len(self._entries) > self._capacity:
+                self._entries.popitem(last=False)
+        if entry.program is None:
+            with entry.lock:
+                if entry.program is None:
+                    specs = tuple(_spec(name, value) for name, value in zip(names, inputs, strict=True))
+                    with context(f"while compiling region {region!r} for {_describe(specs)}"):
+                        entry.program = self._compile(region, specs)
+        return entry.program
+
+
+def _spec(name: str, value: object) -> TensorSpec:
+    if not isinstance(value, np.ndarray):
+        return TensorSpec(name, "object", ())
+    return TensorSpec(name, "object" if value.dtype.kind in "OUST" else value.dtype.name, value.shape)
+
+
+def _describe(specs: tuple[TensorSpec, ...]) -> str:
+    return ", ".join(f"{spec.name} {spec.dtype}{list(spec.shape)}" for spec in specs) or "no inputs"

@@ -1,0 +1,99 @@
+"""Where outputs go: arrays that kernels write in place, the caller's or fresh, and copies of all other values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from anycann.om.plan import Program
+from anycann.runtime import memory
+from anycann.runtime.feeds import Port, usable_directly
+from anycann.runtime.layouts import ND
+from anycann.runtime.run_state import RunState
+from anycann.support.errors import InternalError, UsageError
+
+Buffers: TypeAlias = Sequence[np.ndarray | None]
+
+
+class Results:
+    """The outputs of a program. poison: fill fresh arrays with 0xFF."""
+
+    def __init__(self, program: Program, poison: bool):
+        self._ports = [Port(spec, i, "output") for i, spec in enumerate(program.outputs)]
+        self._in_place = [_is_written_in_place(program, i) for i in range(len(program.outputs))]
+        self._all_in_place = all(self._in_place)
+        self._poison = poison
+
+    def arrays(self, feeds: Sequence[object], buffers: Buffers | None) -> list[np.ndarray | None]:
+        """The array for each output that is written in place: the caller's if kernels may write to it, else a fresh one. Else None.
+
+        Raises UsageError for a buffer that cannot hold its output.
+        """
+        if buffers is None:
+            return [self._fresh(port) if direct else None for port, direct in zip(self._ports, self._in_place, strict=True)]
+        if len(buffers) != len(self._ports):
+            raise UsageError(f"{len(buffers)} output buffers; accepted: {len(self._ports)}, with None where there is none")
+        for port, buffer in zip(self._ports, buffers, strict=True):
+            if buffer is not None:
+                port.check_buffer(buffer)
+        return [self._array(i, buffer, [*feeds, *buffers[:i], *buffers[i + 1 :]]) for i, buffer in enumerate(buffers)]
+
+    def collect(
+        self, state: RunState, feeds: Sequence[object], arrays: Sequence[np.ndarray | None], buffers: Buffers | None
+    ) -> list[object]:
+        """The values to return after the run; nothing but the caller refers to them."""
+        if buffers is None and self._all_in_place:
+            return list(arrays)
+        values: list[object] = []
+        for port, array in zip(self._ports, arrays, strict=True):
+            values.append(array if array is not None else _own(state.output(port.name), [*state.own_memory(), *feeds, *arrays, *values]))
+        if buffers is None:
+            return values
+        return [
+            value if buffer is None else self._copied(i, value, buffer)
+            for i, (value, buffer) in enumerate(zip(values, buffers, strict=True))
+        ]
+
+    def _array(self, number: int, buffer: np.ndarray | None, others: Sequence[object]) -> np.ndarray | None:
+        if not self._in_place[number]:
+            return None
+        return buffer if buffer is not None and usable_directly(buffer, others) else self._fresh(self._ports[number])
+
+    def _fresh(self, port: Port) -> np.ndarray:
+        if port.shape is None:
+            raise InternalError(f"{port.where} is written by kernels, but its shape {port.open_shape} is open")
+        array = memory.empty(port.shape, port.dtype)
+        if self._poison:
+            array.reshape(-1).view(np.uint8)[:] = memory.POISON
+        return array
+
+    def _copied(self, number: int, value: object, buffer: np.ndarray) -> np.ndarray:
+        if value is buffer:
+            return buffer
+        if not isinstance(value, np.ndarray) or value.shape != buffer.shape or value.dtype != buffer.dtype:
+            got = f"{value.dtype.name}{list(value.shape)}" if isinstance(value, np.ndarray) else type(value).__name__
+            where = self._ports[number].where
+            raise UsageError(f"the buffer for {where} is {buffer.dtype.name}{list(buffer.shape)}, but this run gave {got}")
+        np.copyto(buffer, value)
+        return buffer
+
+
+def _is_written_in_place(program: Program, number: int) -> bool:
+    """True if the value of output `number` lies, row-major, in the whole of that output."""
+    location = program.values.get(program.outputs[number].name)
+    if location is None or location.layout != ND:
+        return False
+    buffer = location.buffer
+    return buffer.space == "output" and buffer.index == number and buffer.offset_bytes == 0
+
+
+def _own(value: object, others: Sequence[object]) -> object:
+    """`value` as the caller's alone: copied if it shares memory with one of `others` or may not be written."""
+    if isinstance(value, np.ndarray):
+        shared = any(isinstance(other, np.ndarray) and memory.overlaps(value, other) for other in others)
+        return value.copy() if shared or not value.flags.writeable else value
+    if isinstance(value, list):
+        return [_own(item, others) for item in value]
+    return value

@@ -1,0 +1,99 @@
+"""One run of a program: where each value is while it lasts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from anycann.om.plan import Buffer, Location, Program
+from anycann.runtime import layouts, memory
+from anycann.runtime.launches import Workspace
+from anycann.runtime.observe import Observer
+from anycann.support.errors import InternalError
+
+
+class RunState:
+    """The values of one run: located ones in the arena, the constants, the feeds or the output arrays; any other in `environment`."""
+
+    def __init__(
+        self,
+        program: Program,
+        constants: memory.Bytes,
+        lanes: int,
+        workspace: Workspace,
+        feeds: Sequence[object],
+        results: Sequence[np.ndarray | None],
+        observers: tuple[Observer, ...],
+    ):
+        self.workspace = workspace
+        self.observers = observers
+        self._values = program.values
+        self._constants = constants
+        self._lanes = lanes
+        self._feeds = feeds
+        self._results = results
+        self.environment: dict[str, object] = {
+            spec.name: feed for spec, feed in zip(program.inputs, feeds, strict=True) if spec.name not in program.values
+        }
+
+    def value(self, name: str) -> object:
+        """The value now: an array in plain order that must not be written, or a host object; None for "". KeyError for an unknown name."""
+        if not name:
+            return None
+        location = self._values.get(name)
+        if location is None:
+            return self.environment[name]
+        array = layouts.read(location, self._raw(location.buffer), self._lanes)
+        array.flags.writeable = False
+        return array
+
+    def store(self, name: str, value: object) -> None:
+        """Keep a result of a host or region step: in its place if it has one, else in the environment."""
+        location = self._values.get(name)
+        if location is not None:
+            layouts.write(location, self._raw(location.buffer), self._lanes, _checked(location, value))
+        elif name:
+            self.environment[name] = _without_arena(value, self.workspace.arena)
+
+    def output(self, name: str) -> object:
+        """The value of an output. Raises InternalError if no step has computed it."""
+        try:
+            return self.value(name)
+        except KeyError:
+            raise InternalError(f"output {name!r} was computed by no step of the program") from None
+
+    def own_memory(self) -> tuple[memory.Bytes, memory.Bytes]:
+        """Arena and constants."""
+        return self.workspace.arena, self._constants
+
+    def _raw(self, buffer: Buffer) -> memory.Bytes:
+        source: object
+        if buffer.space == "arena":
+            source = self.workspace.arena
+        elif buffer.space == "constants":
+            source = self._constants
+        else:
+            source = (self._feeds if buffer.space == "input" else self._results)[buffer.index]
+        if not isinstance(source, np.ndarray):
+            raise InternalError(f"{buffer} has no memory in this run")
+        flat = source.reshape(-1).view(np.uint8)
+        return flat[buffer.offset_bytes : buffer.offset_bytes + buffer.nbytes]
+
+
+def _checked(location: Location, value: object) -> np.ndarray:
+    spec = location.spec
+    array = np.asarray(value)
+    if array.shape != spec.shape or array.dtype != memory.numpy_dtype(spec.dtype):
+        got = f"{array.dtype.name}{list(array.shape)}"
+        raise InternalError(f"value {spec.name!r} was computed as {got}, but was planned as {spec.dtype}{list(spec.shape)}")
+    return array
+
+
+def _without_arena(value: object, arena: memory.Bytes) -> object:
+    """`value`, copied where it is a view of memory that later kernels write to."""
+    if isinstance(value, np.ndarray):
+        return value.copy() if memory.overlaps(value, arena) else value
+    if isinstance(value, list):
+        return [_without_arena(item, arena) for item in value]
+    return value
