@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from anycann.codegen.lanes import Flat
-from anycann.te.layout import NC1HWC0, element_count, flat_index
+from anycann.te.layout import NC1HWC0, Place, element_count, flat_index
 from anycann.te.nest import Nest, ReduceStage, WriteStage
 from anycann.te import dtypes
 from anycann.te.expression import Const, Expr, Load, Var, rewrite, substitute, walk
@@ -42,20 +42,18 @@ class FlatNest:
 
 def flatten(
     nest: Nest,
-    outputs: Sequence[Tensor],
-    output_layouts: Sequence[str],
+    places: Sequence[Place],
     layouts: Mapping[str, str],
     lanes: int,
 ) -> FlatNest:
     """The nest with every load and store a flat address, adjacent loops merged. `layouts` by placeholder name; absent: row-major."""
-    split = _channel_variables(nest, output_layouts, layouts)
-    return merge_loops(resolve(nest, outputs, output_layouts, layouts, lanes, split)[0])
+    split = _channel_variables(nest, places, layouts)
+    return merge_loops(resolve(nest, places, layouts, lanes, split)[0])
 
 
 def resolve(
     nest: Nest,
-    outputs: Sequence[Tensor],
-    output_layouts: Sequence[str],
+    places: Sequence[Place],
     layouts: Mapping[str, str],
     lanes: int,
     split: Sequence[Var],
@@ -72,14 +70,13 @@ def resolve(
             stages.append(Stage(over, body, stage.tensor.kind, stage.tensor, guards=guards))
             continue
         index = [substitute(i, mapping) for i in stage.index]
-        output = outputs[stage.output]
-        address = to_expr(linear(flat_index(output_layouts[stage.output], output.shape, index, lanes)))
+        address = to_expr(linear(places[stage.output].address(index, lanes)))
         stages.append(Stage(over, body, output=stage.output, address=address, guards=guards))
     outer_guards = tuple(conditions[v] for v in nest.outer if v in conditions)
     return FlatNest(_replace_loops(nest.outer, parts), tuple(stages), outer_guards), parts
 
 
-def _channel_variables(nest: Nest, output_layouts: Sequence[str], layouts: Mapping[str, str]) -> list[Var]:
+def _channel_variables(nest: Nest, places: Sequence[Place], layouts: Mapping[str, str]) -> list[Var]:
     """Loops that run along the channel of a blocked tensor."""
     found: dict[Var, None] = {}
     for stage in nest.stages:
@@ -88,7 +85,7 @@ def _channel_variables(nest: Nest, output_layouts: Sequence[str], layouts: Mappi
             for expr in walk(stage.body)
             if isinstance(expr, Load) and isinstance(expr.tensor, Placeholder) and layouts.get(expr.tensor.name) == NC1HWC0
         ]
-        if isinstance(stage, WriteStage) and output_layouts[stage.output] == NC1HWC0:
+        if isinstance(stage, WriteStage) and places[stage.output].layout == NC1HWC0:
             channels.append(stage.index[1])
         for channel in channels:
             found.update({a: None for a, factor in linear(channel).terms if factor == 1 and isinstance(a, Var)})

@@ -109,7 +109,7 @@ class Tail:
         self.axes = _axis_variables(anchor, nest.outer)
         along = self.axes[vector_axis]
         parts = [along] if split and along is not None else []
-        flat, blocks = resolve(nest, tensors, [o.layout for o in outputs], layouts, target.lanes, parts)
+        flat, blocks = resolve(nest, [o.place for o in outputs], layouts, target.lanes, parts)
         self.block = blocks.get(along) if along is not None else None
         self.vector = None if along is None else self.block[1] if self.block is not None else along
         self.flat: FlatNest = flat

@@ -10,7 +10,7 @@ from anycann.codegen.accesses import FlatNest, Stage, flatten
 from anycann.codegen.emitter import Emitter, Value, vector_type
 from anycann.codegen.kernel import Kernel
 from anycann.codegen.lanes import Flat, Lanes, to_storage
-from anycann.te.layout import ND
+from anycann.te.layout import ND, Place
 from anycann.te.nest import build_nest
 from anycann.target.target import Target
 from anycann.te import dtypes
@@ -30,12 +30,18 @@ class Output:
     name: str
     tensor: Tensor
     layout: str = ND
+    within: Place | None = None  # set for a piece of a larger buffer
+
+    @property
+    def place(self) -> Place:
+        """Where its elements are stored."""
+        return self.within or Place(self.tensor.shape, self.layout)
 
 
 def generate(outputs: Sequence[Output], layouts: Mapping[str, str], target: Target, family: str = "te") -> Kernel:
     """The kernel that computes all outputs in one nest. `layouts`: storage of the placeholders by name. Raises CannotFuse."""
     nest = build_nest([o.tensor for o in outputs])
-    flat = flatten(nest, [o.tensor for o in outputs], [o.layout for o in outputs], layouts, target.lanes)
+    flat = flatten(nest, [o.place for o in outputs], layouts, target.lanes)
     writer = NestWriter(flat, [o.tensor.dtype for o in outputs], target)
     inputs = placeholders(flat)
     return writer.write(family, inputs, [o.name for o in outputs])

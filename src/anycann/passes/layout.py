@@ -71,7 +71,7 @@ def insert_transfers(
     layouts: dict[ir.Value, str],
     wanted: Callable[[ir.Node, int, str], str],
 ) -> None:
-    """Put an Identity (TransData) before each reader that cannot read the stored layout. `wanted(node, operand, stored)` names the one it can."""
+    """Put a TransData before each reader that cannot read the stored layout. `wanted(node, operand, stored)` names the one it can."""
     copies: dict[tuple[ir.Value, str], ir.Value] = {}
     for node in list(graph):
         if engines[node].kind in (EMPTY,):
@@ -105,7 +105,7 @@ def _transfer(
     groups: dict[ir.Node, Group],
     layouts: dict[ir.Value, str],
 ) -> ir.Value:
-    copy = ir.Node("", "Identity", [value], name=f"{value.name}/TransData_{layout}")
+    copy = ir.Node("anycann", "TransData", [value], name=f"{value.name}/TransData_{layout}")
     copy.outputs[0].name = f"{value.name}/{layout}"
     copy.outputs[0].type, copy.outputs[0].shape = value.type, value.shape
     producer = value.producer()

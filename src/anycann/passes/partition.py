@@ -48,9 +48,10 @@ def assign_engines(graph: ir.Graph, registry: Registry, native: Callable[[ir.Nod
 
 
 def _waits_for_shape(node: ir.Node, registry: Registry) -> bool:
-    """True if the node could be native once the shapes of its inputs are known."""
+    """True if the node could be native once the shapes of its inputs are known. A graph input without a shape never gets one."""
     operator = registry.of(node)
-    unknown = any(v is not None and v.const_value is None and static_type(v) is None and _is_tensor(v) for v in node.inputs)
+    made = [v for v in node.inputs if v is not None and v.producer() is not None]
+    unknown = any(static_type(v) is None and _is_tensor(v) for v in made)
     return unknown and operator is not None and (operator.lower is not None or operator.view)
 
 

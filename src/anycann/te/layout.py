@@ -7,6 +7,7 @@ lanes beyond C in the last block are unspecified, and no kernel may let them rea
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 import math
 
 from anycann.te import dtypes
@@ -36,6 +37,20 @@ def physical_index(layout: str, indices: Sequence[Expr], lanes: int) -> tuple[Ex
     batch, channel, *spatial = indices
     block = Const(lanes, dtypes.int64)
     return (batch, channel // block, *spatial, channel % block)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a tensor is stored: at `offset` (elements of each dimension) of a buffer of `shape` in `layout`."""
+
+    shape: tuple[int, ...]
+    layout: str = ND
+    offset: tuple[int, ...] | None = None
+
+    def address(self, indices: Sequence[Expr], lanes: int) -> Expr:
+        """Elements from the start of the buffer."""
+        moved = indices if self.offset is None else [index + start for index, start in zip(indices, self.offset, strict=True)]
+        return flat_index(self.layout, self.shape, moved, lanes)
 
 
 def flat_index(layout: str, shape: Sequence[int], indices: Sequence[Expr], lanes: int) -> Expr:
