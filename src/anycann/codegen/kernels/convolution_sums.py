@@ -58,16 +58,16 @@ def initial_sums(e: Emitter, window: Window) -> list[Value]:
 Range: TypeAlias = tuple[Value, Value, int]
 
 
-def _nest(e: Emitter, ranges: Sequence[Range], sums: list[Value], body: Callable[[list[Value], list[Value]], list[Value]]) -> list[Value]:
+def nest(e: Emitter, ranges: Sequence[Range], sums: list[Value], body: Callable[[list[Value], list[Value]], list[Value]]) -> list[Value]:
     """Loops over `ranges` (first, stop, step), outer first, that carry `sums` through `body(indices, sums)`."""
     if not ranges:
         return body([], sums)
     (first, stop, step), inner = ranges[0], ranges[1:]
     if stop.text.isdigit() and first.text.isdigit() and int(stop.text) == int(first.text) + step:
-        return _nest(e, inner, sums, lambda indices, s: body([first, *indices], s))
+        return nest(e, inner, sums, lambda indices, s: body([first, *indices], s))
     with e.loop(first, stop, step, sums) as loop:
         index = loop.index
-        loop.carry(_nest(e, inner, loop.values, lambda indices, s: body([index, *indices], s)))
+        loop.carry(nest(e, inner, loop.values, lambda indices, s: body([index, *indices], s)))
     return loop.values
 
 
@@ -83,7 +83,7 @@ def accumulate(
             sums = _span(e, window, span, (first, stop), indices, spatial, sums)
         return sums
 
-    return _nest(e, outer, sums, body)
+    return nest(e, outer, sums, body)
 
 
 def _span(
@@ -104,7 +104,7 @@ def _span(
         return _products(e, window, span, e.gep(window.weights, at, "float"), offset, in_block, channel, sums)
 
     unroll = kernel.tile.unroll
-    return _nest(e, [(*taps, 1), (e.const(0), channels, unroll)], sums, body)
+    return nest(e, [(*taps, 1), (e.const(0), channels, unroll)], sums, body)
 
 
 def _channels_of_block(e: Emitter, kernel: DirectKernel, in_blocks: int, in_block: Value) -> Value:

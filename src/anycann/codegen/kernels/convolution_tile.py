@@ -134,14 +134,14 @@ def estimate(shape: ConvolutionShape, target: Target, tile: ConvolutionTile, blo
     dense = method(shape, target.lanes, blocked_input) == "dense"
     all_axes = axes(shape, tile.merge)
     blocks = -(-(shape.group_outputs if dense else shape.out_channels) // target.lanes)
-    row = sum(_row_cycles(shape, target, all_axes, tile, group) for group in _block_groups(blocks, tile.blocks))
+    row = sum(_row_cycles(shape, target, all_axes, tile, group) for group in block_groups(blocks, tile.blocks))
     rows = 1
     for axis in all_axes[:-1]:
         rows *= max(1, axis.out_size)
     return row * rows + (6.0 * shape.out_pixels if len(all_axes[-1].members) > 1 and shape.out_size[-1] > 1 else 0.0)
 
 
-def _block_groups(blocks: int, size: int) -> list[int]:
+def block_groups(blocks: int, size: int) -> list[int]:
     """`blocks` in groups of `size`, the remainder last."""
     return [size] * (blocks // size) + ([blocks % size] if blocks % size else [])
 
@@ -151,7 +151,7 @@ def _row_cycles(shape: ConvolutionShape, target: Target, all_axes: tuple[Axis, .
     for axis in all_axes[:-1]:
         above *= axis.kernel
     steps = above * shape.group_inputs
-    step = partial(_step_cycles, target, blocks=blocks, weight_cycles=_weight_cycles(shape, target, blocks))
+    step = partial(step_cycles, target, blocks=blocks, weight_cycles=_weight_cycles(shape, target, blocks))
     cycles = 0.0
     for segment in segments(all_axes[-1], tile.columns):
         count = segment.stop - segment.first
@@ -163,7 +163,7 @@ def _row_cycles(shape: ConvolutionShape, target: Target, all_axes: tuple[Axis, .
     return cycles
 
 
-def _step_cycles(target: Target, pixels: int, blocks: int, weight_cycles: float) -> float:
+def step_cycles(target: Target, pixels: int, blocks: int, weight_cycles: float) -> float:
     """Cycles of one input channel and tap of a tile: limited by FMAs, by loads, or by waiting for the accumulators."""
     fmas_per_cycle = (1.0 if target.lanes == 16 else 2.0) if has_fma(target) else 1.5
     broadcast = 0.75 if blocks == 1 and target.lanes == 16 else 1.0 if has_fma(target) else 1.5

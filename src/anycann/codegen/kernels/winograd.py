@@ -1,0 +1,249 @@
+"""Winograd's convolution F(4x4, 3x3): 36 multiplications for 16 results instead of 144.
+
+A task takes a block of 4x4 output tiles (numbered through the whole batch) and some output channels: it transforms the 6x6 patches of the
+input, multiplies them at each of the 36 points with the transformed weights as small matrices, and transforms the products back.
+Padding is read as zeros from a zero vector; nothing outside the input is loaded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from anycann.codegen.emitter import POINTER, Emitter, Value, vector_type
+from anycann.codegen.kernels.convolution_kernel import Initial, Write
+from anycann.codegen.kernels.convolution_shape import ConvolutionShape
+from anycann.codegen.kernels.convolution_sums import Range, multiply_add, nest
+from anycann.codegen.kernels.convolution_write import digits
+from anycann.codegen.kernels.winograd_tile import (
+    OUT,
+    PATCH,
+    POINTS,
+    WinogradTile,
+    all_tiles,
+    input_stride,
+    product_stride,
+    scratch_bytes,
+    tile_grid,
+    winograd_refusal,
+)
+from anycann.codegen.kernels.winograd_transform import transform_input, transform_output
+from anycann.support.errors import UsageError
+from anycann.target.target import Target
+
+
+@dataclass(frozen=True)
+class WinogradLaunch:
+    """What a caller must know to launch the kernel."""
+
+    tasks: int
+    scratch_bytes: int
+
+
+@dataclass(frozen=True)
+class _Kernel:
+    """The convolution to write, its operands and the memory it works in."""
+
+    shape: ConvolutionShape
+    target: Target
+    tile: WinogradTile
+    x: Value
+    weights: Value
+    write: Write
+    initial: Initial | None
+    inputs: Value  # [36][in block][tile][lanes], planes `input_stride` apart
+    products: Value  # [36][out block of a group][tile][lanes], planes `product_stride` apart
+    zeros: Value  # one vector
+    results: Value  # 16 vectors
+
+    @property
+    def lanes(self) -> int:
+        return self.target.lanes
+
+    @property
+    def vector(self) -> str:
+        return vector_type("float", self.lanes)
+
+    def load(self, e: Emitter, base: Value, offset: Value) -> Value:
+        return e.load(e.gep(base, offset, "float"), self.vector, 4 * self.lanes)
+
+    def store(self, e: Emitter, value: Value, base: Value, offset: Value) -> None:
+        e.store(value, e.gep(base, offset, "float"), 4 * self.lanes)
+
+
+def emit_winograd(
+    e: Emitter,
+    shape: ConvolutionShape,
+    target: Target,
+    tile: WinogradTile,
+    input_pointer: Value,
+    weights: Value,
+    write: Write,
+    initial: Initial | None = None,
+) -> WinogradLaunch:
+    """Write the tasks e.begin..e.end at the current end of `e`, in its entry block.
+
+    input: float32 NC1HWC0; weights: `pack_winograd_weights`; both aligned to a vector. `write` and `initial` as in `emit_convolution`.
+    Raises UsageError for a convolution that F(4x4, 3x3) cannot compute (`winograd_refusal`).
+    """
+    refusal = winograd_refusal(shape, target)
+    if refusal:
+        raise UsageError(f"Winograd convolution of {shape}: {refusal}; accepted: 3x3, stride 1, dilation 1, one group, full vectors")
+    if shape.batch == 0 or shape.out_pixels == 0:
+        return WinogradLaunch(0, 0)
+    kernel = _kernel(e, shape, target, tile, input_pointer, weights, write, initial)
+    groups = -(-shape.out_blocks(target.lanes) // tile.blocks)
+    per_task = -(-groups // tile.splits)
+    with e.loop(e.begin, e.end, 1, [e.const(-1)]) as tasks:
+        block, split = digits(e, tasks.index, [-(-all_tiles(shape) // tile.tiles), tile.splits])
+        first = e.mul(block, tile.tiles)
+        count = e.smin(e.const(tile.tiles), e.sub(e.const(all_tiles(shape)), first))
+        with e.when(e.compare("ne", block, tasks.values[0])):  # the next split of a block finds its inputs transformed
+            _transform_inputs(e, kernel, first, count)
+        stop = e.smin(e.const(groups), e.mul(e.add(split, 1), per_task))
+        with e.loop(e.mul(split, per_task), stop) as group:
+            _group(e, kernel, group.index, first, count)
+        tasks.carry([block])
+    return WinogradLaunch(-(-all_tiles(shape) // tile.tiles) * tile.splits, scratch_bytes(shape, target.lanes, tile))
+
+
+def _kernel(
+    e: Emitter, shape: ConvolutionShape, target: Target, tile: WinogradTile, x: Value, weights: Value, write: Write, initial: Initial | None
+) -> _Kernel:
+    vector, align = vector_type("float", target.lanes), 4 * target.lanes
+    zeros = e.op(f"alloca {vector}, align {align}", POINTER)
+    e.store(e.zero(vector), zeros, align)
+    results = e.op(f"alloca {vector}, i64 {OUT * OUT}, align {align}", POINTER)
+    products = e.gep(e.scratch, POINTS * input_stride(shape, target.lanes, tile), "float")
+    return _Kernel(shape, target, tile, x, weights, write, initial, e.scratch, products, zeros, results)
+
+
+# ---- input transform
+def _place(e: Emitter, kernel: _Kernel, tile: Value) -> tuple[Value, Value, Value]:
+    """Image, first output row and first output column of a tile."""
+    image, row, column = digits(e, tile, [kernel.shape.batch, *tile_grid(kernel.shape)])
+    return image, e.mul(row, OUT), e.mul(column, OUT)
+
+
+def _transform_inputs(e: Emitter, kernel: _Kernel, first: Value, count: Value) -> None:
+    """B^T d B for every channel block of the tiles first..first+count."""
+    height, width = kernel.shape.in_size
+    with e.loop(0, count) as tile:
+        image, y, x = _place(e, kernel, e.add(first, tile.index))
+        y, x = e.sub(y, kernel.shape.pads_begin[0]), e.sub(x, kernel.shape.pads_begin[1])
+        rows = [_inside(e, e.add(y, i), height) for i in range(PATCH)]
+        columns = [_inside(e, e.add(x, j), width) for j in range(PATCH)]
+        inside = rows[0]
+        for condition in (rows[-1], columns[0], columns[-1]):
+            inside = e.binary("and", inside, condition)
+        offset = e.add(e.mul(image, kernel.shape.in_blocks(kernel.lanes) * height * width), e.add(e.mul(y, width), x))
+        with e.when(inside):
+            _transform_patches(e, kernel, tile.index, offset, None)
+        with e.when(e.binary("xor", inside, e.const(1, "i1"))):
+            _transform_patches(e, kernel, tile.index, offset, (rows, columns))
+
+
+def _inside(e: Emitter, position: Value, size: int) -> Value:
+    """0 <= position < size, as one unsigned comparison."""
+    return e.compare("ult", position, e.const(size))
+
+
+def _transform_patches(e: Emitter, kernel: _Kernel, tile: Value, offset: Value, border: tuple[list[Value], list[Value]] | None) -> None:
+    """One tile, all its channel blocks; with `border`, rows and columns whose condition is false are zero."""
+    height, width = kernel.shape.in_size
+    lanes, stride = kernel.lanes, input_stride(kernel.shape, kernel.lanes, kernel.tile)
+    with e.loop(0, kernel.shape.in_blocks(lanes)) as block:
+        start = e.mul(e.add(offset, e.mul(block.index, height * width)), lanes)
+        base = e.op(f"getelementptr float, ptr {kernel.x.text}, i64 {start.text}", POINTER)
+        patch = []
+        for i in range(PATCH):
+            patch.append([_patch_element(e, kernel, base, i, j, border) for j in range(PATCH)])
+        to = e.mul(e.add(e.mul(block.index, kernel.tile.tiles), tile), lanes)
+        for point, value in enumerate(transform_input(e, kernel.target, patch)):
+            kernel.store(e, value, kernel.inputs, e.add(to, point * stride))
+
+
+def _patch_element(e: Emitter, kernel: _Kernel, base: Value, i: int, j: int, border: tuple[list[Value], list[Value]] | None) -> Value:
+    pointer = e.op(f"getelementptr float, ptr {base.text}, i64 {(i * kernel.shape.in_size[1] + j) * kernel.lanes}", POINTER)
+    if border:
+        pointer = e.select(e.binary("and", border[0][i], border[1][j]), pointer, kernel.zeros)
+    return e.load(pointer, kernel.vector, 4 * kernel.lanes)
+
+
+# ---- products
+def _group(e: Emitter, kernel: _Kernel, group: Value, first: Value, count: Value) -> None:
+    """Products and results of one group of output channel blocks; the last group may be smaller."""
+    out_blocks, size = kernel.shape.out_blocks(kernel.lanes), kernel.tile.blocks
+    full, block = out_blocks // size, e.mul(group, size)
+    variants = [(size, None)] if out_blocks % size == 0 else [(size, "slt"), (out_blocks % size, "sge")]
+    for blocks, predicate in variants:
+        with e.when(e.compare(predicate, group, e.const(full)) if predicate else e.const(1, "i1")):
+            with e.loop(0, POINTS) as point:
+                _multiply_point(e, kernel, point.index, block, blocks)
+            _transform_outputs(e, kernel, block, blocks, first, count)
+
+
+def _multiply_point(e: Emitter, kernel: _Kernel, point: Value, block: Value, blocks: int) -> None:
+    """products[point] = weights[point] * inputs[point], `columns` tiles at a time."""
+    width = kernel.tile.columns
+    full, rest = divmod(kernel.tile.tiles, width)
+    if full:
+        with e.loop(0, full * width, width) as start:
+            _multiply(e, kernel, point, block, blocks, start.index, width)
+    if rest:
+        _multiply(e, kernel, point, block, blocks, e.const(full * width), rest)
+
+
+def _multiply(e: Emitter, kernel: _Kernel, point: Value, block: Value, blocks: int, start: Value, width: int) -> None:
+    """One register tile: `width` tiles from `start`, `blocks` channel blocks, all real input channels."""
+    shape, lanes, tiles = kernel.shape, kernel.lanes, kernel.tile.tiles
+    plane = shape.in_channels * lanes
+    weights = e.gep(kernel.weights, e.add(e.mul(block, POINTS * plane), e.mul(point, plane)), "float")
+    inputs = e.gep(kernel.inputs, e.add(e.mul(point, input_stride(shape, lanes, kernel.tile)), e.mul(start, lanes)), "float")
+    in_blocks, last = shape.in_blocks(lanes), shape.in_channels % lanes or lanes
+
+    def body(indices: list[Value], sums: list[Value]) -> list[Value]:
+        in_block = indices[0]
+        real = e.const(lanes)
+        if last != lanes:
+            real = e.select(e.compare("eq", in_block, e.const(in_blocks - 1)), e.const(last), real)
+        at = e.mul(in_block, tiles * lanes)
+        return nest(e, [(e.const(0), real, kernel.tile.unroll)], sums, lambda inner, s: channels(in_block, at, inner[0], s))
+
+    def channels(in_block: Value, at: Value, channel: Value, sums: list[Value]) -> list[Value]:
+        sums = list(sums)
+        x = e.gep(inputs, e.add(at, channel), "float")
+        w = e.gep(weights, e.mul(e.add(e.mul(in_block, lanes), channel), lanes), "float")
+        for i in range(kernel.tile.unroll):
+            rows = [kernel.load(e, w, e.const(j * POINTS * plane + i * lanes)) for j in range(blocks)]
+            for p in range(width):
+                scalar = e.splat(e.load(e.gep(x, p * lanes + i, "float"), "float", 4), lanes)
+                for j in range(blocks):
+                    sums[p * blocks + j] = multiply_add(e, kernel.target, scalar, rows[j], sums[p * blocks + j])
+        return sums
+
+    outer: list[Range] = [(e.const(0), e.const(in_blocks), 1)]
+    sums = nest(e, outer, [e.zero(kernel.vector)] * (width * blocks), body)
+    to = e.mul(point, product_stride(lanes, kernel.tile))
+    for p in range(width):
+        for j in range(blocks):
+            kernel.store(e, sums[p * blocks + j], kernel.products, e.add(to, e.mul(e.add(start, j * tiles + p), lanes)))
+
+
+# ---- output transform
+def _transform_outputs(e: Emitter, kernel: _Kernel, block: Value, blocks: int, first: Value, count: Value) -> None:
+    """A^T m A for the tiles first..first+count, written where they lie inside the output."""
+    stride = product_stride(kernel.lanes, kernel.tile)
+    height, width = kernel.shape.out_size
+    with e.loop(0, count) as tile:
+        image, y, x = _place(e, kernel, e.add(first, tile.index))
+        rows, columns = (e.smin(e.const(OUT), e.sub(e.const(n), at)) for n, at in ((height, y), (width, x)))
+        with e.loop(0, blocks) as j:
+            at = e.mul(e.add(e.mul(j.index, kernel.tile.tiles), tile.index), kernel.lanes)
+            products = [kernel.load(e, kernel.products, e.add(at, point * stride)) for point in range(POINTS)]
+            channel = e.mul(e.add(block, j.index), kernel.lanes)
+            start = kernel.initial(e, channel) if kernel.initial else None
+            for i, value in enumerate(transform_output(e, kernel.target, products)):
+                kernel.store(e, e.binary("fadd", value, start) if start else value, kernel.results, e.const(i * kernel.lanes))
+            with e.loop(0, rows) as row, e.loop(0, columns) as column:
+                result = kernel.load(e, kernel.results, e.mul(e.add(e.mul(row.index, OUT), column.index), kernel.lanes))
+                kernel.write(e, [image, channel, e.add(y, row.index), e.add(x, column.index)], result)

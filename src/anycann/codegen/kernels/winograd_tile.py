@@ -1,0 +1,152 @@
+"""When Winograd's convolution applies and pays, and how it is cut into blocks that stay in the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from anycann.codegen.kernels.convolution_shape import ConvolutionShape
+from anycann.codegen.kernels.convolution_tile import block_groups, default_tile, estimate, has_fma, step_cycles
+from anycann.target.target import Target
+
+POINTS = 36  # of a 6x6 patch
+OUT, PATCH = 4, 6  # a tile has OUT x OUT results, from a patch of PATCH x PATCH inputs
+
+
+@dataclass(frozen=True)
+class WinogradTile:
+    """`tiles` 4x4 output tiles are transformed together; they are multiplied `columns` tiles times `blocks` channel blocks at a time.
+
+    `unroll` input channels are written out in the innermost loop. The output channels are cut into `splits` tasks.
+    """
+
+    tiles: int
+    columns: int
+    blocks: int
+    unroll: int
+    splits: int
+
+
+def winograd_refusal(shape: ConvolutionShape, target: Target) -> str | None:
+    """Why Winograd F(4x4, 3x3) cannot compute this convolution; None if it can."""
+    if shape.kernel != (3, 3):
+        return f"the kernel is {shape.kernel}, not (3, 3)"
+    if shape.strides != (1, 1) or shape.dilations != (1, 1):
+        return f"strides {shape.strides} and dilations {shape.dilations} are not 1"
+    if shape.group != 1:
+        return f"it has {shape.group} groups"
+    if min(shape.in_channels, shape.out_channels) < target.lanes:
+        return f"{shape.in_channels} -> {shape.out_channels} channels are fewer than a vector of {target.lanes}"
+    return None
+
+
+def winograd_profitable(shape: ConvolutionShape, target: Target) -> bool:
+    """True if Winograd applies and its estimate is clearly below that of the direct kernel."""
+    if winograd_refusal(shape, target) or shape.batch * shape.out_pixels == 0:
+        return False
+    direct = shape.batch * estimate(shape, target, default_tile(shape, target))
+    return winograd_estimate(shape, target, default_winograd_tile(shape, target)) < 0.9 * direct
+
+
+def tile_grid(shape: ConvolutionShape) -> tuple[int, int]:
+    """Rows and columns of 4x4 tiles that cover an output image."""
+    return -(-shape.out_size[0] // OUT), -(-shape.out_size[1] // OUT)
+
+
+def all_tiles(shape: ConvolutionShape) -> int:
+    """Tiles of the whole batch."""
+    rows, columns = tile_grid(shape)
+    return shape.batch * rows * columns
+
+
+def winograd_weight_bytes(shape: ConvolutionShape, lanes: int) -> int:
+    """Bytes of the transformed weights: four times those of the kernel."""
+    return 4 * POINTS * shape.in_channels * shape.out_blocks(lanes) * lanes
+
+
+def scratch_bytes(shape: ConvolutionShape, lanes: int, tile: WinogradTile) -> int:
+    """Memory of a thread: transformed inputs of a block of tiles, and their products for one group of channel blocks."""
+    return 4 * POINTS * (input_stride(shape, lanes, tile) + product_stride(lanes, tile))
+
+
+def input_stride(shape: ConvolutionShape, lanes: int, tile: WinogradTile) -> int:
+    """Elements between the 36 planes of transformed inputs: an odd number of vectors, so that they do not share a cache set."""
+    return (shape.in_blocks(lanes) * tile.tiles | 1) * lanes
+
+
+def product_stride(lanes: int, tile: WinogradTile) -> int:
+    """Elements between the 36 planes of products."""
+    return (tile.blocks * tile.tiles | 1) * lanes
+
+
+def winograd_tiles(shape: ConvolutionShape, target: Target) -> list[WinogradTile]:
+    """Every blocking that fits registers and the second-level cache, best estimate first."""
+    return sorted(set(_candidates(shape, target)), key=lambda tile: winograd_estimate(shape, target, tile))
+
+
+@lru_cache(maxsize=256)
+def default_winograd_tile(shape: ConvolutionShape, target: Target) -> WinogradTile:
+    """The blocking with the lowest estimate."""
+    return winograd_tiles(shape, target)[0]
+
+
+def _candidates(shape: ConvolutionShape, target: Target) -> Iterator[WinogradTile]:
+    total = max(1, all_tiles(shape))
+    sizes = {-(-total // n) for n in range(1, total + 1)}
+    out_blocks = shape.out_blocks(target.lanes)
+    for blocks in range(1, min(8, out_blocks) + 1):
+        spare = 1 + (0 if has_fma(target) else 1) + (1 if target.registers <= 16 and blocks != 2 else 0)
+        most = max(1, (target.registers - spare) // blocks - 1)
+        for tiles in sizes:
+            if not _fits(shape, target, WinogradTile(tiles, 1, blocks, 1, 1)) and tiles > min(sizes):
+                continue
+            for columns in {-(-tiles // n) for n in range(-(-tiles // most), -(-tiles // most) + 4)}:
+                unroll = _unroll(shape, target.lanes, columns * blocks)
+                yield WinogradTile(tiles, columns, blocks, unroll, _splits(shape, target.lanes, tiles, blocks))
+
+
+def _fits(shape: ConvolutionShape, target: Target, tile: WinogradTile) -> bool:
+    return scratch_bytes(shape, target.lanes, tile) <= target.l2_bytes * 3 // 4
+
+
+def _unroll(shape: ConvolutionShape, lanes: int, accumulators: int) -> int:
+    last = shape.in_channels % lanes or lanes
+    return max(n for n in (1, 2, 4) if lanes % n == 0 and last % n == 0 and (n * accumulators <= 48 or n == 1))
+
+
+# With fewer tasks than this, the output channels are cut too; each such task of another thread transforms the same inputs again.
+_ENOUGH_TASKS, _LEAST_BLOCKS = 8, 4
+
+
+def _splits(shape: ConvolutionShape, lanes: int, tiles: int, blocks: int) -> int:
+    images = -(-max(1, all_tiles(shape)) // tiles)
+    groups = -(-shape.out_blocks(lanes) // blocks)
+    return max(1, min(groups, shape.out_blocks(lanes) // _LEAST_BLOCKS, -(-_ENOUGH_TASKS // images)))
+
+
+# Cycles to transform the patches of one tile and channel block, in and out, at 1 vector a cycle.
+_INPUT_CYCLES, _OUTPUT_CYCLES = 190.0, 170.0
+# Bytes a cycle that weights arrive with: from the second-level cache, the third, and memory.
+_L2_RATE, _L3_RATE, _MEMORY_RATE = 32.0, 10.0, 5.0
+
+
+def winograd_estimate(shape: ConvolutionShape, target: Target, tile: WinogradTile) -> float:
+    """Cycles of the whole batch: transforms, products, and bringing the weights for every block of tiles."""
+    lanes, total = target.lanes, all_tiles(shape)
+    block_count = -(-total // tile.tiles)
+    widths = block_groups(tile.tiles, tile.columns)
+    groups = block_groups(shape.out_blocks(lanes), tile.blocks)
+    steps = sum(step_cycles(target, width, blocks, 0.0) for blocks in groups for width in widths)
+    products = POINTS * shape.in_channels * steps + 30.0 * POINTS * len(groups) * len(widths)
+    weights = winograd_weight_bytes(shape, lanes)
+    resident = weights <= target.l2_bytes // 2
+    first = weights / _MEMORY_RATE
+    again = weights / (_L2_RATE if resident else _L3_RATE)
+    transforms = total * (shape.in_blocks(lanes) * _INPUT_CYCLES + shape.out_blocks(lanes) * _OUTPUT_CYCLES)
+    return _overlapped(products, first) + (block_count - 1) * _overlapped(products, again) + transforms
+
+
+def _overlapped(a: float, b: float) -> float:
+    """Cycles of two things done at once: the longer, and a little of the other that does not overlap."""
+    return max(a, b) + 0.05 * min(a, b)
