@@ -12,6 +12,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import RuntimeContextError
 
 from anycann.graph.reference import operators
+from anycann.graph.sources import describe_proto
 from anycann.graph.types import type_proto_of
 from anycann.support.errors import DeviceError, ModelError, UnsupportedError
 
@@ -27,7 +28,7 @@ def evaluate_node(node: onnx.NodeProto, opset: int, inputs: Sequence[object], ca
     Raises UnsupportedError when the operator has no numpy meaning, ModelError when the operator refuses its inputs.
     """
     if len(inputs) != len(node.input):
-        raise ModelError(f"{describe_node(node)} has {len(node.input)} inputs, got {len(inputs)} values")
+        raise ModelError(f"{describe_proto(node)} has {len(node.input)} inputs, got {len(inputs)} values")
     values = {name: _as_host_value(value) for name, value in zip(node.input, inputs, strict=True) if name}
     feeds = {**(captures or {}), **values}
     evaluator = _evaluator(node, opset, feeds)
@@ -36,11 +37,11 @@ def evaluate_node(node: onnx.NodeProto, opset: int, inputs: Sequence[object], ca
         with np.errstate(all="ignore"):
             results = dict(zip(names, evaluator.run(names, feeds), strict=True))
     except NotImplementedError as error:
-        raise UnsupportedError(f"{describe_node(node)}: {_text(error)}") from error
+        raise UnsupportedError(f"{describe_proto(node)}: {_text(error)}") from error
     except MemoryError as error:
-        raise DeviceError(f"{describe_node(node)}: not enough memory for inputs {_describe_values(feeds)}: {_text(error)}") from error
+        raise DeviceError(f"{describe_proto(node)}: not enough memory for inputs {_describe_values(feeds)}: {_text(error)}") from error
     except Exception as error:
-        raise ModelError(f"{describe_node(node)} refuses its inputs {_describe_values(feeds)}: {_text(error)}") from error
+        raise ModelError(f"{describe_proto(node)} refuses its inputs {_describe_values(feeds)}: {_text(error)}") from error
     return [results[name] if name else None for name in node.output]
 
 
@@ -59,12 +60,6 @@ def captured_names(node: onnx.NodeProto) -> list[str]:
     return list(names)
 
 
-def describe_node(node: onnx.NodeProto) -> str:
-    """`node 'conv1' (Conv)`, with the domain when it is not the default one."""
-    operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-    return f"node {node.name!r} ({operator})"
-
-
 def _evaluator(node: onnx.NodeProto, opset: int, feeds: Mapping[str, object]) -> ReferenceEvaluator:
     """A (cached) evaluator of `node`; the types of `feeds` are only looked at by operators whose function depends on them."""
     content = node.SerializeToString(deterministic=True)
@@ -76,9 +71,9 @@ def _evaluator(node: onnx.NodeProto, opset: int, feeds: Mapping[str, object]) ->
             types = tuple((name, type_proto_of(value).SerializeToString()) for name, value in feeds.items())
             return build(content, opset, types)
     except (NotImplementedError, defs.SchemaError, KeyError) as error:
-        raise UnsupportedError(f"{describe_node(node)} has no implementation at opset {opset}: {_text(error)}") from error
+        raise UnsupportedError(f"{describe_proto(node)} has no implementation at opset {opset}: {_text(error)}") from error
     except Exception as error:
-        raise ModelError(f"{describe_node(node)} is malformed: {_text(error)}") from error
+        raise ModelError(f"{describe_proto(node)} is malformed: {_text(error)}") from error
 
 
 @lru_cache(maxsize=1024)
