@@ -16,13 +16,16 @@ import onnx
 import onnx_ir as ir
 
 from anycann.codegen.kernel_cache import compile_kernels
-from anycann.compiler import Compiled, GraphCompiler, NodeReport
+from anycann.assembly import Compiled, GraphCompiler, NodeReport
 from anycann.frontends.onnx.load import load_model
 from anycann.frontends.onnx.upgrade import upgrade_model
 from anycann.graph.evaluate import evaluate_node
 from anycann.graph.types import numpy_dtype
 from anycann.om.growing import GrowingConstants
-from anycann.om.model import input_key
+from anycann.om.model import OfflineModel, input_key
+from anycann.om.reader import is_offline_model, read_offline_model
+from anycann.om.weights import load_graph
+from anycann.passes.precision import storage_of
 from anycann.om.plan import TensorSpec
 from anycann.runtime.executor import CompiledProgram
 from anycann.runtime.host import HostRunner
@@ -32,6 +35,7 @@ from anycann.runtime.thread_pool import ThreadPool, shared_pool
 from anycann.support import options as settings
 from anycann.support.errors import UsageError, context
 from anycann.target.target import Target, host
+from anycann.te.dtypes import DType
 
 Source: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model"
 Array: TypeAlias = NDArray[Any]
@@ -183,14 +187,31 @@ def _input_dtype(value: ir.Value) -> np.dtype[Any] | None:
     return numpy_dtype(int(value.type.dtype))
 
 
+def _offline(model: Source) -> OfflineModel | None:
+    """The offline model, if that is what is given."""
+    if isinstance(model, bytes):
+        return read_offline_model(model) if is_offline_model(model[:8]) else None
+    if not isinstance(model, str | os.PathLike) or not os.path.isfile(model):
+        return None
+    with open(model, "rb") as file:
+        start = file.read(8)
+    return read_offline_model(model) if is_offline_model(start) else None
+
+
 class _Engine:
     """Compiles and keeps the programs of one model."""
 
     def __init__(self, model: Source, options: SessionOptions, num_threads: int):
-        self.model = upgrade_model(load_model(model))
         self.source = Path(model).name if isinstance(model, str | os.PathLike) else "the model"
         self.target = options.target or host()
         self.options = options
+        self.offline = _offline(model)
+        self.storage: DType | None = None
+        if self.offline is None:
+            self.model = upgrade_model(load_model(model))
+        else:
+            self.model = load_graph(self.offline.graph, self.offline.constants, f"{self.source}, section graph")  # type: ignore[arg-type]
+            self.storage = storage_of(str(self.offline.metadata["precision"]))
         self.constants = GrowingConstants()
         self.pool: ThreadPool = shared_pool(num_threads or settings.NUM_THREADS.get() or os.cpu_count() or 1)
         self.host = HostRunner(evaluate_node)
@@ -199,6 +220,19 @@ class _Engine:
         self._programs: OrderedDict[str, _Loaded] = OrderedDict()
         self._region_reports: list[NodeReport] = []
         self._lock = threading.RLock()
+        self._load_offline()
+
+    def _load_offline(self) -> None:
+        """Take over the programs of an offline model whose code may be trusted; else everything is compiled from its graph."""
+        code = None if self.offline is None else self.offline.trusted_code(self.target.key)
+        if self.offline is None or code is None or self.options.poison:
+            return
+        loaded = LoadedCode(code, self.target)
+        for name, region in self.offline.regions.items():
+            self.regions[name] = load_graph(region.graph, self.offline.constants, f"{self.source}, region {name}")  # type: ignore[arg-type]
+        for key, program in self.offline.programs.items():
+            executable = CompiledProgram(program, self.offline.constants, loaded, self.pool, self.host, self._region_cache)  # type: ignore[arg-type]
+            self._programs[key] = _Loaded(executable)
 
     def program(self, specs: tuple[TensorSpec, ...]) -> _Loaded:
         """The program for these input types, compiled if it is not there."""
@@ -219,7 +253,7 @@ class _Engine:
             return [report for loaded in self._programs.values() for report in loaded.nodes] + list(self._region_reports)
 
     def _compile(self, model: ir.Model, specs: Sequence[TensorSpec], prefix: str) -> Compiled:
-        compiler = GraphCompiler(self.target, self.constants, self.options.switched_off, self.options.fuse)
+        compiler = GraphCompiler(self.target, self.constants, self.storage, self.options.switched_off, self.options.fuse)
         return compiler.compile(model, specs, prefix)
 
     def _load(self, compiled: Compiled) -> _Loaded:

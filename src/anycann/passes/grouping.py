@@ -67,7 +67,8 @@ class _Grouper:
         return self.of
 
     def _place(self, node: ir.Node) -> None:
-        for group in self._candidates(node) if self.fuse else ():
+        starts = bool(contractions(lower_node(node, self.registry, {})))  # a convolution or product reads its operands from memory
+        for group in self._candidates(node) if self.fuse and not starts else ():
             reason = self._why_not(group, node)
             if reason is None:
                 group.nodes.append(node)
