@@ -97,7 +97,7 @@ def face_channels_last(*sizes: int) -> Floats:
 
 def face_picture(size: int) -> Floats:
     """[1, 3, size, size] in 0..1, RGB."""
-    return (np.asarray(face(size), np.float32) / 255).transpose(2, 0, 1)[None].copy()
+    return (np.asarray(face(size), np.float32) / np.float32(255)).transpose(2, 0, 1)[None].copy()
 
 
 def photo(batch: int = 1) -> Floats:
