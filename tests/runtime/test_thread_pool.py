@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import gc
 import os
 from pathlib import Path
@@ -31,9 +32,18 @@ def code() -> LoadedCode:
     return load((COUNT, COUNT_IR), (BUSY, BUSY_IR), (SCRATCH, SCRATCH_IR))
 
 
-def worker_threads() -> list[int]:
-    """Kernel ids of this process's pool threads."""
-    return [t.native_id for t in threading.enumerate() if t.name.startswith("anycann-worker") and t.native_id]
+Workers = Callable[[], list[int]]
+
+
+@pytest.fixture
+def worker_threads() -> Workers:
+    """Lists the kernel ids of the pool threads that were started since the test began."""
+
+    def present() -> list[int]:
+        return [t.native_id for t in threading.enumerate() if t.name.startswith("anycann-worker") and t.native_id]
+
+    earlier = set(present())
+    return lambda: [one for one in present() if one not in earlier]
 
 
 def processor_seconds(thread: int) -> float:
@@ -127,7 +137,7 @@ def test_a_second_caller_runs_at_once_on_its_own_thread(code: LoadedCode) -> Non
     assert slow.tolist() == [4000] * 4
 
 
-def test_idle_workers_sleep(code: LoadedCode) -> None:
+def test_idle_workers_sleep(code: LoadedCode, worker_threads: Workers) -> None:
     counts = np.zeros(8, np.int64)
     with ThreadPool(3) as pool:
         table(code, (COUNT, (counts,), 8)).run(pool)
@@ -161,7 +171,7 @@ def test_the_caller_sleeps_while_a_worker_is_slow(code: LoadedCode) -> None:
     assert counts.tolist() == [600, 600, 300]
 
 
-def test_close_ends_the_threads_and_a_closed_pool_refuses(code: LoadedCode) -> None:
+def test_close_ends_the_threads_and_a_closed_pool_refuses(code: LoadedCode, worker_threads: Workers) -> None:
     counts = np.zeros(8, np.int64)
     rows = table(code, (COUNT, (counts,), 8))
     pool = ThreadPool(4)
@@ -175,7 +185,7 @@ def test_close_ends_the_threads_and_a_closed_pool_refuses(code: LoadedCode) -> N
         rows.run(pool)
 
 
-def test_a_dropped_pool_ends_its_threads(code: LoadedCode) -> None:
+def test_a_dropped_pool_ends_its_threads(code: LoadedCode, worker_threads: Workers) -> None:
     pool = ThreadPool(3)
     table(code, (COUNT, (np.zeros(8, np.int64),), 8)).run(pool)
     assert len(worker_threads()) == 2
@@ -184,7 +194,7 @@ def test_a_dropped_pool_ends_its_threads(code: LoadedCode) -> None:
     assert worker_threads() == []
 
 
-def test_threads_start_with_the_first_run() -> None:
+def test_threads_start_with_the_first_run(worker_threads: Workers) -> None:
     with ThreadPool(4):
         assert worker_threads() == []
 

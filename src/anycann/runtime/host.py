@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
-
-import onnx
+from typing import TYPE_CHECKING, Protocol
 
 from anycann.om.plan import HostStep
 from anycann.support.errors import ModelError, context
+
+if TYPE_CHECKING:
+    import onnx
 
 
 class Evaluate(Protocol):
@@ -36,6 +37,8 @@ class HostRunner:
 
 
 def _parse(step: HostStep) -> onnx.NodeProto:
+    import onnx  # a tenth of a second, which a program without host nodes need not spend
+
     node = onnx.NodeProto()
     try:
         node.ParseFromString(step.node)

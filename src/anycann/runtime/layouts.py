@@ -30,7 +30,7 @@ def read(location: Location, raw: Bytes, lanes: int) -> np.ndarray:
     blocks = _blocks(raw, dtype, shape, lanes)
     plain = np.moveaxis(blocks, -1, 2)  # [N, C1, C0, *spatial]
     batch, channels, *spatial = shape
-    return np.ascontiguousarray(plain).reshape(batch, -1, *spatial)[:, :channels]
+    return np.ascontiguousarray(plain).reshape(batch, blocks.shape[1] * lanes, *spatial)[:, :channels]
 
 
 def write(location: Location, raw: Bytes, lanes: int, value: np.ndarray) -> None:
@@ -43,7 +43,7 @@ def write(location: Location, raw: Bytes, lanes: int, value: np.ndarray) -> None
     batch, channels, *spatial = shape
     padded = np.zeros((batch, blocks.shape[1] * lanes, *spatial), dtype)
     padded[:, :channels] = value
-    blocks[...] = np.moveaxis(padded.reshape(batch, -1, lanes, *spatial), 2, -1)
+    blocks[...] = np.moveaxis(padded.reshape(batch, blocks.shape[1], lanes, *spatial), 2, -1)
 
 
 def _typed(raw: Bytes, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:

@@ -34,7 +34,7 @@ def allocate(nbytes: int) -> Bytes:
         start = -raw.ctypes.data % ALIGNMENT
     except (MemoryError, OSError, OverflowError, ValueError) as error:
         raise DeviceError(f"{nbytes} bytes of memory cannot be allocated: {error}") from error
-    return raw[start : start + nbytes]
+    return raw[start : start + max(nbytes, 1)][:nbytes]  # numpy would leave an empty slice at the start of `raw`
 
 
 def _map(nbytes: int) -> Bytes:
