@@ -12,9 +12,10 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common
 
-from anycann.codegen.contract import Generated, generate_contraction, refuse, wanted_layout
+from anycann.codegen.contract import generate_contraction, refuse, wanted_layout
 from anycann.codegen.kernel import Kernel
 from anycann.codegen.loops import Output, generate
+from anycann.codegen.tail import Generated
 from anycann.graph.registry import OPSET, NotLowered, Registry, TensorType, dtype_of, library, static_type
 from anycann.om.plan import Buffer, HostStep, Location, NativeStep, Program, RegionStep, Step, Task, TensorSpec
 from anycann.passes.grouping import Group, group_nodes, group_tensors
@@ -169,7 +170,7 @@ class _Assembly:
             found = contractions(lower_node(node, self.registry, {}))
         except NotLowered:
             return stored
-        return wanted_layout(found[0], value.name or "", stored, self.lanes) if found else stored
+        return wanted_layout(found[0], value.name or "", stored, self.compiler.target) if found else stored
 
     # ---- values and buffers
     def _find_roots(self, units: Sequence[Unit]) -> None:

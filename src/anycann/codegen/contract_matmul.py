@@ -1,0 +1,116 @@
+"""Matrix products: operand strides, packed weights, and the kernel with its tail."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from anycann.codegen.emitter import Emitter, Value
+from anycann.codegen.kernel import Kernel
+from anycann.codegen.kernels.matmul import (
+    MatmulIndex,
+    MatmulShape,
+    Strides,
+    default_tile,
+    emit_matmul,
+    pack_columns,
+    panel_width,
+    scratch_bytes,
+    wants_packing,
+)
+from anycann.codegen.loops import Output
+from anycann.codegen.tail import Constants, Generated, Packed, Tail, memory_name, pack
+from anycann.target.target import Target
+from anycann.te import dtypes
+from anycann.te.contractions import MatMul
+from anycann.te.dtypes import DType
+from anycann.te.tensor import Contraction
+
+ACCUMULATORS: dict[DType, DType] = {
+    dtypes.float32: dtypes.float32,
+    dtypes.float16: dtypes.float32,
+    dtypes.bfloat16: dtypes.float32,
+    dtypes.float64: dtypes.float64,
+    dtypes.int8: dtypes.int32,
+    dtypes.uint8: dtypes.int32,
+}
+
+
+def refuse_matmul(operator: MatMul) -> str | None:
+    """Why no kernel computes this product, or None."""
+    for tensor in (operator.a, operator.b):
+        if tensor.dtype not in ACCUMULATORS:
+            return f"a matrix product of {tensor.dtype}"
+        if tensor.rank < 2:
+            return f"a matrix product of a rank-{tensor.rank} operand"
+    if ACCUMULATORS[operator.a.dtype] is not ACCUMULATORS[operator.b.dtype]:
+        return f"a matrix product of {operator.a.dtype} and {operator.b.dtype}"
+    return None
+
+
+def matmul_shape(operator: MatMul, result: Sequence[int]) -> MatmulShape:
+    """Sizes and strides of a product of row-major operands; batch dimensions broadcast."""
+    a, b, batch = operator.a, operator.b, tuple(result[:-2])
+    k = a.shape[-2] if operator.transpose_a else a.shape[-1]
+    return MatmulShape(
+        batch,
+        result[-2],
+        result[-1],
+        k,
+        _strides(a.shape, len(batch), operator.transpose_a),
+        _strides(b.shape, len(batch), operator.transpose_b),
+        a_dtype=a.dtype,
+        b_dtype=b.dtype,
+        accumulator=ACCUMULATORS[a.dtype],
+    )
+
+
+def _strides(shape: Sequence[int], batches: int, transposed: bool) -> Strides:
+    """Row-major strides with the last two swapped if transposed; 0 along broadcast batch dimensions."""
+    steps = [1]
+    for extent in reversed(shape[1:]):
+        steps.insert(0, steps[0] * extent)
+    batch = [0 if extent == 1 else step for extent, step in zip(shape[:-2], steps[:-2], strict=True)]
+    row, column = (steps[-1], steps[-2]) if transposed else (steps[-2], steps[-1])
+    return Strides((*[0] * (batches - len(batch)), *batch), row, column)
+
+
+def generate_matmul(
+    anchor: Contraction, operator: MatMul, outputs: Sequence[Output], layouts: Mapping[str, str], target: Target, constants: Constants
+) -> Generated:
+    """The kernel of a product and its tail; arguments: A, B (packed if constant), what the tail reads, outputs."""
+    shape = matmul_shape(operator, anchor.shape)
+    known = constants(memory_name(operator.b))
+    packed: tuple[Packed, ...] = ()
+    name = memory_name(operator.b)
+    if known is not None and wants_packing(shape):
+        shape = replace(shape, packed=True, b=replace(shape.b, batch=_matrix_strides(operator.b.shape, len(shape.batch))))
+    tile = default_tile(shape, target)
+    if known is not None and shape.packed:
+        columns = np.swapaxes(known, -1, -2) if operator.transpose_b else known
+        packed = (pack("panels", pack_columns(columns, panel_width(shape, target, tile))),)
+        name = packed[0].name
+    tail = Tail(anchor, outputs, layouts, target, len(anchor.shape) - 1, split=False)
+    e = Emitter()
+    pointers = (e.argument(0), e.argument(1))
+    writer = tail.writer(e, 2)
+
+    def write(emitter: Emitter, index: MatmulIndex, sums: Value, mask: Value | None) -> None:
+        tail.write(writer, emitter, (*index.batch, index.m, index.n), sums, mask)
+
+    tasks = emit_matmul(e, shape, target, tile, *pointers, write)
+    symbol, ir = e.finish("matmul")
+    arguments = (memory_name(operator.a), name, *tail.inputs, *(o.name for o in outputs))
+    return Generated(Kernel(symbol, ir, arguments, tasks, scratch_bytes(shape, target, tile), shape.flops), packed)
+
+
+def _matrix_strides(shape: Sequence[int], batches: int) -> tuple[int, ...]:
+    """Batch strides counted in matrices, as packed panels lie."""
+    steps: list[int] = []
+    step = 1
+    for extent in reversed(shape[:-2]):
+        steps.insert(0, 0 if extent == 1 else step)
+        step *= extent
+    return (*[0] * (batches - len(steps)), *steps)

@@ -1,0 +1,100 @@
+"""The elementwise end of a contraction: what is computed and stored for each finished vector of the product."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+import hashlib
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from anycann.codegen.accesses import FlatNest, resolve
+from anycann.codegen.emitter import Emitter, Value
+from anycann.codegen.kernel import Kernel
+from anycann.codegen.loops import NestWriter, Output, placeholders
+from anycann.support.errors import InternalError
+from anycann.target.target import Target
+from anycann.te.expression import Var
+from anycann.te.nest import build_nest
+from anycann.te.tensor import Contraction, Placeholder, Tensor
+
+Constants: TypeAlias = "Callable[[str], np.ndarray[Any, Any] | None]"  # the value of a placeholder, if it is known while compiling
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A constant in the order its kernel reads it, under the name it has in `Kernel.arguments`."""
+
+    name: str
+    array: np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Generated:
+    """A kernel and the constants that were packed for it."""
+
+    kernel: Kernel
+    packed: tuple[Packed, ...] = ()
+
+
+def pack(kind: str, array: np.ndarray[Any, Any]) -> Packed:
+    """A packed constant under a name that equal ones share."""
+    return Packed(f"{kind}:{hashlib.blake2b(np.ascontiguousarray(array).data, digest_size=12).hexdigest()}", array)
+
+
+def memory_name(tensor: Tensor) -> str:
+    """The name of an operand, which must be in memory."""
+    if not isinstance(tensor, Placeholder):
+        raise InternalError("an operand of a contraction must be in memory")
+    return tensor.name
+
+
+class Tail:
+    """The elementwise end of a contraction: evaluated once for each finished vector of the product."""
+
+    def __init__(self, anchor: Contraction, outputs: Sequence[Output], layouts: Mapping[str, str], target: Target, vector_axis: int, split: bool):
+        tensors = [o.tensor for o in outputs]
+        nest = build_nest(tensors)
+        self.anchor, self.outputs, self.target = anchor, outputs, target
+        self.axes = _axis_variables(anchor, nest.outer)
+        along = self.axes[vector_axis]
+        parts = [along] if split and along is not None else []
+        flat, blocks = resolve(nest, [o.place for o in outputs], layouts, target.lanes, parts)
+        self.block = blocks.get(along) if along is not None else None
+        self.vector = None if along is None else self.block[1] if self.block is not None else along
+        self.flat: FlatNest = flat
+        self.vector_axis = vector_axis
+
+    @property
+    def inputs(self) -> list[str]:
+        """Placeholders the tail reads."""
+        return placeholders(self.flat)
+
+    def writer(self, e: Emitter, first: int) -> NestWriter:
+        """The writer of the tail, its pointers taken from argument slots `first` and up (tail inputs, then outputs)."""
+        writer = NestWriter(self.flat, [o.tensor.dtype for o in self.outputs], self.target, e, self.vector)
+        writer.bind(self.inputs, len(self.outputs), first)
+        return writer
+
+    def write(self, writer: NestWriter, e: Emitter, index: Sequence[Value], vector: Value, mask: Value | None = None) -> None:
+        """Store the outputs for one vector of the product; `index` is that of its first lane."""
+        writer.e = e
+        for axis, variable in enumerate(self.axes):
+            if variable is None:
+                continue
+            writer.values[variable] = index[axis]
+            if axis == self.vector_axis and self.block is not None:
+                block, lane = self.block
+                writer.values[block] = e.udiv(index[axis], self.target.lanes)
+                writer.values[lane] = e.const(0)
+        if self.vector is None:
+            writer.stages(1, None, {id(self.anchor): e.extract(vector, 0) if vector.lanes > 1 else vector})
+        else:
+            writer.stages(vector.lanes, mask, {id(self.anchor): vector})
+
+
+def _axis_variables(anchor: Contraction, outer: Sequence[Var]) -> list[Var | None]:
+    """The loop of each axis of the contraction; None for an axis of extent 1."""
+    loops = iter(outer)
+    return [next(loops) if extent != 1 else None for extent in anchor.shape]
