@@ -6,10 +6,16 @@ from collections.abc import Callable, Sequence
 import ctypes
 from functools import lru_cache
 import itertools
+import mmap
+import os
+from pathlib import Path
+import subprocess
+import sys
 
 import llvmlite.binding as llvm
 import numpy as np
 
+import anycann
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.objects import emit_object
 from anycann.target.target import NAMED, Target
@@ -63,7 +69,32 @@ def runnable() -> tuple[Target, ...]:
     return tuple(target for target in NAMED.values() if runs(target))
 
 
-def compiles_everywhere(write: Callable[[Target], Emitter]) -> None:
-    """Emit an object for every named target; `write(target)` answers with the emitter."""
-    for target in NAMED.values():
+def compiles_everywhere(write: Callable[[Target], Emitter], targets: Sequence[Target] = tuple(NAMED.values())) -> None:
+    """Emit an object for every target; `write(target)` answers with the emitter."""
+    for target in targets:
         emit_object(write(target).finish("check")[1], target)
+
+
+class Guarded:
+    """Memory whose end is the end of a page that is followed by one nothing may touch: reading or writing past it kills the process."""
+
+    def __init__(self, content: np.ndarray):
+        page = mmap.PAGESIZE
+        pages = -(-max(1, content.nbytes) // page)
+        self.map = mmap.mmap(-1, (pages + 1) * page)
+        base = ctypes.addressof(ctypes.c_char.from_buffer(self.map))
+        libc = ctypes.CDLL(None, use_errno=True)
+        assert libc.mprotect(ctypes.c_void_p(base + pages * page), ctypes.c_size_t(page), 0) == 0
+        self.address = base + pages * page - content.nbytes
+        self.array = np.frombuffer(self.map, content.dtype, content.size, pages * page - content.nbytes).reshape(content.shape)
+        self.array[...] = content
+
+
+def passes_in_child(module: str, function: str) -> None:
+    """Run `module.function()` in a process of its own, which it may kill; fail with what it wrote unless it ends well."""
+    paths = os.pathsep.join([str(Path(anycann.__file__).parents[1]), str(Path(__file__).parents[3])])
+    text = f"from {module} import {function}; {function}()"
+    child = subprocess.run(
+        [sys.executable, "-c", text], env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, timeout=300
+    )
+    assert child.returncode == 0, f"the child ended with {child.returncode}:\n{child.stdout[-1500:]}{child.stderr[-1500:]}"

@@ -1,0 +1,65 @@
+"""Matrix products: everything a caller needs, and the choice between the two ways of computing one."""
+
+from __future__ import annotations
+
+from anycann.codegen.emitter import Emitter, Value
+from anycann.codegen.kernels.matmul_dot import emit_dots
+from anycann.codegen.kernels.matmul_packing import pack_columns
+from anycann.codegen.kernels.matmul_panel import PanelKernel, emit_panels, panel_scratch
+from anycann.codegen.kernels.matmul_shape import MatmulShape, Strides, contiguous, lanes_of
+from anycann.codegen.kernels.matmul_tile import MatmulTile, default_tile, method, tiles, wants_packing
+from anycann.codegen.kernels.matmul_writer import MatmulIndex, Start, Write, plain_writer
+from anycann.target.target import Target
+
+__all__ = [
+    "MatmulIndex",
+    "MatmulShape",
+    "MatmulTile",
+    "Start",
+    "Strides",
+    "Write",
+    "contiguous",
+    "default_tile",
+    "emit_matmul",
+    "pack_columns",
+    "panel_width",
+    "plain_writer",
+    "scratch_bytes",
+    "tiles",
+    "wants_packing",
+]
+
+
+def emit_matmul(
+    e: Emitter,
+    shape: MatmulShape,
+    target: Target,
+    tile: MatmulTile,
+    a: Value,
+    b: Value,
+    write: Write,
+    *,
+    start: Start | None = None,
+    inline: bool = False,
+) -> int:
+    """Write the kernel's loop over its tasks `e.begin..e.end` and return how many tasks there are (0 if there is nothing to write).
+
+    write(e, index, sums, mask): consume a vector of finished sums, whose lanes run along n from `index.n` on; lanes outside `mask` are
+    meaningless (None: all exist). With n == 1, `sums` may be a scalar. start(e, index): what the sums begin with, in place of zero.
+    inline: call `write` once per register of the tile (saves a trip through scratch; for short k and short writers), not once in a loop.
+    """
+    if 0 in (shape.batches, shape.m, shape.n):
+        return 0
+    kernel = PanelKernel(shape, tile, lanes_of(shape.accumulator, target.lanes), a, b, write, start, inline)
+    return emit_dots(e, kernel) if method(shape) == "dot" else emit_panels(e, kernel)
+
+
+def scratch_bytes(shape: MatmulShape, target: Target, tile: MatmulTile) -> int:
+    """Bytes of a thread's scratch memory that the kernel uses."""
+    lanes = lanes_of(shape.accumulator, target.lanes)
+    return lanes * shape.accumulator.nbytes if method(shape) == "dot" else panel_scratch(shape, lanes, tile)
+
+
+def panel_width(shape: MatmulShape, target: Target, tile: MatmulTile) -> int:
+    """The `width` that `pack_columns` must be given for this tile."""
+    return tile.vectors * lanes_of(shape.accumulator, target.lanes)

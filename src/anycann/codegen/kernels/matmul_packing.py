@@ -1,0 +1,103 @@
+"""Column panels of B: packed once with numpy when B is constant, copied by the kernel into its scratch memory when it is not.
+
+A panel holds `width` columns, row after row: panel[k][c] = B[k, first column + c]. The innermost loop then reads one stream.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from anycann.codegen.emitter import Emitter, Value
+from anycann.codegen.kernels.matmul_shape import Operand, first_lanes
+
+
+def pack_columns(b: np.ndarray, width: int) -> np.ndarray:
+    """[..., K, N] -> [..., ceil(N / width), K, width] of the same type, columns beyond N zero."""
+    *batch, k, n = b.shape
+    panels = -(-n // width)
+    padded = np.zeros((*batch, k, panels * width), b.dtype)
+    padded[..., :n] = b
+    return np.ascontiguousarray(np.moveaxis(padded.reshape(*batch, k, panels, width), -2, -3))
+
+
+@dataclass(frozen=True)
+class PanelCopy:
+    """How a panel is copied: the operand, its strides, how many of the panel's `width` columns exist, and lanes of a register."""
+
+    operand: Operand
+    row: int
+    column: int
+    columns: int
+    width: int
+    lanes: int
+
+    @property
+    def element(self) -> str:
+        """The type the panel is stored in: that of the sums, so that widening happens once."""
+        return self.operand.accumulator.register
+
+    @property
+    def nbytes(self) -> int:
+        return self.operand.accumulator.nbytes
+
+
+def emit_copy(e: Emitter, copy: PanelCopy, source: Value, count: Value, panel: Value) -> None:
+    """panel[0..count][0..width] from the rows of B at `source`; columns that do not exist are zero or left as they are."""
+    if copy.column == 1:
+        _copy_rows(e, copy, source, count, panel)
+        return
+    done = e.const(0)
+    if copy.row == 1 and copy.lanes > 1:
+        done = e.sub(count, e.urem(count, copy.lanes))
+        _copy_transposed(e, copy, source, done, panel)
+    _copy_elements(e, copy, source, done, count, panel)
+
+
+def _copy_rows(e: Emitter, copy: PanelCopy, source: Value, count: Value, panel: Value) -> None:
+    with e.loop(0, count) as k:
+        row = copy.operand.step(e, source, e.mul(k.index, copy.row))
+        to = e.gep(panel, e.mul(k.index, copy.width), copy.element)
+        for first in range(0, copy.columns, copy.lanes):
+            mask = first_lanes(e, min(copy.lanes, copy.columns - first), copy.lanes)
+            value = copy.operand.load(e, copy.operand.step(e, row, first), copy.lanes, mask)
+            e.store(value, e.gep(to, first, copy.element), copy.nbytes)
+
+
+def _copy_transposed(e: Emitter, copy: PanelCopy, source: Value, count: Value, panel: Value) -> None:
+    """Squares of lanes x lanes, for a B whose columns are contiguous (a transposed operand); `count` is a multiple of the lanes."""
+    lanes = copy.lanes
+    with e.loop(0, count, lanes) as k:
+        to = e.gep(panel, e.mul(k.index, copy.width), copy.element)
+        for first in range(0, copy.columns, lanes):
+            exist = min(lanes, copy.columns - first)
+            column = copy.operand.step(e, source, e.add(k.index, first * copy.column))
+            rows = [copy.operand.load(e, copy.operand.step(e, column, i * copy.column), lanes) for i in range(exist)]
+            rows += [e.zero(rows[0].type)] * (lanes - exist)
+            for i, row in enumerate(transpose(e, rows)):
+                e.store(row, e.gep(to, i * copy.width + first, copy.element), copy.nbytes)
+
+
+def _copy_elements(e: Emitter, copy: PanelCopy, source: Value, start: Value, count: Value, panel: Value) -> None:
+    with e.loop(start, count) as k, e.loop(0, copy.columns) as c:
+        at = e.add(e.mul(k.index, copy.row), e.mul(c.index, copy.column))
+        value = copy.operand.widen(e, e.load(copy.operand.step(e, source, at), copy.operand.dtype.storage, copy.operand.dtype.nbytes))
+        e.store(value, e.gep(panel, e.add(e.mul(k.index, copy.width), c.index), copy.element), copy.nbytes)
+
+
+def transpose(e: Emitter, rows: list[Value]) -> list[Value]:
+    """The columns of a square of vectors (a power of two of them), by exchanging ever smaller off-diagonal blocks."""
+    size = len(rows)
+    distance = size // 2
+    while distance:
+        upper = [lane if lane & distance == 0 else size + lane - distance for lane in range(size)]
+        lower = [lane + distance if lane & distance == 0 else size + lane for lane in range(size)]
+        result = list(rows)
+        for i in range(size):
+            if i & distance == 0:
+                result[i] = e.shuffle(rows[i], rows[i + distance], upper)
+                result[i + distance] = e.shuffle(rows[i], rows[i + distance], lower)
+        rows = result
+        distance //= 2
+    return rows

@@ -1,0 +1,258 @@
+"""Matrix products by register tiles: rows x vectors of accumulators, one panel of B, one element of A in every lane at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from anycann.codegen.emitter import Emitter, Value, vector_type
+from anycann.codegen.kernels.matmul_packing import PanelCopy, emit_copy
+from anycann.codegen.kernels.matmul_shape import MatmulShape, Operand, first_lanes, multiply_add
+from anycann.codegen.kernels.matmul_tile import MatmulTile, row_chunks
+from anycann.codegen.kernels.matmul_writer import MatmulIndex, Start, Write, batch_index, offset
+
+
+@dataclass(frozen=True)
+class PanelKernel:
+    """Everything decided about one kernel, and the pointers of its operands."""
+
+    shape: MatmulShape
+    tile: MatmulTile
+    lanes: int
+    a: Value
+    b: Value
+    write: Write
+    start: Start | None
+    inline: bool
+
+    @property
+    def width(self) -> int:
+        return self.tile.vectors * self.lanes
+
+    @property
+    def left(self) -> Operand:
+        return Operand(self.shape.a_dtype, self.shape.accumulator)
+
+    @property
+    def right(self) -> Operand:
+        """B as the innermost loop reads it: a copy in scratch has the type of the sums."""
+        return Operand(self.shape.accumulator if self.tile.copy else self.shape.b_dtype, self.shape.accumulator)
+
+    @property
+    def vector(self) -> str:
+        return vector_type(self.shape.accumulator.register, self.lanes)
+
+    @property
+    def is_blocked(self) -> bool:
+        """True if the sums over k are cut, and wait in scratch for the next part."""
+        return self.tile.depth < self.shape.k
+
+    @property
+    def chunk(self) -> int:
+        return self.tile.rows * self.tile.row_blocks
+
+    @property
+    def sums_bytes(self) -> int:
+        """Scratch for sums: a register tile on its way to the writer, or all of a task's."""
+        rows = self.chunk if self.is_blocked else self.tile.rows
+        return rows * self.width * self.shape.accumulator.nbytes
+
+
+@dataclass(frozen=True)
+class _Panel:
+    """The part of C that a task computes: `columns` columns from `n` on (a full panel or the last), rows `m` to `m_end`."""
+
+    batch: tuple[Value, ...]
+    m: Value
+    m_end: Value
+    n: Value
+    number: Value
+    columns: int
+    vectors: int
+    mask: Value | None
+
+
+def panel_scratch(shape: MatmulShape, lanes: int, tile: MatmulTile) -> int:
+    """Bytes of scratch memory: the sums, then the copy of a panel if there is one."""
+    nowhere = Value("null", "ptr")
+    kernel = PanelKernel(shape, tile, lanes, nowhere, nowhere, _no_write, None, False)
+    panel = min(tile.depth, shape.k) * kernel.width * shape.accumulator.nbytes if tile.copy else 0
+    return kernel.sums_bytes + panel
+
+
+def emit_panels(e: Emitter, kernel: PanelKernel) -> int:
+    """The loop over tasks. Returns the number of tasks: batches x panels x chunks of rows."""
+    shape = kernel.shape
+    panels, chunks = -(-shape.n // kernel.width), row_chunks(shape, kernel.tile)
+    full, rest = divmod(shape.n, kernel.width)
+    with e.loop(e.begin, e.end) as task:
+        outer, panel, chunk = _split(e, task.index, panels, chunks, kernel.tile.panels_inner)
+        batch = batch_index(e, outer, shape.batch)
+        for columns, present in ((kernel.width, full > 0), (rest, rest > 0)):
+            if not present:
+                continue
+            part = _describe(e, kernel, batch, panel, chunk, columns)
+            if full and rest:
+                with e.when(e.compare("slt" if columns == kernel.width else "eq", panel, e.const(full))):
+                    _emit_panel(e, kernel, part)
+            else:
+                _emit_panel(e, kernel, part)
+    return shape.batches * panels * chunks
+
+
+def _split(e: Emitter, task: Value, panels: int, chunks: int, panels_inner: bool) -> tuple[Value, Value, Value]:
+    """(batch, panel, chunk) of a task number."""
+    inner = panels if panels_inner else chunks
+    outer = chunks if panels_inner else panels
+    fast, rest = e.urem(task, inner), e.udiv(task, inner)
+    slow, batch = e.urem(rest, outer), e.udiv(rest, outer)
+    return (batch, fast, slow) if panels_inner else (batch, slow, fast)
+
+
+def _describe(e: Emitter, kernel: PanelKernel, batch: tuple[Value, ...], panel: Value, chunk: Value, columns: int) -> _Panel:
+    m = e.mul(chunk, kernel.chunk)
+    m_end = e.smin(e.add(m, kernel.chunk), e.const(kernel.shape.m))
+    vectors = -(-columns // kernel.lanes)
+    mask = first_lanes(e, columns - (vectors - 1) * kernel.lanes, kernel.lanes)
+    return _Panel(batch, m, m_end, e.mul(panel, kernel.width), panel, columns, vectors, mask)
+
+
+def _emit_panel(e: Emitter, kernel: PanelKernel, panel: _Panel) -> None:
+    if not kernel.is_blocked:
+        rows_of_b, step = _rows_of_b(e, kernel, panel, e.const(0), e.const(kernel.shape.k))
+        with e.loop(panel.m, panel.m_end, kernel.tile.rows) as block:
+            _for_each_height(e, kernel, block.index, lambda rows: _whole_sums(e, kernel, panel, block.index, rows, rows_of_b, step))
+            if not kernel.inline:
+                count = e.smin(e.const(kernel.tile.rows), e.sub(panel.m_end, block.index))
+                _write_rows(e, kernel, panel, block.index, count)
+        return
+    _start_rows(e, kernel, panel)
+    depth, k = kernel.tile.depth, kernel.shape.k
+    with e.loop(0, k, depth) as part:
+        count = e.smin(e.const(depth), e.sub(e.const(k), part.index))
+        rows_of_b, step = _rows_of_b(e, kernel, panel, part.index, count)
+        with e.loop(panel.m, panel.m_end, kernel.tile.rows) as block:
+            _for_each_height(
+                e, kernel, block.index, lambda rows: _partial_sums(e, kernel, panel, block.index, rows, rows_of_b, step, part.index, count)
+            )
+    _write_rows(e, kernel, panel, panel.m, e.sub(panel.m_end, panel.m))
+
+
+def _for_each_height(e: Emitter, kernel: PanelKernel, m: Value, emit: Callable[[int], None]) -> None:
+    """`emit` for full register tiles and, at the last rows, for what is left of them."""
+    full, rest = divmod(kernel.shape.m, kernel.tile.rows)
+    if not (full and rest):
+        emit(kernel.tile.rows if full else rest)
+        return
+    border = e.const(full * kernel.tile.rows)
+    for rows, predicate in ((kernel.tile.rows, "slt"), (rest, "sge")):
+        with e.when(e.compare(predicate, m, border)):
+            emit(rows)
+
+
+def _whole_sums(e: Emitter, kernel: PanelKernel, panel: _Panel, m: Value, rows: int, rows_of_b: Value, step: int) -> None:
+    places = [MatmulIndex(panel.batch, e.add(m, i), e.add(panel.n, j * kernel.lanes)) for i in range(rows) for j in range(panel.vectors)]
+    sums = [kernel.start(e, place) if kernel.start else e.zero(kernel.vector) for place in places]
+    sums = _innermost(e, kernel, panel, m, rows, sums, rows_of_b, step, e.const(0), e.const(kernel.shape.k))
+    if not kernel.inline:
+        _store_sums(e, kernel, panel, e.scratch, sums)
+        return
+    for number, (place, total) in enumerate(zip(places, sums, strict=True)):
+        is_last = number % panel.vectors == panel.vectors - 1
+        kernel.write(e, place, total, panel.mask if is_last else None)
+
+
+def _partial_sums(
+    e: Emitter, kernel: PanelKernel, panel: _Panel, m: Value, rows: int, rows_of_b: Value, step: int, k: Value, count: Value
+) -> None:
+    tile = e.gep(e.scratch, e.mul(e.sub(m, panel.m), kernel.width), kernel.shape.accumulator.register)
+    sums = [e.load(_sum_at(e, kernel, tile, i, j), kernel.vector, kernel.shape.accumulator.nbytes) for i, j in _tile(rows, panel.vectors)]
+    _store_sums(e, kernel, panel, tile, _innermost(e, kernel, panel, m, rows, sums, rows_of_b, step, k, count))
+
+
+def _innermost(
+    e: Emitter,
+    kernel: PanelKernel,
+    panel: _Panel,
+    m: Value,
+    rows: int,
+    sums: list[Value],
+    rows_of_b: Value,
+    step: int,
+    k: Value,
+    count: Value,
+) -> list[Value]:
+    """sums[i, j] += A[m + i, k..k+count] B[k..k+count, vector j]: the loop where the time goes."""
+    strides, left, right = kernel.shape.a, kernel.left, kernel.right
+    corner = e.add(e.add(offset(e, panel.batch, strides.batch), e.mul(m, strides.row)), e.mul(k, strides.column))
+    corner_of_a = left.step(e, kernel.a, corner)
+    mask = panel.mask if not (kernel.shape.packed or kernel.tile.copy) else None
+    with e.loop(0, count, carried=sums) as loop:
+        row_of_b = right.step(e, rows_of_b, e.mul(loop.index, step))
+        column_of_a = left.step(e, corner_of_a, e.mul(loop.index, strides.column))
+        vectors = [
+            right.load(e, right.step(e, row_of_b, j * kernel.lanes), kernel.lanes, mask if j == panel.vectors - 1 else None)
+            for j in range(panel.vectors)
+        ]
+        totals = list(loop.values)
+        for i in range(rows):
+            factor = left.broadcast(e, left.step(e, column_of_a, i * strides.row), kernel.lanes)
+            for j in range(panel.vectors):
+                totals[i * panel.vectors + j] = multiply_add(e, factor, vectors[j], totals[i * panel.vectors + j])
+        loop.carry(totals)
+    return loop.values
+
+
+def _rows_of_b(e: Emitter, kernel: PanelKernel, panel: _Panel, k: Value, count: Value) -> tuple[Value, int]:
+    """(address of B[k, first column of the panel], elements to the next row): in the panels, in place, or in the copy made here."""
+    shape, width = kernel.shape, kernel.width
+    batch = offset(e, panel.batch, shape.b.batch)
+    source = Operand(shape.b_dtype, shape.accumulator)
+    if shape.packed:
+        panels = -(-shape.n // width)
+        number = e.add(e.mul(batch, panels), panel.number)
+        return source.step(e, kernel.b, e.mul(e.add(e.mul(number, shape.k), k), width)), width
+    corner = e.add(batch, e.add(e.mul(k, shape.b.row), e.mul(panel.n, shape.b.column)))
+    place = source.step(e, kernel.b, corner)
+    if not kernel.tile.copy:
+        return place, shape.b.row
+    copy = e.gep(e.scratch, kernel.sums_bytes, "i8")
+    emit_copy(e, PanelCopy(source, shape.b.row, shape.b.column, panel.columns, width, kernel.lanes), place, count, copy)
+    return copy, width
+
+
+def _tile(rows: int, vectors: int) -> list[tuple[int, int]]:
+    return [(i, j) for i in range(rows) for j in range(vectors)]
+
+
+def _sum_at(e: Emitter, kernel: PanelKernel, tile: Value, i: int, j: int) -> Value:
+    return e.gep(tile, i * kernel.width + j * kernel.lanes, kernel.shape.accumulator.register)
+
+
+def _store_sums(e: Emitter, kernel: PanelKernel, panel: _Panel, tile: Value, sums: list[Value]) -> None:
+    for (i, j), total in zip(_tile(len(sums) // panel.vectors, panel.vectors), sums, strict=True):
+        e.store(total, _sum_at(e, kernel, tile, i, j), kernel.shape.accumulator.nbytes)
+
+
+def _start_rows(e: Emitter, kernel: PanelKernel, panel: _Panel) -> None:
+    """The sums before the first part of k: zero, or what `start` says."""
+    with e.loop(panel.m, panel.m_end) as row:
+        tile = e.gep(e.scratch, e.mul(e.sub(row.index, panel.m), kernel.width), kernel.shape.accumulator.register)
+        for j in range(panel.vectors):
+            place = MatmulIndex(panel.batch, row.index, e.add(panel.n, j * kernel.lanes))
+            first = kernel.start(e, place) if kernel.start else e.zero(kernel.vector)
+            e.store(first, _sum_at(e, kernel, tile, 0, j), kernel.shape.accumulator.nbytes)
+
+
+def _write_rows(e: Emitter, kernel: PanelKernel, panel: _Panel, m: Value, count: Value) -> None:
+    """Hand `count` rows of finished sums in scratch to the writer: one copy of its code, however large the register tile."""
+    with e.loop(0, count) as row:
+        tile = e.gep(e.scratch, e.mul(row.index, kernel.width), kernel.shape.accumulator.register)
+        for j in range(panel.vectors):
+            total = e.load(_sum_at(e, kernel, tile, 0, j), kernel.vector, kernel.shape.accumulator.nbytes)
+            place = MatmulIndex(panel.batch, e.add(m, row.index), e.add(panel.n, j * kernel.lanes))
+            kernel.write(e, place, total, panel.mask if j == panel.vectors - 1 else None)
+
+
+def _no_write(e: Emitter, index: MatmulIndex, total: Value, mask: Value | None) -> None:
+    raise AssertionError("only sizes are asked of this kernel")

@@ -1,0 +1,120 @@
+"""What a matrix product is: sizes, where the elements of its operands lie, and their types."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import math
+
+from anycann.codegen.emitter import Emitter, Value, vector_type
+from anycann.codegen.lanes import from_storage
+from anycann.te import dtypes
+from anycann.te.dtypes import DType
+
+
+@dataclass(frozen=True)
+class Strides:
+    """Distances in elements between neighbours: along each batch dimension (0: the same matrix again), down a column, along a row."""
+
+    batch: tuple[int, ...]
+    row: int
+    column: int
+
+
+@dataclass(frozen=True)
+class MatmulShape:
+    """C[batch, m, n] = sum over k of A[batch, m, k] B[batch, k, n].
+
+    a: strides of A; `a.row` leads to the next m, `a.column` to the next k. b: strides of B; `b.row` leads to the next k, `b.column` to the
+    next n. packed: B lies in the panels of `pack_columns`; its batch strides then count matrices, and its other strides mean nothing.
+    accumulator: the type of the sums (float32 for float16 and bfloat16 operands, int32 for 8-bit integers).
+    """
+
+    batch: tuple[int, ...]
+    m: int
+    n: int
+    k: int
+    a: Strides
+    b: Strides
+    packed: bool = False
+    a_dtype: DType = dtypes.float32
+    b_dtype: DType = dtypes.float32
+    accumulator: DType = dtypes.float32
+
+    def __post_init__(self) -> None:
+        assert len(self.a.batch) == len(self.b.batch) == len(self.batch), self
+
+    @property
+    def batches(self) -> int:
+        """Number of products."""
+        return math.prod(self.batch)
+
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions."""
+        return 2 * self.batches * self.m * self.n * self.k
+
+
+def contiguous(
+    batch: tuple[int, ...], m: int, n: int, k: int, *, transpose_a: bool = False, transpose_b: bool = False, **rest: object
+) -> MatmulShape:
+    """The shape of row-major operands, either of them stored transposed (as Gemm's transA and transB). `rest`: further fields."""
+    a_steps, b_steps = _batch_strides(batch, m * k), _batch_strides(batch, k * n)
+    a = Strides(a_steps, 1, m) if transpose_a else Strides(a_steps, k, 1)
+    b = Strides(b_steps, 1, k) if transpose_b else Strides(b_steps, n, 1)
+    return MatmulShape(batch, m, n, k, a, b, **rest)  # type: ignore[arg-type]
+
+
+def _batch_strides(batch: tuple[int, ...], matrix: int) -> tuple[int, ...]:
+    return tuple(math.prod(batch[i + 1 :]) * matrix for i in range(len(batch)))
+
+
+def lanes_of(accumulator: DType, lanes: int) -> int:
+    """Elements of the accumulator in a vector register of `lanes` float32."""
+    return max(1, lanes * 4 // accumulator.nbytes)
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One operand in memory: its type, and the register type it is widened to when loaded."""
+
+    dtype: DType
+    accumulator: DType
+
+    def widen(self, e: Emitter, raw: Value) -> Value:
+        """A loaded scalar or vector in the type of the accumulator."""
+        value = from_storage(e, raw, self.dtype)
+        if value.element == self.accumulator.register:
+            return value
+        if self.dtype.is_float:
+            return e.cast("fpext", value, self.accumulator.register)
+        return e.cast("sext" if self.dtype.is_signed else "zext", value, self.accumulator.register)
+
+    def load(self, e: Emitter, pointer: Value, lanes: int, mask: Value | None = None) -> Value:
+        """`lanes` neighbours, widened; lanes outside `mask` are not read and are zero."""
+        type_ = vector_type(self.dtype.storage, lanes)
+        if mask is None:
+            return self.widen(e, e.load(pointer, type_, self.dtype.nbytes))
+        return self.widen(e, e.masked_load(pointer, type_, self.dtype.nbytes, mask, e.zero(type_)))
+
+    def broadcast(self, e: Emitter, pointer: Value, lanes: int) -> Value:
+        """One element in every lane, widened there."""
+        raw = e.load(pointer, self.dtype.storage, self.dtype.nbytes)
+        return self.widen(e, e.splat(raw, lanes))
+
+    def step(self, e: Emitter, pointer: Value, elements: Value | int) -> Value:
+        """The address `elements` further on."""
+        return e.gep(pointer, elements, self.dtype.storage)
+
+
+def multiply_add(e: Emitter, a: Value, b: Value, total: Value) -> Value:
+    """total + a b in the type of the accumulator; one rounding where the processor fuses."""
+    if total.element in ("float", "double"):
+        return e.intrinsic("fmuladd", [a, b, total])
+    return e.binary("add", e.binary("mul", a, b), total)
+
+
+def first_lanes(e: Emitter, count: int, lanes: int) -> Value | None:
+    """The mask of the first `count` lanes; None for all of them."""
+    if count == lanes:
+        return None
+    return Value("<" + ", ".join(f"i1 {'true' if i < count else 'false'}" for i in range(lanes)) + ">", vector_type("i1", lanes))

@@ -1,0 +1,174 @@
+"""How a matrix product is cut: the choices there are, and the one to take without measuring."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+import math
+from typing import Literal, TypeAlias
+
+from anycann.codegen.kernels.matmul_shape import MatmulShape, lanes_of
+from anycann.target.target import Target
+
+Method: TypeAlias = Literal["panel", "dot"]
+
+
+@dataclass(frozen=True)
+class MatmulTile:
+    """`rows` x `vectors` registers of sums are computed together, over `depth` of k at a time.
+
+    row_blocks: register tiles of rows in one task. panels_inner: neighbouring tasks share rows of A and differ in their panel of B (else
+    the other way round). copy: a panel of B is copied to scratch before it is used. For the method "dot", `rows` results of one row or
+    column are computed together and `row_blocks` such groups are a task.
+    """
+
+    rows: int
+    vectors: int
+    depth: int
+    row_blocks: int
+    panels_inner: bool = False
+    copy: bool = False
+
+
+def method(shape: MatmulShape) -> Method:
+    """dot: the lanes run along k, for one column, or few rows with columns of B that lie contiguous; panel: they run along n."""
+    along_k = shape.a.column == 1 and shape.b.row == 1 and not shape.packed
+    return "dot" if along_k and (shape.n == 1 or shape.m <= _FEW_ROWS) else "panel"
+
+
+# Up to so many rows, reading contiguous columns of B again for each costs less than transposing them once.
+_FEW_ROWS = 12
+
+
+def wants_packing(shape: MatmulShape) -> bool:
+    """True if a constant B should be given in panels; a single column is best read as it is."""
+    return not (shape.n == 1 and shape.a.column == 1)
+
+
+def row_chunks(shape: MatmulShape, tile: MatmulTile) -> int:
+    """Parts into which the rows are cut for tasks."""
+    return -(-shape.m // (tile.rows * tile.row_blocks))
+
+
+@lru_cache(maxsize=1024)
+def default_tile(shape: MatmulShape, target: Target) -> MatmulTile:
+    """The tile with the lowest estimate."""
+    return tiles(shape, target)[0]
+
+
+def tiles(shape: MatmulShape, target: Target) -> list[MatmulTile]:
+    """Tiles that fit the registers, best estimate first: the search space of tuning."""
+    if method(shape) == "dot":
+        return [_dot_tile(shape, target)]
+    lanes = lanes_of(shape.accumulator, target.lanes)
+    most_vectors = min(8, max(1, -(-shape.n // lanes)))
+    sizes = [(rows, vectors) for vectors in range(1, most_vectors + 1) for rows in range(1, min(shape.m, _most_rows(target, vectors)) + 1)]
+    sizes = sizes or [(1, 1)]
+    sizes.sort(key=lambda size: (estimate(shape, target, *size), size[0] * size[1]))
+    best = [_tile(shape, target, rows, vectors, order) for rows, vectors in sizes[:16] for order in (False, True)]
+    return sorted(dict.fromkeys(best), key=lambda tile: (sizes.index((tile.rows, tile.vectors)), _traffic(shape, target, tile)))
+
+
+def has_fma(target: Target) -> bool:
+    """True if the processor multiplies and adds in one instruction."""
+    return not target.is_x86 or target.has("fma")
+
+
+def _most_rows(target: Target, vectors: int) -> int:
+    """Sums, one vector of B each and one of A have to fit; without FMA a product needs a place too."""
+    return (target.registers - vectors - 1 - (0 if has_fma(target) else 1)) // vectors
+
+
+# Cycles a register tile costs besides its arithmetic, and those to write one vector of results.
+_TILE_CYCLES, _WRITE_CYCLES = 16.0, 4.0
+_FMA_LATENCY = 4
+_LINE_BYTES, _SETS, _CACHE_WAYS = 64, 64, 8
+
+
+def estimate(shape: MatmulShape, target: Target, rows: int, vectors: int) -> float:
+    """Cycles of one product with register tiles of this size, from the arithmetic, the loads and what edges waste."""
+    lanes = lanes_of(shape.accumulator, target.lanes)
+    all_vectors = -(-shape.n // lanes)
+    cycles = 0.0
+    for tile_vectors, panels in _parts(all_vectors, vectors):
+        for tile_rows, blocks in _parts(shape.m, rows):
+            step = _step_cycles(shape, target, tile_rows, tile_vectors)
+            cycles += panels * blocks * (shape.k * step + _TILE_CYCLES + _WRITE_CYCLES * tile_rows * tile_vectors)
+    return cycles
+
+
+def _parts(total: int, size: int) -> list[tuple[int, int]]:
+    """(size, how many) of the full parts and of the remainder."""
+    parts = [(size, total // size), (total % size, 1)]
+    return [(extent, count) for extent, count in parts if extent and count]
+
+
+def _step_cycles(shape: MatmulShape, target: Target, rows: int, vectors: int) -> float:
+    """Cycles of one k: limited by FMAs, by loads, or by waiting for the sums."""
+    wide = target.lanes == 16
+    fmas = rows * vectors / ((1 if wide else 2) if has_fma(target) else 1)
+    loads = vectors + rows / 2 if wide else (vectors + rows) / 2
+    return max(fmas * _stream_penalty(shape, rows), loads, float(_FMA_LATENCY))
+
+
+def _stream_penalty(shape: MatmulShape, rows: int) -> float:
+    """Above 1 if the rows of A are many streams, or fall into so few sets of the first-level cache that they evict each other."""
+    lines = shape.a.row * shape.a_dtype.nbytes // _LINE_BYTES
+    sets = _SETS // math.gcd(lines, _SETS) if lines else _SETS
+    crowded = -(-rows // sets) >= _CACHE_WAYS + 1 and shape.a.column == 1
+    return (1.25 if crowded else 1.0) + 0.004 * max(0, rows - _CACHE_WAYS)
+
+
+# A task is worth handing to a thread from about this many operations on; more tasks than this help nobody.
+_TASK_FLOPS, _MOST_TASKS = 1_000_000, 512
+
+
+def _tile(shape: MatmulShape, target: Target, rows: int, vectors: int, panels_inner: bool) -> MatmulTile:
+    lanes = lanes_of(shape.accumulator, target.lanes)
+    copy = _copies(shape)
+    panels = max(1, -(-shape.n // (lanes * vectors)))
+    blocks = max(1, -(-shape.m // rows))
+    wanted = min(_MOST_TASKS, shape.flops // _TASK_FLOPS + 1)
+    chunks = min(blocks, max(1, -(-wanted // (panels * shape.batches or 1))))
+    if panels_inner:
+        room = max(1, target.l2_bytes // 2 // max(1, rows * shape.k * shape.a_dtype.nbytes))
+        chunks = max(chunks, -(-blocks // room))
+    least = -(-(_COPY_ROWS if copy else 4 * rows) // rows)  # a panel is fetched, or copied, once a task
+    row_blocks = max(1, min(blocks, max(-(-blocks // chunks), least)))
+    return MatmulTile(rows, vectors, _depth(shape, target, vectors * lanes, row_blocks), row_blocks, panels_inner, copy)
+
+
+# From so many rows on, a copy of B in place of far-apart rows pays for itself (measured with rows of 4 KiB and more).
+_COPY_ROWS, _FAR_BYTES = 192, 4096
+
+
+def _copies(shape: MatmulShape) -> bool:
+    if shape.packed:
+        return False
+    return shape.b.column != 1 or (shape.m >= _COPY_ROWS and shape.b.row * shape.b_dtype.nbytes >= _FAR_BYTES)
+
+
+def _depth(shape: MatmulShape, target: Target, width: int, row_blocks: int) -> int:
+    """All of k, or equal parts of which a panel fills at most 3/4 of the second-level cache, if several register tiles read it."""
+    most = max(256, target.l2_bytes * 3 // 4 // (width * shape.accumulator.nbytes))
+    if shape.k <= most or (row_blocks == 1 and not _copies(shape)):
+        return max(1, shape.k)
+    parts = -(-shape.k // most)
+    return -(-shape.k // parts // 16) * 16
+
+
+def _traffic(shape: MatmulShape, target: Target, tile: MatmulTile) -> int:
+    """Bytes that come from behind the second-level cache when one thread takes the tasks in order."""
+    width = tile.vectors * lanes_of(shape.accumulator, target.lanes)
+    a, b = shape.m * shape.k * shape.a_dtype.nbytes, shape.k * shape.n * shape.b_dtype.nbytes
+    room = target.l2_bytes // 2
+    if tile.panels_inner:
+        return a + (b if b <= room else b * row_chunks(shape, tile))
+    return b + (a if a <= room else a * -(-shape.n // width))
+
+
+def _dot_tile(shape: MatmulShape, target: Target) -> MatmulTile:
+    lanes = lanes_of(shape.accumulator, target.lanes)
+    groups = max(1, -(-max(shape.m if shape.n == 1 else shape.n, 1) // lanes))
+    per_task = max(1, _TASK_FLOPS // max(1, 2 * lanes * shape.k * (1 if shape.n == 1 else shape.m)))
+    return MatmulTile(lanes, 1, max(1, shape.k), min(groups, per_task))

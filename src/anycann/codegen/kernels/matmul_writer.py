@@ -1,0 +1,69 @@
+"""Where results belong, and what takes them: the border between a matrix product and its caller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from anycann.codegen.emitter import Emitter, Value, mangle, vector_type
+from anycann.codegen.lanes import to_storage
+from anycann.te import dtypes
+from anycann.te.dtypes import DType
+
+
+@dataclass(frozen=True)
+class MatmulIndex:
+    """Where a vector of results belongs: the batch dimensions, the row and the first column, as scalar i64; the lanes run along n."""
+
+    batch: tuple[Value, ...]
+    m: Value
+    n: Value
+
+
+Write: TypeAlias = Callable[[Emitter, MatmulIndex, Value, "Value | None"], None]
+Start: TypeAlias = Callable[[Emitter, MatmulIndex], Value]
+
+
+def batch_index(e: Emitter, linear: Value, sizes: tuple[int, ...]) -> tuple[Value, ...]:
+    """The indices of row-major sizes that a linear one stands for."""
+    indices = []
+    for size in reversed(sizes):
+        indices.append(e.urem(linear, size))
+        linear = e.udiv(linear, size)
+    return tuple(reversed(indices))
+
+
+def offset(e: Emitter, indices: tuple[Value, ...], strides: tuple[int, ...]) -> Value:
+    """The sum of index times stride."""
+    total = e.const(0)
+    for index, stride in zip(indices, strides, strict=True):
+        total = e.add(total, e.mul(index, stride))
+    return total
+
+
+def plain_writer(pointer: Value, batch: tuple[int, ...], row: int, column: int = 1, dtype: DType = dtypes.float32) -> Write:
+    """A writer that stores the sums as they are: `pointer` and strides in elements of the output, which has element type `dtype`."""
+
+    def write(e: Emitter, index: MatmulIndex, sums: Value, mask: Value | None) -> None:
+        at = e.add(offset(e, index.batch, batch), e.add(e.mul(index.m, row), e.mul(index.n, column)))
+        address, value = e.gep(pointer, at, dtype.storage), to_storage(e, sums, dtype)
+        if column != 1 and sums.lanes > 1:
+            _scatter(e, value, address, column, mask, dtype)
+        elif mask is None:
+            e.store(value, address, dtype.nbytes)
+        else:
+            e.masked_store(value, address, dtype.nbytes, mask)
+
+    return write
+
+
+def _scatter(e: Emitter, value: Value, address: Value, column: int, mask: Value | None, dtype: DType) -> None:
+    """Store lanes `column` elements apart."""
+    lanes = value.lanes
+    steps = e.binary("mul", e.lane_numbers(lanes), e.const(column, vector_type("i64", lanes)))
+    places = e.op(f"getelementptr inbounds {dtype.storage}, ptr {address.text}, {steps.type} {steps.text}", vector_type("ptr", lanes))
+    mask = mask or e.const(1, vector_type("i1", lanes))
+    name = f"llvm.masked.scatter.{mangle(value.type)}.v{lanes}p0"
+    e.declarations[name] = f"declare void @{name}({value.type}, {places.type}, {mask.type})"
+    e.do(f"call void @{name}({value.type} {value.text}, {places.type} align {dtype.nbytes} {places.text}, {mask.type} {mask.text})")
