@@ -40,6 +40,9 @@ class Output:
 
 def generate(outputs: Sequence[Output], layouts: Mapping[str, str], target: Target, family: str = "te") -> Kernel:
     """The kernel that computes all outputs in one nest. `layouts`: storage of the placeholders by name. Raises CannotFuse."""
+    if not any(o.tensor.size for o in outputs):
+        symbol, text = Emitter().finish("nothing")
+        return Kernel(symbol, text, tuple(o.name for o in outputs), 1)
     nest = build_nest([o.tensor for o in outputs])
     flat = flatten(nest, [o.place for o in outputs], layouts, target.lanes)
     writer = NestWriter(flat, [o.tensor.dtype for o in outputs], target)

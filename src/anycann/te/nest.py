@@ -88,25 +88,38 @@ def _write(number: int, output: Tensor, outer: tuple[Var, ...], inliner: Inliner
     assert isinstance(output, Compute)
     body = inliner.inline(output.body)
     mapping = _bound_axes(body, outer)
-    rows = tuple(v for v in _variables(output.axes) if v not in mapping)
     index = tuple(substitute(axis, mapping) for axis in output.axes)
+    rows = tuple(v for axis in index for v in walk(axis) if isinstance(v, Var) and v not in outer)
     return WriteStage(number, rows, index, substitute(body, mapping))
 
 
 def _bound_axes(body: Expr, outer: tuple[Var, ...]) -> dict[Var, Expr]:
-    """Which variables of an output are the outer loops: those it reads the reductions at."""
+    """Which variables of an output are the outer loops: those it reads the reductions at. One read at v // d is split in two."""
     mapping: dict[Var, Expr] = {}
+    bound: dict[Var, Var] = {}
     for expr in walk(body):
         if isinstance(expr, Load) and isinstance(expr.tensor, Reduction):
             used = [i for i, axis in zip(expr.indices, expr.tensor.axes, strict=True) if isinstance(axis, Var)]
             for index, loop in zip(used, outer, strict=True):
-                plain = _plain_variable(index)
-                if plain is None or plain.extent != loop.extent or mapping.get(plain, loop) is not loop:
+                variable, divisor = _quotient(index)
+                if variable is None or variable.extent != loop.extent * divisor or bound.setdefault(variable, loop) is not loop:
                     raise CannotFuse("a reduced value is read at other places than its own row")
-                mapping[plain] = loop
-    if len(mapping) != len(outer):
+                if variable not in mapping:
+                    mapping[variable] = loop if divisor == 1 else loop * divisor + Var(f"{variable.name}_in", divisor)
+    if len(bound) != len(outer):
         raise CannotFuse("an output does not depend on the reduction it is grouped with")
     return mapping
+
+
+def _quotient(index: Expr) -> tuple[Var | None, int]:
+    """(v, d) for an index v // d, (v, 1) for v itself, (None, 1) for another index."""
+    form = linear(index)
+    if len(form.terms) != 1 or form.constant or form.terms[0][1] != 1:
+        return None, 1
+    atom = form.terms[0][0]
+    if isinstance(atom, Op) and atom.name == "floordiv" and isinstance(atom.operands[1], Const):
+        return _plain_variable(atom.operands[0]), int(atom.operands[1].value)
+    return (atom, 1) if isinstance(atom, Var) else (None, 1)
 
 
 def _plain_variable(index: Expr) -> Var | None:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
+import onnx_ir as ir
 
-from anycann.graph.registry import Lowering, NotLowered, Sample
+from anycann.graph.registry import Lowering, NotLowered, Sample, TensorType
 from anycann.te import dtypes
 from anycann.te import expression as x
 from anycann.te import tensor as te
@@ -120,6 +121,12 @@ def index_map(places: np.ndarray, index: Expr) -> Expr:
     if (places == places[0] + count // repeat).all():
         return index // repeat + int(places[0])
     return te.table(places.astype(np.int64))[index]
+
+
+def like_first(node: ir.Node, inputs: Sequence[TensorType | None]) -> Sequence[TensorType]:
+    """Inference for operators whose one output has the type of their first operand."""
+    assert inputs[0] is not None
+    return [inputs[0]]
 
 
 # ---- samples
