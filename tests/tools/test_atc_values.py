@@ -17,7 +17,6 @@ from anycann.tools.atc_values import (
     parse_output_type,
     parse_switches,
     read_fusion_switch_file,
-    read_keep_dtype,
     read_op_precision_mode,
 )
 
@@ -113,9 +112,3 @@ def test_op_precision_mode_refuses_unknown_words_and_those_not_there(tmp_path: P
     path.write_text("Conv=keep_fp16\n")
     with pytest.raises(UnsupportedError, match="Conv=keep_fp16 is not there yet"):
         read_op_precision_mode(str(path))
-
-
-def test_keep_dtype_tells_names_from_types(tmp_path: Path) -> None:
-    path = tmp_path / "keep.cfg"
-    path.write_text("conv1\nOpType::Gelu\n\nblock/add\n")
-    assert read_keep_dtype(str(path)) == (("conv1", "block/add"), ("Gelu",))

@@ -73,4 +73,5 @@ def _wants_json(words: Sequence[str]) -> bool:
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[--OPTION=VALUE]...")
 @click.pass_context
 def atc_command(ctx: click.Context, words: tuple[str, ...]) -> None:
+    """Run `atc` and end with its status."""
     ctx.exit(run_atc(words, wants_traceback(ctx)))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 import json
 
-import onnx
+import onnx_ir as ir
 
-from anycann.support.errors import AnyCANNError
+from anycann.graph.evaluate import has_reference
+from anycann.graph.registry import OPSET, library
 from anycann.support.files import write_whole
 from anycann.tools.atc_errors import AtcUnsupportedError, AtcUsageError
 from anycann.tools.atc_outcome import Outcome
@@ -15,7 +16,7 @@ from anycann.tools.atc_parse import CommandLine
 from anycann.tools.atc_request import ONNX, check_framework
 from anycann.tools.model_files import load_graph, load_offline_model
 from anycann.tools.model_info import model_info
-from anycann.tools.model_json import Json, model_json, node_name
+from anycann.tools.model_json import Json, model_json
 
 
 def write_model_json(line: CommandLine, words: Sequence[str]) -> Outcome:
@@ -50,7 +51,7 @@ def check_model(line: CommandLine, words: Sequence[str]) -> Outcome:
     if not line["model"]:
         raise AtcUsageError("E10054", parameter="--model")
     check_framework(line)
-    rows = [_check_node(node, index) for index, node in enumerate(load_graph(line["model"], expect_onnx=True).graph.node)]
+    rows = [_check_node(node) for node in load_graph(line["model"], expect_onnx=True).graph.all_nodes()]
     failed = [row for row in rows if row["result"] == "failed"]
     report = {"model": {"file": line["model"], "result": "failed" if failed else "success"}, "op": rows}
     write_whole(line["check_report"], json.dumps(report, indent=2, ensure_ascii=False).encode())
@@ -58,3 +59,18 @@ def check_model(line: CommandLine, words: Sequence[str]) -> Outcome:
         names = ", ".join(f"{row['name']} ({row['type']})" for row in failed[:5])
         raise AtcUnsupportedError(f"{len(failed)} of {len(rows)} operators can not be compiled: {names}; see {line['check_report']}")
     return Outcome(facts={"check_report": line["check_report"], "operators": len(rows)})
+
+
+def _check_node(node: ir.Node) -> Json:
+    """One row of the report: AiCore where the operator has a lowering or moves nothing, AiCpu where it has a meaning in numpy."""
+    row: Json = {"name": node.name, "type": node.op_type, "result": "success"}
+    operator = library().of(node)
+    if operator is not None and (operator.lower is not None or operator.view):
+        return {**row, "engine": "AiCore"}
+    if has_reference(node.domain, node.op_type, OPSET):
+        return {**row, "engine": "AiCpu"}
+    cause = {
+        "code": "E19010",
+        "message": f"No parser is registered for Op [{node.name}, optype [{node.domain or 'ai.onnx'}::{node.op_type}]].",
+    }
+    return {**row, "result": "failed", "cause": [cause]}

@@ -84,6 +84,8 @@ IMPL_MODES = ("high_precision", "high_performance", "high_precision_for_all", "h
 _SILICON = "it only tunes Ascend silicon"
 _GE = "it only steers the scheduling of Ascend's own compiler"
 _QUANTISE = "quantisation while converting is not there yet"
+_ALWAYS = "it is always done, because shapes must be known"
+_CACHE = "kernels are always cached, in the folder of ANYCANN_CACHE_DIR"
 _BANK = "tuning results of AOE are not read yet"
 _LAYOUT = "inputs and outputs are plain row-major arrays; NC1HWC0 ones are not there yet"
 
@@ -164,14 +166,21 @@ def _feature() -> tuple[Option, ...]:
         later("op_name_map", Kind.INPUT_FILE, "", "Names of custom operators.", reason="custom operators are not there yet"),
         later("is_input_adjust_hw_layout", Kind.TEXT, "false", "Inputs are fp16 NC1HWC0.", reason=_LAYOUT),
         later("is_output_adjust_hw_layout", Kind.TEXT, "false", "Outputs are fp16 NC1HWC0.", reason=_LAYOUT),
-        done("external_weight", Kind.CHOICE, "0", "0: weights in the .om; 1: a file for each; 2: all in one file.", "0", "1", "2"),
+        later(
+            "external_weight",
+            Kind.CHOICE,
+            "0",
+            "0: weights in the .om; 1: a file for each; 2: all in one file.",
+            *("0", "1", "2"),
+            reason="weights are always in the .om, which is mapped and not read",
+        ),
     )
 
 
 def _model_tuning() -> tuple[Option, ...]:
     done, idle, later = _rows("Model Tuning")
     return (
-        done("disable_reuse_memory", Kind.ZERO_ONE, "0", "1: give every tensor memory of its own."),
+        idle("disable_reuse_memory", Kind.ZERO_ONE, "0", "1: give every tensor memory of its own.", reason="memory is always reused"),
         done("fusion_switch_file", Kind.INPUT_FILE, "", "Rules to switch off: lines `Rule:off`, or JSON with GraphFusion and UBFusion."),
         done("optimization_switch", Kind.TEXT, "", 'Rules to switch: "RuleA:off;RuleB:on".'),
         idle("enable_scope_fusion_passes", Kind.TEXT, "", "TensorFlow scope fusions.", reason="ONNX models have no scopes"),
@@ -196,8 +205,8 @@ def _model_tuning() -> tuple[Option, ...]:
         ),
         later("mdl_bank_path", Kind.INPUT_FILE, "", "Knowledge bank of subgraph tuning.", reason=_BANK),
         done("oo_level", Kind.CHOICE, "O3", "O1: only what makes the model run; O3: every rule.", "O1", "O3"),
-        done("oo_constant_folding", Kind.TRUE_FALSE, "true", "Compute constant parts while converting."),
-        done("oo_dead_code_elimination", Kind.TRUE_FALSE, "true", "Drop what no output needs."),
+        idle("oo_constant_folding", Kind.TRUE_FALSE, "true", "Compute constant parts while converting.", reason=_ALWAYS),
+        idle("oo_dead_code_elimination", Kind.TRUE_FALSE, "true", "Drop what no output needs.", reason=_ALWAYS),
         idle("topo_sorting_mode", Kind.CHOICE, "1", "Order of nodes.", "0", "1", "2", "3", reason=_GE),
         idle("multi_stream_parallel_mode", Kind.TEXT, "", "Streams of one model.", reason=_GE),
         idle("static_model_ops_lower_limit", Kind.TEXT, "", "Smallest static part.", reason=_GE),
@@ -215,7 +224,13 @@ def _operator_tuning() -> tuple[Option, ...]:
         done("precision_mode_v2", Kind.CHOICE, "", "The same in newer names.", *PRECISION_V2),
         done("op_precision_mode", Kind.INPUT_FILE, "", "Per operator type: lines `OpType=high_precision` of an .ini file."),
         later("modify_mixlist", Kind.INPUT_FILE, "", "Lists of mixed precision.", reason="the lists of mixed precision are fixed for now"),
-        done("keep_dtype", Kind.INPUT_FILE, "", "Operators that keep the model's dtype: a name or `OpType::Type` a line."),
+        later(
+            "keep_dtype",
+            Kind.INPUT_FILE,
+            "",
+            "Operators that keep the model's dtype.",
+            reason="dtypes of single operators can not be set yet",
+        ),
         later(
             "customize_dtypes", Kind.INPUT_FILE, "", "Dtypes of single operators.", reason="dtypes of single operators can not be set yet"
         ),
@@ -240,8 +255,8 @@ def _debug() -> tuple[Option, ...]:
         idle("op_debug_config", Kind.INPUT_FILE, "", "Memory checks of kernels.", reason=_SILICON),
         idle("save_original_model", Kind.TRUE_FALSE, "false", "Keep the original model in the file.", reason=_GE),
         idle("status_check", Kind.ZERO_ONE, "0", "Check for overflow.", reason=_SILICON),
-        done("op_compiler_cache_mode", Kind.CHOICE, "enable", "Kernel cache: force compiles again.", "enable", "force", "disable"),
-        done("op_compiler_cache_dir", Kind.OUTPUT_PATH, "", "Folder of the kernel cache."),
+        idle("op_compiler_cache_mode", Kind.CHOICE, "disable", "Kernel cache.", *("enable", "force", "disable"), reason=_CACHE),
+        idle("op_compiler_cache_dir", Kind.OUTPUT_PATH, "", "Folder of the kernel cache.", reason=_CACHE),
         idle(
             "shape_generalized_build_mode", Kind.TEXT, "shape_precise", "Generalise shapes.", reason="each shape met is compiled as it is"
         ),

@@ -10,7 +10,7 @@ from anycann.target.soc import HOST, SOC_VERSIONS, SocVersion, nearest
 from anycann.tools.atc_errors import AtcUnsupportedError, AtcUsageError
 from anycann.tools.atc_options import PRECISION_V2
 from anycann.tools.atc_parse import CommandLine
-from anycann.tools.atc_shapes import GearOptions, Shape, Sizes, gear_shapes, is_dynamic, parse_input_shape, parse_input_shape_range
+from anycann.tools.atc_shapes import GearOptions, Shape, Sizes, gear_shapes, parse_input_shape, parse_input_shape_range
 from anycann.tools.atc_values import (
     OutNodes,
     OutputTypes,
@@ -20,7 +20,6 @@ from anycann.tools.atc_values import (
     parse_output_type,
     parse_switches,
     read_fusion_switch_file,
-    read_keep_dtype,
     read_op_precision_mode,
 )
 
@@ -46,26 +45,14 @@ class ConvertRequest:
     op_select_implmode: str
     optypelist: tuple[str, ...]
     op_precision: dict[str, str]
-    keep_dtype_nodes: tuple[str, ...]
-    keep_dtype_types: tuple[str, ...]
     switches: dict[str, SwitchState] = field(default_factory=dict)
-    reuse_memory: bool = True
-    external_weight: int = 0
     optimization_level: str = "O3"
-    cache_mode: str = "enable"
-    cache_dir: str = ""
     workers: int | None = None
     explain: bool = False
 
-    @property
-    def is_dynamic(self) -> bool:
-        """True if a shape is left open (not merely one of several gears)."""
-        return is_dynamic(self.shapes) and not self.gears
-
-    @property
-    def output_path(self) -> str:
-        """The file that is written: `.om`, with the system in its name for a model of dynamic shape."""
-        suffix = f"_linux_{platform.machine()}" if self.is_dynamic else ""
+    def named(self, is_dynamic: bool) -> str:
+        """The file to write: `.om`, with the system in its name for a model whose shapes are left open (gears do not count)."""
+        suffix = f"_linux_{platform.machine()}" if is_dynamic else ""
         return f"{self.output}{suffix}.om"
 
 
@@ -77,7 +64,6 @@ def convert_request(line: CommandLine) -> ConvertRequest:
     gear_options = GearOptions(
         line["dynamic_batch_size"], line["dynamic_image_size"], line["dynamic_dims"], line["input_format"], soc.max_gears
     )
-    keep_nodes, keep_types = read_keep_dtype(line["keep_dtype"]) if line["keep_dtype"] else ((), ())
     return ConvertRequest(
         model=line["model"],
         output=line["output"],
@@ -92,14 +78,8 @@ def convert_request(line: CommandLine) -> ConvertRequest:
         op_select_implmode=line["op_select_implmode"],
         optypelist=parse_names(line["optypelist_for_implmode"], ","),
         op_precision=_op_precision(line),
-        keep_dtype_nodes=keep_nodes,
-        keep_dtype_types=keep_types,
         switches=_switches(line),
-        reuse_memory=not line.switch("disable_reuse_memory"),
-        external_weight=int(line["external_weight"]),
         optimization_level=line["oo_level"],
-        cache_mode=line["op_compiler_cache_mode"],
-        cache_dir=line["op_compiler_cache_dir"],
         workers=int(line["workers"]) if line["workers"] else None,
         explain=line.switch("explain"),
     )
@@ -178,18 +158,9 @@ def _op_precision(line: CommandLine) -> dict[str, str]:
 
 
 def _switches(line: CommandLine) -> dict[str, SwitchState]:
-    """Rules by name: the file first, then --optimization_switch, then the two oo_ options."""
+    """Rules by name: the file first, then --optimization_switch."""
     switches: dict[str, SwitchState] = {}
     if line["fusion_switch_file"]:
         switches |= read_fusion_switch_file(line["fusion_switch_file"])
     switches |= parse_switches(line["optimization_switch"])
-    for option, rule in (("oo_constant_folding", "constant_folding"), ("oo_dead_code_elimination", "dead_code_elimination")):
-        if not line.switch(option):
-            switches[rule] = "off"
     return switches
-
-
-def describe_request(request: ConvertRequest) -> str:
-    """One line that names the shape of the request, for the log."""
-    gears = f", {len(request.gears)} gears" if request.gears else ""
-    return f"{request.model} -> {request.output_path} for {request.soc.name} ({request.precision_mode}){gears}"

@@ -165,13 +165,6 @@ def read_op_precision_mode(path: str) -> dict[str, str]:
     return modes
 
 
-def read_keep_dtype(path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(names of nodes, operator types) that keep their dtype, from lines `node` or `OpType::Type`."""
-    lines = list(_lines(_read(path)))
-    types = tuple(line.partition("::")[2].strip() for line in lines if line.startswith("OpType::"))
-    return tuple(line for line in lines if not line.startswith("OpType::")), types
-
-
 def _lines(text: str) -> Iterator[str]:
     """Lines without comments (`#`, `;` in front) and blanks."""
     for line in text.splitlines():

@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+import anycann
+
 # name -> (module under anycann.tools, the line in `anycann --help`); the module holds the command under the same name
 COMMANDS = {
     "atc": ("atc", "Turn a trained model into an offline model, with Ascend's options."),
@@ -58,9 +60,7 @@ class LazyGroup(click.Group):
 
 def _print_version(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
     if value:
-        from anycann.tools.versions import anycann_version
-
-        click.echo(f"anycann {anycann_version()}")
+        click.echo(f"anycann {anycann.__version__}")
         ctx.exit()
 
 

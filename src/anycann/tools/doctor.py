@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 import json
+import logging
 import os
 from pathlib import Path
 import platform
@@ -15,6 +17,7 @@ from typing import Literal, TypeAlias
 
 import click
 
+from anycann.support.logging import get_logger
 from anycann.tools.output import console, format_bytes, json_option, print_json, table
 
 Verdict: TypeAlias = Literal["ok", "warning", "failed"]
@@ -97,23 +100,39 @@ def _memory() -> Iterator[Finding]:
 def _cache() -> Iterator[Finding]:
     from anycann.codegen.kernel_cache import default_cache
 
-    cache = default_cache()
-    folder = cache.folder
-    if not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
-        yield Finding("kernel cache", "warning", f"{folder} can not be written: kernels are compiled each time")
+    with _collected_warnings() as warnings:
+        cache = default_cache()
+    if warnings:
+        yield Finding("kernel cache", "warning", "; ".join(warnings))
         return
+    folder = cache.folder
     sizes = [path.stat().st_size for path in folder.glob("??/*")]
     free = shutil.disk_usage(folder).free
     used = f"{len(sizes)} kernels, {format_bytes(sum(sizes))} of {format_bytes(cache.limit_bytes)}"
     yield Finding("kernel cache", "ok" if free > 1 << 28 else "warning", f"{folder}: {used}; {format_bytes(free)} free on disk")
 
 
+@contextmanager
+def _collected_warnings() -> Iterator[list[str]]:
+    """What AnyCANN logs as a warning in the block, instead of printing it."""
+    texts: list[str] = []
+    logger = get_logger()
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: texts.append(record.getMessage())  # type: ignore[method-assign]
+    others, logger.handlers = logger.handlers, [handler]
+    try:
+        yield texts
+    finally:
+        logger.handlers = others
+
+
 def _packages() -> Iterator[Finding]:
     import llvmlite.binding as llvm
 
-    from anycann.tools.versions import OPTIONAL, REQUIRED, anycann_version, installed_version
+    import anycann
+    from anycann.tools.versions import OPTIONAL, REQUIRED, installed_version
 
-    yield Finding("anycann", "ok", anycann_version())
+    yield Finding("anycann", "ok", anycann.__version__)
     for package in REQUIRED:
         version = installed_version(package)
         extra = f" (LLVM {'.'.join(map(str, llvm.llvm_version_info))})" if package == "llvmlite" else ""

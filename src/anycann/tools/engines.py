@@ -56,7 +56,7 @@ def open_anycann(path: str, threads: int | None = None) -> SessionEngine:
     """The model in an AnyCANN session; an .onnx file is compiled first. `threads`: None is one for each processor."""
     from anycann.session import InferenceSession
 
-    return SessionEngine("anycann", InferenceSession(path, **({"num_threads": threads} if threads else {})))
+    return SessionEngine("anycann", InferenceSession(path, num_threads=threads))
 
 
 def open_onnxruntime(path: str, threads: int | None = None) -> SessionEngine:

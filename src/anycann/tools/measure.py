@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 import json
 import os
+from pathlib import Path
 import resource
 import subprocess
 import sys
@@ -103,7 +104,12 @@ def relative_errors(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[
 
 
 def _peak_bytes() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAX_RSS_UNIT
+    """The largest resident size of this program. `ru_maxrss` would not do: it survives exec, and so may be the parent's."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+    except (OSError, StopIteration):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAX_RSS_UNIT
 
 
 def _cold_start(engine_name: str, path: str, feeds_path: str, threads: int) -> ColdStart:

@@ -5,118 +5,111 @@ The fields are those of GE's model JSON that tools look at; weights are describe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-import onnx
-from onnx import helper
+import onnx_ir as ir
+from onnx_ir.passes import common
 
 Json: TypeAlias = dict[str, Any]
 _MAX_LISTED = 64  # elements of a constant that are written out
 
 
-def model_json(model: onnx.ModelProto, with_shapes: bool = False) -> Json:
+def model_json(model: ir.Model, with_shapes: bool = False) -> Json:
     """The model as GE's JSON: one graph, or several where bodies of control flow hang below it.
 
     `with_shapes` adds inferred shapes (`--dump_mode=1`) to operators whose shapes the file does not say.
     """
     if with_shapes:
-        model = onnx.shape_inference.infer_shapes(model)
+        model = common.ShapeInferencePass()(model.clone()).model
     graphs: list[Json] = []
     _add_graph(model.graph, graphs)
-    opsets = {item.domain or "ai.onnx": item.version for item in model.opset_import}
-    return {"name": model.graph.name, "version": model.ir_version, "producer": model.producer_name, "opset": opsets, "graph": graphs}
+    opsets = {domain or "ai.onnx": version for domain, version in model.opset_imports.items()}
+    return {
+        "name": model.graph.name or "",
+        "version": model.ir_version,
+        "producer": model.producer_name or "",
+        "opset": opsets,
+        "graph": graphs,
+    }
 
 
-def _add_graph(graph: onnx.GraphProto, graphs: list[Json]) -> None:
+def _add_graph(graph: ir.Graph, graphs: list[Json]) -> None:
     """Append `graph` and the graphs in its attributes."""
-    types = {item.name: item.type for item in (*graph.value_info, *graph.input, *graph.output)}
-    source = _sources(graph)
-    place: Json = {"name": graph.name, "input": [item.name for item in graph.input], "output": [item.name for item in graph.output]}
+    place: Json = {"name": graph.name or "", "input": [value.name for value in graph.inputs], "output": [v.name for v in graph.outputs]}
     graphs.append(place)
     place["op"] = [
-        *(_data_op(item) for item in graph.input if item.name not in {weight.name for weight in graph.initializer}),
-        *(_const_op(weight) for weight in graph.initializer),
-        *(_node_op(node, index, source, types, graphs) for index, node in enumerate(graph.node)),
-        {"name": "Node_Output", "type": "NetOutput", "input": [source.get(item.name, item.name) for item in graph.output]},
+        *(_source_op(value, "Data") for value in graph.inputs),
+        *(_source_op(value, "Const") for value in graph.initializers.values()),
+        *(_node_op(node, graphs) for node in graph),
+        {"name": "Node_Output", "type": "NetOutput", "input": [_source(value) for value in graph.outputs]},
     ]
 
 
-def _sources(graph: onnx.GraphProto) -> dict[str, str]:
-    """Value name -> `operator:index` that makes it."""
-    source = {item.name: f"{item.name}:0" for item in (*graph.input, *graph.initializer)}
-    for index, node in enumerate(graph.node):
-        source |= {name: f"{node_name(node, index)}:{output}" for output, name in enumerate(node.output) if name}
-    return source
+def _source(value: ir.Value | None) -> str:
+    """`operator:index` that makes the value; an input or weight is an operator of its own name."""
+    if value is None:
+        return ""
+    node = value.producer()
+    return f"{value.name}:0" if node is None else f"{node.name}:{value.index()}"
 
 
-def node_name(node: onnx.NodeProto, index: int) -> str:
-    """The node's name, or one made of its type and place where it has none."""
-    return node.name or f"{node.op_type}_{index}"
+def _source_op(value: ir.Value, kind: str) -> Json:
+    return {"name": value.name, "type": kind, "output_desc": [_describe(value)]}
 
 
-def _data_op(item: onnx.ValueInfoProto) -> Json:
-    return {"name": item.name, "type": "Data", "output_desc": [_describe(item.type)]}
-
-
-def _const_op(weight: onnx.TensorProto) -> Json:
-    return {"name": weight.name, "type": "Const", "output_desc": [_tensor_description(weight)]}
-
-
-def _node_op(node: onnx.NodeProto, index: int, source: dict[str, str], types: dict[str, onnx.TypeProto], graphs: list[Json]) -> Json:
+def _node_op(node: ir.Node, graphs: list[Json]) -> Json:
     made: Json = {
-        "name": node_name(node, index),
+        "name": node.name,
         "type": node.op_type,
-        "input": [source.get(name, name) for name in node.input],
-        "output": list(node.output),
-        "output_desc": [_describe(types[name]) if name in types else {} for name in node.output],
+        "input": [_source(value) for value in node.inputs],
+        "output": [value.name for value in node.outputs],
+        "output_desc": [_describe(value) for value in node.outputs],
+        "attr": [{"key": name, "value": _attribute(item, graphs)} for name, item in node.attributes.items()],
     }
     if node.domain:
         made["domain"] = node.domain
-    made["attr"] = [{"key": item.name, "value": _attribute(item, graphs)} for item in node.attribute]
     return made
 
 
-def _describe(value: onnx.TypeProto) -> Json:
+def _describe(value: ir.Value) -> Json:
     """Dtype and shape, as far as they are known."""
-    if not value.HasField("tensor_type"):
-        return {"dtype": f"DT_{(value.WhichOneof('value') or 'undefined').removesuffix('_type').upper()}"}
-    tensor = value.tensor_type
-    made: Json = {"dtype": _dtype(tensor.elem_type), "layout": "ND"}
-    if tensor.HasField("shape"):
-        made["shape"] = {"dim": [dim.dim_value if dim.HasField("dim_value") else dim.dim_param or -1 for dim in tensor.shape.dim]}
+    if value.type is None:
+        return {}
+    if not isinstance(value.type, ir.TensorType):
+        return {"dtype": str(value.type)}
+    made: Json = {"dtype": f"DT_{value.type.dtype.name}", "layout": "ND"}
+    if value.shape is not None:
+        made["shape"] = {"dim": [size if isinstance(size, int) else size.value or -1 for size in value.shape]}
     return made
 
 
-def _dtype(element: int) -> str:
-    return f"DT_{onnx.TensorProto.DataType.Name(element)}"
-
-
-def _tensor_description(tensor: onnx.TensorProto) -> Json:
-    return {"dtype": _dtype(tensor.data_type), "layout": "ND", "shape": {"dim": list(tensor.dims)}}
-
-
-def _attribute(attribute: onnx.AttributeProto, graphs: list[Json]) -> Any:
+def _attribute(attribute: ir.Attr, graphs: list[Json]) -> Any:
     """The value as JSON; a graph becomes its name and is appended to `graphs`, a tensor is described and listed if it is small."""
-    value = helper.get_attribute_value(attribute)
-    if attribute.type == onnx.AttributeProto.GRAPH:
-        _add_graph(value, graphs)
-        return {"graph": value.name}
-    if attribute.type == onnx.AttributeProto.TENSOR:
-        small = sum(1 for _ in value.dims) == 0 or _elements(value) <= _MAX_LISTED
-        listed = {"data": onnx.numpy_helper.to_array(value).tolist()} if small and value.data_location == onnx.TensorProto.DEFAULT else {}
-        return {**_tensor_description(value), **listed}
+    if attribute.type == ir.AttributeType.GRAPH:
+        body = attribute.as_graph()
+        _add_graph(body, graphs)
+        return {"graph": body.name or ""}
+    if attribute.type == ir.AttributeType.TENSOR:
+        return _tensor(attribute.as_tensor())
+    value = attribute.value
+    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+        return [_plain(item) for item in value]
+    return _plain(value)
+
+
+def _plain(value: object) -> object:
     if isinstance(value, bytes):
         return value.decode(errors="replace")
-    if isinstance(value, (int, float)):
-        return value
-    return [
-        item.decode(errors="replace") if isinstance(item, bytes) else item if isinstance(item, (int, float)) else str(item)
-        for item in value
-    ]
+    return value if isinstance(value, (int, float, str)) else str(value)
 
 
-def _elements(tensor: onnx.TensorProto) -> int:
-    count = 1
-    for size in tensor.dims:
-        count *= size
-    return count
+def _tensor(tensor: ir.TensorProtocol) -> Json:
+    made: Json = {
+        "dtype": f"DT_{tensor.dtype.name}",
+        "layout": "ND",
+        "shape": {"dim": [size for size in tensor.shape if isinstance(size, int)]},
+    }
+    if tensor.size <= _MAX_LISTED:
+        made["data"] = tensor.numpy().tolist()
+    return made

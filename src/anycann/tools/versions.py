@@ -1,4 +1,4 @@
-"""Versions of AnyCANN and of the packages it stands on."""
+"""Versions of the packages AnyCANN stands on."""
 
 from __future__ import annotations
 
@@ -11,11 +11,6 @@ OPTIONAL = {
     "torch": "exporting models of PyTorch",
     "onnxscript": "exporting models of PyTorch",
 }
-
-
-def anycann_version() -> str:
-    """The installed version, or "0 (not installed)" where the sources are run from a folder."""
-    return installed_version("anycann") or "0 (not installed)"
 
 
 def installed_version(package: str) -> str | None:

@@ -1,0 +1,136 @@
+"""Mode 0 of `atc`: compile a model, write the offline model, and say what came of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+import difflib
+import os
+from pathlib import Path
+
+from anycann.compiler import CompileOptions, Conversion, convert_model
+from anycann.frontends.onnx.load import load_model
+from anycann.om.writer import write_offline_model
+from anycann.passes.pipeline import PIPELINE
+from anycann.passes.rules import RULES
+from anycann.support.files import file_error
+from anycann.target.target import by_name
+from anycann.tools.atc_graph import apply_request
+from anycann.tools.atc_outcome import Outcome
+from anycann.tools.atc_parse import CommandLine
+from anycann.tools.atc_request import ConvertRequest, convert_request
+from anycann.tools.atc_shapes import is_dynamic
+from anycann.tools.atc_values import ALL_RULES
+from anycann.tools.model_info import model_info
+from anycann.tools.output import format_bytes, progress
+
+FUSION = "fusion"  # the switch of putting several nodes into one kernel
+WINOGRAD = "winograd"  # the switch of the algorithm that high_precision forbids
+SWITCHES = (FUSION, WINOGRAD, *(name for name, _ in PIPELINE), *(rule.name for rule in RULES))
+
+
+def convert(line: CommandLine, words: Sequence[str]) -> Outcome:
+    """Compile `--model` and write `--output`. Raises UsageError, ModelError, UnsupportedError or DeviceError."""
+    request = convert_request(line)
+    model = load_model(request.model)
+    apply_request(model, request)
+    switched_off, unknown = switched_off_rules(request)
+    as_json = line["message_format"] == "json"
+    with progress("compiling kernels", enabled=not as_json) as report:
+        conversion = convert_model(model, compile_options(request, line, switched_off), report)
+    path = output_path(request, conversion)
+    _make_folder(path)
+    write_offline_model(path, conversion.model)
+    lines = [*unknown, *(explain_lines(conversion) if request.explain else ()), *engine_lines(conversion)]
+    if line.switch("display_model_info"):
+        lines += model_info(conversion.model).lines()
+    return Outcome((*lines, f"{path}: {format_bytes(os.path.getsize(path))}"), facts(path, conversion, unknown))
+
+
+def output_path(request: ConvertRequest, conversion: Conversion) -> str:
+    """The file that is written. A model left open by --input_shape, or by the model itself, has the system in its name."""
+    is_open = not conversion.model.programs or is_dynamic(request.shapes)
+    return request.named(is_open and not request.gears)
+
+
+def compile_options(request: ConvertRequest, line: CommandLine, switched_off: frozenset[str]) -> CompileOptions:
+    """The request in the compiler's terms."""
+    return CompileOptions(
+        name=Path(request.model).stem,
+        input_shapes=request.shapes,
+        gears=request.gears,
+        precision_mode=request.precision_mode,
+        soc_version=request.soc.name,
+        switched_off=switched_off,
+        fuse=FUSION not in switched_off,
+        target=by_name(request.target),
+        workers=request.workers,
+        arguments=dict(line.given),
+    )
+
+
+def switched_off_rules(request: ConvertRequest) -> tuple[frozenset[str], tuple[str, ...]]:
+    """(names to leave out, sentences about names that are not known here). `ALL` stands for every rule; single ones win over it."""
+    everything = request.switches.get(ALL_RULES) == "off" or request.optimization_level == "O1"
+    off = set(SWITCHES) if everything else set()
+    unknown = []
+    for name, state in request.switches.items():
+        if name in SWITCHES:
+            (off.discard if state == "on" else off.add)(name)
+        elif name != ALL_RULES:
+            near = difflib.get_close_matches(name, SWITCHES, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"rules here: {', '.join(SWITCHES)}"
+            unknown.append(f"[WARNING] rule {name} is not one of AnyCANN's and is ignored; {hint}")
+    if _wants_exact_convolutions(request):
+        off.add(WINOGRAD)
+    return frozenset(off), tuple(unknown)
+
+
+def _wants_exact_convolutions(request: ConvertRequest) -> bool:
+    if request.op_precision.get("Conv") == "high_precision":
+        return True
+    everywhere = not request.optypelist or "Conv" in request.optypelist or request.op_select_implmode.endswith("_for_all")
+    return request.op_select_implmode.startswith("high_precision") and everywhere
+
+
+def _make_folder(path: str) -> None:
+    try:
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    except OSError as error:
+        raise file_error(path, "write", error) from error
+
+
+def explain_lines(conversion: Conversion) -> Iterator[str]:
+    """`--explain`: what each pass and rule did or why it did not apply, and which nodes stay apart."""
+    for report in conversion.reports:
+        yield f"{report.name}:"
+        yield from (f"  {text}" for text in report.lines or ("nothing to do",))
+    yield "fusion:"
+    yield from (f"  {text}" for text in conversion.fusion or ("every node that could be joined was joined",))
+    yield "engines:"
+    for node in conversion.nodes:
+        yield f"  {node.name} ({node.op_type}): {node.engine}" + (f", because {node.reason}" if node.reason else "")
+
+
+def engine_lines(conversion: Conversion) -> Iterator[str]:
+    """What falls back to AiCpu is said out loud: how many operators, which, and why."""
+    slow = [node for node in conversion.nodes if node.engine == "AiCpu"]
+    if not slow:
+        return
+    yield f"{len(slow)} of {len(conversion.nodes)} operators run on AiCpu (numpy on the host):"
+    counts = Counter((node.op_type, node.reason) for node in slow)
+    for (op_type, reason), count in counts.most_common():
+        yield f"  {count} {op_type}" + (f": {reason}" if reason else "")
+
+
+def facts(path: str, conversion: Conversion, unknown: Sequence[str]) -> dict[str, object]:
+    """The same for `--message_format=json`."""
+    engines: Mapping[str, int] = Counter(node.engine for node in conversion.nodes)
+    return {
+        "output": path,
+        "bytes": os.path.getsize(path),
+        "programs": list(conversion.model.programs),
+        "engines": engines,
+        "unknown_rules": list(unknown),
+        "passes": {report.name: list(report.lines) for report in conversion.reports},
+    }
