@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 import math
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ from anycann.codegen.loops import Output, generate
 from anycann.codegen.tail import Generated
 from anycann.graph.registry import OPSET, NotLowered, Registry, TensorType, dtype_of, library, static_type
 from anycann.om.plan import Buffer, HostStep, Location, NativeStep, Program, RegionStep, Step, Task, TensorSpec
+from anycann.passes.aliases import Aliases, find_aliases
 from anycann.passes.grouping import Group, group_nodes, group_tensors
 from anycann.passes.layout import assign_layouts, insert_transfers
 from anycann.passes.memory import Interval, plan_memory
@@ -131,7 +132,7 @@ class _Assembly:
         self.regions: dict[str, ir.Model] = {}
         self.values: dict[str, Location] = {}
         self.layouts: dict[ir.Value, str] = {}
-        self.roots: dict[ir.Value, ir.Value] = {}
+        self.aliases = Aliases({}, frozenset())
         self.packed: dict[str, np.ndarray[Any, Any]] = {}
 
     def run(self) -> Compiled:
@@ -141,8 +142,8 @@ class _Assembly:
         insert_transfers(self.graph, engines, groups, self.layouts, self._wanted)
         units = order_units(self.graph, engines, groups)
         deferred = [node for node in self.graph if engines[node].kind == DEFERRED]
-        self._find_roots(units)
-        launches = {unit: self._launch(unit) for unit in units if unit.kind == AICORE}
+        self.aliases = find_aliases(units, self.layouts, self.graph, self.lanes)
+        launches = {unit: self._launch(unit) for unit in units if unit.kind == AICORE and unit not in self.aliases.slices}
         arena_bytes = self._place(units, deferred)
         steps = self._steps(units, launches, deferred)
         program = Program(tuple(self.inputs), tuple(self._output_spec(v) for v in self.graph.outputs), arena_bytes, tuple(steps), self.values)
@@ -173,14 +174,6 @@ class _Assembly:
         return wanted_layout(found[0], value.name or "", stored, self.compiler.target) if found else stored
 
     # ---- values and buffers
-    def _find_roots(self, units: Sequence[Unit]) -> None:
-        """A view has no buffer of its own: it lies where its operand does."""
-        for unit in units:
-            if unit.kind == VIEW:
-                source = unit.nodes[0].inputs[0]
-                assert source is not None
-                self.roots[unit.nodes[0].outputs[0]] = self.roots.get(source, source)
-
     def _nbytes(self, value: ir.Value) -> int:
         type_ = static_type(value)
         assert type_ is not None
@@ -200,8 +193,9 @@ class _Assembly:
                     self._locate(value, Buffer("output", 0, self._nbytes(value), outputs[value]))
                 elif value in intervals:
                     self._locate(value, Buffer("arena", plan.offsets[intervals[value].name], self._nbytes(value)))
-        for value, root in self.roots.items():
-            self._locate(value, self._buffer(root))
+        for value in self.aliases.of:
+            if static_type(value) is not None:
+                self._locate(value, self._buffer(value))
         return plan.arena_bytes
 
     def _intervals(self, units: Sequence[Unit], deferred: Sequence[ir.Node], outputs: Mapping[ir.Value, int]) -> dict[ir.Value, Interval]:
@@ -209,15 +203,16 @@ class _Assembly:
         last: dict[ir.Value, int] = {}
         for number, unit in enumerate(units):
             for value in unit.inputs:
-                last[self.roots.get(value, value)] = number
+                last[self.aliases.find(value).root] = number
             made = unit.group.outputs if unit.group is not None else [] if unit.kind == VIEW else list(unit.nodes[0].outputs)
-            for value in made:
-                if static_type(value) is not None and value not in outputs:
-                    first[value] = number
+            for value in made if unit not in self.aliases.slices else ():
+                root = self.aliases.find(value).root
+                if static_type(root) is not None and root not in outputs:
+                    first.setdefault(root, number)
         for node in deferred:
             for value in (*node.inputs, *captured_values(node)):
                 if value is not None:
-                    last[self.roots.get(value, value)] = len(units)
+                    last[self.aliases.find(value).root] = len(units)
         return {v: Interval(v.name or "", self._nbytes(v), start, max(start, last.get(v, start))) for v, start in first.items()}
 
     def _locate(self, value: ir.Value, buffer: Buffer) -> None:
@@ -229,7 +224,11 @@ class _Assembly:
     def _buffer(self, value: ir.Value) -> Buffer:
         if value.const_value is not None:
             return self.compiler.constants.add(self._rounded(value.const_value.numpy()))
-        return self.values[value.name or ""].buffer
+        alias = self.aliases.of.get(value)
+        if alias is None:
+            return self.values[value.name or ""].buffer
+        whole = self._buffer(alias.root)
+        return replace(whole, offset_bytes=whole.offset_bytes + alias.offset_bytes, nbytes=self._nbytes(value))
 
     # ---- kernels
     def _launch(self, unit: Unit) -> list[tuple[Kernel, tuple[str, ...]]]:
@@ -280,11 +279,13 @@ class _Assembly:
         type_ = static_type(result)
         assert type_ is not None
         axis = node.attributes["axis"].as_int() % len(type_.shape)
-        kernels, start = [], 0
+        kernels: list[tuple[Kernel, tuple[str, ...]]] = []
+        start = 0
         for value in node.inputs:
             part = None if value is None else static_type(value)
             assert value is not None and part is not None
-            if math.prod(part.shape):
+            written_in_place = self.aliases.find(value).root is self.aliases.find(result).root and value in self.aliases.of
+            if math.prod(part.shape) and not written_in_place:
                 source = te.placeholder(value.name or "", part.shape, part.dtype)
                 piece = te.compute(part.shape, lambda *index, source=source: source[index])  # type: ignore[misc]
                 offset = tuple(start if d == axis else 0 for d in range(len(part.shape)))
@@ -318,7 +319,7 @@ class _Assembly:
         tasks: list[Task] = []
         for unit in units:
             if unit.kind == AICORE:
-                tasks += [self._task(unit, kernel, names) for kernel, names in launches[unit]]
+                tasks += [self._task(unit, kernel, names) for kernel, names in launches.get(unit, ())]
             elif unit.kind in (AICPU, CONTROL):
                 if tasks:
                     steps.append(NativeStep(tuple(tasks)))
@@ -360,7 +361,7 @@ class _Assembly:
             if static_type(value) is not None:
                 self._locate(value, self._buffer(value))
                 continue
-            node = onnx.helper.make_node("Constant", [], [value.name], name=f"{value.name}/constant", value=ir.to_proto(value.const_value))
+            node = onnx.helper.make_node("Constant", [], [value.name or ""], name=f"{value.name}/constant", value=ir.to_proto(value.const_value))
             steps.append(HostStep(node.SerializeToString(), OPSET, node.name, "Constant", (), (value.name or "",)))
         return steps
 

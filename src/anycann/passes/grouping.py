@@ -152,7 +152,7 @@ def _read_problem(node: ir.Node, added: Sequence[Tensor], tensors: dict[ir.Value
     """Joining must not compute elements of the group many times over."""
     for operand in node.inputs:
         inner = None if operand is None else tensors.get(operand)
-        if not isinstance(inner, Compute | Reduction):
+        if operand is None or not isinstance(inner, Compute | Reduction):
             continue
         reads = sum(_reads(tensor, inner) for tensor in added)
         if reads > 1.5 * max(1, inner.size) and _cost(inner) > 1:

@@ -9,7 +9,8 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from anycann.graph.registry import TensorType
-from anycann.passes.rules import RULES, Rule, apply_rules
+from anycann.passes.rules import RULES, apply_rules
+from anycann.passes.rules.rule import Rule
 from anycann.passes.specialise import specialise
 
 

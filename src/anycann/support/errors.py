@@ -9,6 +9,8 @@ from contextlib import contextmanager
 class AnyCANNError(Exception):
     """Base class of every error raised on purpose."""
 
+    __notes__: list[str]
+
 
 class ModelError(AnyCANNError):
     """The model file is wrong or damaged: its author must act."""
@@ -36,7 +38,7 @@ def context(where: str) -> Iterator[None]:
     try:
         yield
     except AnyCANNError as error:
-        error.add_note(where)
+        error.__notes__ = [*getattr(error, "__notes__", ()), where]  # add_note() came with Python 3.11
         raise
 
 

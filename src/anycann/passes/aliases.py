@@ -1,0 +1,162 @@
+"""Values that need no buffer of their own: views, parts of a concatenation, and contiguous slices lie inside another value's buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+import math
+
+import onnx_ir as ir
+
+from anycann.graph.registry import TensorType, static_type
+from anycann.passes.order import Unit
+from anycann.passes.partition import AICORE, VIEW
+from anycann.te.layout import ND, physical_shape
+
+
+@dataclass(frozen=True)
+class Alias:
+    """A value that begins `offset_bytes` into the buffer of `root`."""
+
+    root: ir.Value
+    offset_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Aliases:
+    """What lies where: `of` by value (never chained), and the units that need no kernel because their result is a slice in place."""
+
+    of: Mapping[ir.Value, Alias]
+    slices: frozenset[Unit]
+
+    def find(self, value: ir.Value) -> Alias:
+        """The value's own buffer if it has one."""
+        return self.of.get(value, Alias(value))
+
+
+def find_aliases(units: Sequence[Unit], layouts: Mapping[ir.Value, str], graph: ir.Graph, lanes: int) -> Aliases:
+    """Views alias their operand; operands of a concatenation the result, and slices their operand, where elements are contiguous."""
+    finder = _Finder(layouts, frozenset(graph.outputs), frozenset(graph.inputs), lanes)
+    slices = set()
+    for unit in units:
+        if unit.kind == VIEW:
+            source = unit.nodes[0].inputs[0]
+            assert source is not None
+            finder.found[unit.nodes[0].outputs[0]] = Alias(source)
+        elif unit.kind == AICORE and len(unit.nodes) == 1:
+            if finder.slices(unit.nodes[0]):
+                slices.add(unit)
+    made = {value for unit in units if unit.kind == AICORE and unit not in slices for node in unit.nodes for value in node.outputs}
+    for unit in units:
+        if unit.kind == AICORE and _is_concat(unit.nodes[0]):
+            finder.concatenation(unit.nodes[0], made)
+    return Aliases({value: finder.resolve(value) for value in finder.found}, frozenset(slices))
+
+
+def _is_concat(node: ir.Node) -> bool:
+    return node.op_type == "Concat" and node.domain == ""
+
+
+@dataclass
+class _Finder:
+    layouts: Mapping[ir.Value, str]
+    outputs: frozenset[ir.Value]
+    inputs: frozenset[ir.Value]
+    lanes: int
+
+    def __post_init__(self) -> None:
+        self.found: dict[ir.Value, Alias] = {}
+
+    def resolve(self, value: ir.Value) -> Alias:
+        """Follow aliases of aliases."""
+        offset = 0
+        while value in self.found:
+            alias = self.found[value]
+            value, offset = alias.root, offset + alias.offset_bytes
+        return Alias(value, offset)
+
+    def concatenation(self, node: ir.Node, made: set[ir.Value]) -> None:
+        """Let producers write straight into the result."""
+        result, type_ = node.outputs[0], static_type(node.outputs[0])
+        assert type_ is not None
+        if result in self.outputs:
+            return
+        axis = node.attributes["axis"].as_int() % len(type_.shape)
+        start = 0
+        for value in node.inputs:
+            part = None if value is None else static_type(value)
+            assert value is not None and part is not None
+            last = start + part.shape[axis] == type_.shape[axis]
+            once = sum(other is value for other in node.inputs) == 1
+            free = value in made and value not in self.found and value not in self.outputs and once
+            if free and math.prod(part.shape) and self._inside(value, part, result, type_, axis, start, last):
+                self.found[value] = Alias(result, self._offset(result, type_, axis, start))
+            start += part.shape[axis]
+
+    def slices(self, node: ir.Node) -> bool:
+        """Split, or a Slice of one axis with step 1: True if every used result can stay inside the operand."""
+        source = node.inputs[0] if node.inputs else None
+        type_ = None if source is None else static_type(source)
+        cuts = _cuts(node)
+        if source is None or type_ is None or cuts is None or source in self.inputs or source.const_value is not None:
+            return False
+        if self.resolve(source).root in self.inputs:
+            return False
+        axis, starts = cuts
+        for value, start in zip(node.outputs, starts, strict=True):
+            part = static_type(value)
+            if part is None or value in self.outputs or not math.prod(part.shape):
+                return False
+            if not self._inside(value, part, source, type_, axis, start, start + part.shape[axis] == type_.shape[axis]):
+                return False
+        for value, start in zip(node.outputs, starts, strict=True):
+            self.found[value] = Alias(source, self._offset(source, type_, axis, start))
+        return True
+
+    def _inside(self, value: ir.Value, part: TensorType, whole: ir.Value, type_: TensorType, axis: int, start: int, last: bool) -> bool:
+        """True if the part's elements lie in one run of the whole's buffer, at a place where a buffer may begin."""
+        layout = self.layouts.get(whole, ND)
+        if self.layouts.get(value, ND) != layout or part.dtype is not type_.dtype:
+            return False
+        if layout != ND and axis == 1 and (start % self.lanes or (part.shape[1] % self.lanes and not last)):
+            return False
+        before = physical_shape(layout, type_.shape, self.lanes)[:axis]
+        return all(extent == 1 for extent in before) and self._offset(whole, type_, axis, start) % 64 == 0
+
+    def _offset(self, whole: ir.Value, type_: TensorType, axis: int, start: int) -> int:
+        layout = self.layouts.get(whole, ND)
+        physical = physical_shape(layout, type_.shape, self.lanes)
+        steps = start // self.lanes if layout != ND and axis == 1 else start
+        return steps * math.prod(physical[axis + 1 :]) * type_.dtype.nbytes
+
+
+def _cuts(node: ir.Node) -> tuple[int, list[int]] | None:
+    """The axis and where each output starts on it; None for anything but a Split or a Slice of one axis."""
+    type_ = static_type(node.inputs[0])
+    parts = [static_type(value) for value in node.outputs]
+    if node.domain != "" or type_ is None or any(part is None for part in parts):
+        return None
+    if node.op_type == "Split":
+        axis = node.attributes.get_int("axis", 0) % len(type_.shape)
+        starts = [0]
+        for part in parts[:-1]:
+            starts.append(starts[-1] + (part.shape[axis] if part is not None else 0))
+        return axis, starts
+    if node.op_type == "Slice":
+        return _slice_cut(node, type_, parts[0])
+    return None
+
+
+def _slice_cut(node: ir.Node, type_: TensorType, part: TensorType | None) -> tuple[int, list[int]] | None:
+    operands = [None if v is None or v.const_value is None else v.const_value.numpy().reshape(-1).tolist() for v in node.inputs[1:]]
+    if part is None or len(operands) < 2 or operands[0] is None:
+        return None
+    starts = operands[0]
+    axes = operands[2] if len(operands) > 2 and operands[2] is not None else list(range(len(starts)))
+    steps = operands[3] if len(operands) > 3 and operands[3] is not None else [1] * len(starts)
+    changed = [n for n, axis in enumerate(axes) if part.shape[axis] != type_.shape[axis]]
+    if len(changed) != 1 or any(step != 1 for step in steps):
+        return None
+    axis = axes[changed[0]] % len(type_.shape)
+    start = starts[changed[0]]
+    return axis, [max(0, start + type_.shape[axis]) if start < 0 else min(start, type_.shape[axis])]
