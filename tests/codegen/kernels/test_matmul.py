@@ -164,6 +164,19 @@ def test_a_batch_dimension_of_stride_zero_repeats_its_matrix() -> None:
     check(p)
 
 
+@pytest.mark.parametrize("m", [1, 5])
+@pytest.mark.parametrize("n", [1, 40])
+def test_batches_that_share_b_are_more_rows_of_one_product(m: int, n: int) -> None:
+    p = problem(m, n, 10, (3, 4))
+    p = replace(p, b=p.b[0, 0], b_memory=np.ascontiguousarray(p.b[0, 0]), shape=replace(p.shape, b=Strides((0, 0), n, 1)))
+    assert write(p.shape, HOST, MatmulTile(4, 1, 10, 100))[1] == -(-n // HOST.lanes)
+    check(p)
+    if n > 1:
+        shape = replace(p.shape, packed=True, b=Strides((0, 0), 0, 0))
+        tile = matmul.default_tile(shape, HOST)
+        check(replace(p, shape=shape, b_memory=matmul.pack_columns(p.b, matmul.panel_width(shape, HOST, tile))))
+
+
 def test_a_packed_b_may_have_a_batch() -> None:
     p = problem(6, 40, 10, (3, 2))
     check(packed(p, HOST, matmul.default_tile(p.shape, HOST)))

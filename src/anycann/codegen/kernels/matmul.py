@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from anycann.codegen.emitter import Emitter, Value
 from anycann.codegen.kernels.matmul_dot import emit_dots
 from anycann.codegen.kernels.matmul_packing import pack_columns
 from anycann.codegen.kernels.matmul_panel import PanelKernel, emit_panels, panel_scratch
-from anycann.codegen.kernels.matmul_shape import MatmulShape, Strides, contiguous, lanes_of
+from anycann.codegen.kernels.matmul_shape import MatmulShape, Strides, contiguous, folded, lanes_of
 from anycann.codegen.kernels.matmul_tile import MatmulTile, default_tile, method, tiles, wants_packing
-from anycann.codegen.kernels.matmul_writer import MatmulIndex, Start, Write, plain_writer
+from anycann.codegen.kernels.matmul_writer import MatmulIndex, Start, Write, batch_index, plain_writer
 from anycann.target.target import Target
+
+Result = TypeVar("Result")
 
 __all__ = [
     "MatmulIndex",
@@ -50,13 +55,27 @@ def emit_matmul(
     """
     if 0 in (shape.batches, shape.m, shape.n):
         return 0
-    kernel = PanelKernel(shape, tile, lanes_of(shape.accumulator, target.lanes), a, b, write, start, inline)
-    return emit_dots(e, kernel) if method(shape) == "dot" else emit_panels(e, kernel)
+    inner = folded(shape)
+    if inner.batch != shape.batch:
+        sizes = (*shape.batch[len(inner.batch) :], shape.m)
+        write, start = _unfolded(write, sizes), _unfolded(start, sizes) if start else None
+    kernel = PanelKernel(inner, tile, lanes_of(shape.accumulator, target.lanes), a, b, write, start, inline)
+    return emit_dots(e, kernel) if method(inner) == "dot" else emit_panels(e, kernel)
+
+
+def _unfolded(function: Callable[..., Result], sizes: tuple[int, ...]) -> Callable[..., Result]:
+    """`function` called with the index that its caller knows, where m stands for the trailing batch dimensions as well."""
+
+    def call(e: Emitter, index: MatmulIndex, *rest: Value | None) -> Result:
+        *batch, m = batch_index(e, index.m, sizes)
+        return function(e, MatmulIndex((*index.batch, *batch), m, index.n), *rest)
+
+    return call
 
 
 def scratch_bytes(shape: MatmulShape, target: Target, tile: MatmulTile) -> int:
     """Bytes of a thread's scratch memory that the kernel uses."""
-    lanes = lanes_of(shape.accumulator, target.lanes)
+    shape, lanes = folded(shape), lanes_of(shape.accumulator, target.lanes)
     return lanes * shape.accumulator.nbytes if method(shape) == "dot" else panel_scratch(shape, lanes, tile)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 import math
 
 from anycann.codegen.emitter import Emitter, Value, vector_type
@@ -66,6 +66,21 @@ def contiguous(
 
 def _batch_strides(batch: tuple[int, ...], matrix: int) -> tuple[int, ...]:
     return tuple(math.prod(batch[i + 1 :]) * matrix for i in range(len(batch)))
+
+
+def folded(shape: MatmulShape) -> MatmulShape:
+    """The same products with batch dimensions taken into m as far as possible: from the last, those that B does not have.
+
+    [batch, m, k] x [k, n] is one product of batch * m rows if the matrices of A follow each other as its rows do.
+    """
+    batch, a_steps, b_steps = list(shape.batch), list(shape.a.batch), list(shape.b.batch)
+    m, row = shape.m, shape.a.row
+    while batch and (batch[-1] == 1 or (b_steps[-1] == 0 and (m == 1 or a_steps[-1] == m * row))):
+        extent, step, _ = batch.pop(), a_steps.pop(), b_steps.pop()
+        if extent > 1:
+            m, row = m * extent, step if m == 1 else row
+    a, b = Strides(tuple(a_steps), row, shape.a.column), Strides(tuple(b_steps), shape.b.row, shape.b.column)
+    return replace(shape, batch=tuple(batch), m=m, a=a, b=b)
 
 
 def lanes_of(accumulator: DType, lanes: int) -> int:

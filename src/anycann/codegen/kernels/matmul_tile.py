@@ -7,7 +7,7 @@ from functools import lru_cache
 import math
 from typing import Literal, TypeAlias
 
-from anycann.codegen.kernels.matmul_shape import MatmulShape, lanes_of
+from anycann.codegen.kernels.matmul_shape import MatmulShape, folded, lanes_of
 from anycann.target.target import Target
 
 Method: TypeAlias = Literal["panel", "dot"]
@@ -58,6 +58,7 @@ def default_tile(shape: MatmulShape, target: Target) -> MatmulTile:
 
 def tiles(shape: MatmulShape, target: Target) -> list[MatmulTile]:
     """Tiles that fit the registers, best estimate first: the search space of tuning."""
+    shape = folded(shape)
     if method(shape) == "dot":
         return [_dot_tile(shape, target)]
     lanes = lanes_of(shape.accumulator, target.lanes)
