@@ -108,7 +108,7 @@ _NOTHING: Bytes = np.empty(0, np.uint8)
 
 
 def aligned_empty(nbytes: int) -> Bytes:
-    """`nbytes` of memory of any content, beginning at a 64-byte border."""
+    """`nbytes` of memory of any content, beginning at a 64-byte border (if there are any)."""
     memory = np.empty(nbytes + ALIGNMENT_BYTES, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT_BYTES
     return memory[start : start + nbytes]
