@@ -11,6 +11,7 @@ import time
 from types import TracebackType
 import weakref
 
+from anycann.codegen.compile_pool import available_processors
 from anycann.codegen.kernel_cache import compile_kernels
 from anycann.runtime import dispatch
 from anycann.runtime.loader import LoadedCode
@@ -35,7 +36,7 @@ class ThreadPool:
         if not 1 <= threads <= MOST_THREADS:
             raise UsageError(f"a thread pool of {threads} threads; accepted: 1 to {MOST_THREADS}")
         if spin_pauses is None:
-            spin_pauses = SPIN_PAUSES if threads <= _processors() else SPIN_PAUSES_CROWDED
+            spin_pauses = SPIN_PAUSES if threads <= available_processors() else SPIN_PAUSES_CROWDED
         self.threads = threads
         self._workers = _Workers(spin_pauses)
         self._run = _native().run
@@ -144,10 +145,6 @@ def _native() -> _Native:
 def _park(address: int, number: int, memory: object) -> None:
     """The life of worker `number`; `memory` is held so that it outlives the thread."""
     _native().worker(address, number)
-
-
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class _Shared:
