@@ -24,9 +24,7 @@ def shape_of(in_channels, out_channels, size, kernel, *, batch=1, group=1, strid
     rank = len(size)
     kernel, strides, dilations, pads = (v if isinstance(v, tuple) else (v,) * rank for v in (kernel, strides, dilations, pads))
     ends = pads if ends is None else ends
-    out = tuple(
-        max(0, (size[i] + pads[i] + ends[i] - dilations[i] * (kernel[i] - 1) - 1) // strides[i] + 1) for i in range(rank)
-    )
+    out = tuple(max(0, (size[i] + pads[i] + ends[i] - dilations[i] * (kernel[i] - 1) - 1) // strides[i] + 1) for i in range(rank))
     return ConvolutionShape(batch, in_channels, out_channels, group, tuple(size), kernel, strides, dilations, pads, out)
 
 
@@ -116,6 +114,14 @@ def generate(
     return e, tasks
 
 
+def packed(weights: np.ndarray, shape: ConvolutionShape, lanes: int) -> np.ndarray:
+    """The packed weights at an aligned address, as kernels demand."""
+    data = pack_weights(weights, shape, lanes).ravel()
+    result = aligned(data.size)
+    result[:] = data
+    return result
+
+
 def reference(x: np.ndarray, w: np.ndarray, shape: ConvolutionShape, bias: np.ndarray | None = None) -> np.ndarray:
     """The definition of a convolution in float64: one slice of the padded input for each tap."""
     rank = len(shape.kernel)
@@ -130,8 +136,7 @@ def reference(x: np.ndarray, w: np.ndarray, shape: ConvolutionShape, bias: np.nd
     ig, og = shape.group_inputs, shape.group_outputs
     for tap in product(*(range(k) for k in shape.kernel)):
         window = tuple(
-            slice(t * d, t * d + (o - 1) * s + 1, s)
-            for t, d, o, s in zip(tap, shape.dilations, shape.out_size, shape.strides, strict=True)
+            slice(t * d, t * d + (o - 1) * s + 1, s) for t, d, o, s in zip(tap, shape.dilations, shape.out_size, shape.strides, strict=True)
         )
         seen = padded[(slice(None), slice(None), *window)]
         for g in range(shape.group):
@@ -158,9 +163,7 @@ def run(shape, target, tile=None, blocked=True, bias=False, seed=0) -> tuple[np.
     data = to_blocked(x, lanes) if blocked else aligned(x.size)
     if not blocked:
         data[:] = x.ravel()
-    packed = pack_weights(w, shape, lanes)
-    weights = aligned(packed.size)
-    weights[:] = packed.ravel()
+    weights = packed(w, shape, lanes)
     padded_bias = aligned(shape.out_blocks(lanes) * lanes)
     padded_bias[: b.size] = b
     y = aligned(shape.batch * shape.out_blocks(lanes) * lanes * shape.out_pixels)

@@ -7,6 +7,8 @@ but the last, the range of kernel taps is clipped to the input for each row; alo
 
 from __future__ import annotations
 
+from itertools import product
+
 from anycann.codegen.emitter import Emitter, Value
 from anycann.codegen.kernels.convolution_columns import Segment, TapSpan, TileKind, segments, tile_count
 from anycann.codegen.kernels.convolution_inputs import source
@@ -88,31 +90,55 @@ def _row(e: Emitter, kernel: DirectKernel, place: Place, blocks: int, spill: Spi
     """One part of a row for `blocks` channel blocks."""
     axis, width = kernel.axes[-1], kernel.tile.columns
     window = Window(e, kernel, place, blocks)
-    per_part = -(-tile_count(axis, width) // kernel.parts)
+    low, high = _part(e, kernel, place)
+    if spill:
+        with e.loop(low, high, width) as columns:
+            _tile_by_stack(e, window, columns.index, spill)
+        return
     for segment in segments(axis, width):
-        step = width if segment.kind else 1
-        first, stop = segment.first * width, min(segment.stop * width, axis.out_size)
-        low, high = e.const(first), e.const(stop)
+        first, stop = e.const(segment.first * width), e.const(min(segment.stop * width, axis.out_size))
         if kernel.parts > 1:
-            low = e.smax(low, e.mul(place.part, per_part * width))
-            high = e.smin(high, e.mul(e.add(place.part, 1), per_part * width))
-        with e.loop(low, high, step) as columns:
-            _tile(e, window, segment, columns.index, spill)
+            first, stop = e.smax(first, low), e.smin(stop, high)
+        with e.loop(first, stop, width if segment.kind else 1) as columns:
+            pixels = segment.kind.pixels if segment.kind else 1
+            sums = _sums(e, window, segment, columns.index)
+            for pixel, block in product(range(pixels), range(blocks)):
+                write_vector(e, window, e.const(block), e.add(columns.index, pixel), sums[pixel * blocks + block])
 
 
-def _tile(e: Emitter, window: Window, segment: Segment, column: Value, spill: Spill | None) -> None:
-    """Compute and write the tile that begins at `column`."""
+def _part(e: Emitter, kernel: DirectKernel, place: Place) -> tuple[Value, Value]:
+    """The columns of a task: the row, or some tiles of it."""
+    axis, width = kernel.axes[-1], kernel.tile.columns
+    if kernel.parts == 1:
+        return e.const(0), e.const(axis.out_size)
+    size = -(-tile_count(axis, width) // kernel.parts) * width
+    return e.mul(place.part, size), e.smin(e.const(axis.out_size), e.mul(e.add(place.part, 1), size))
+
+
+def _sums(e: Emitter, window: Window, segment: Segment, column: Value) -> list[Value]:
+    """The results [pixel][block] of the tile of a segment that begins at `column`; of one pixel in a segment without a kind."""
     kernel = window.kernel
     axis = kernel.axes[-1]
     kind = segment.kind or TileKind(1, (TapSpan(0, axis.kernel, 0, 1),))
     start = e.sub(e.mul(column, axis.stride), axis.pad)
     taps = None if segment.kind else valid_taps(e, axis, start)
-    sums = initial_sums(e, window) * kind.pixels
     spatial = e.add(window.spatial, e.mul(start, axis.in_stride * kernel.layout.pixel))
-    sums = accumulate(e, window, kind, taps, spatial, sums)
-    if spill:
-        spill.write(e, window, column, kind.pixels, sums)
-        return
-    for pixel in range(kind.pixels):
-        for block in range(window.blocks):
-            write_vector(e, window, e.const(block), e.add(column, pixel), sums[pixel * window.blocks + block])
+    return accumulate(e, window, kind, taps, spatial, initial_sums(e, window) * kind.pixels)
+
+
+def _tile_by_stack(e: Emitter, window: Window, column: Value, spill: Spill) -> None:
+    """The tile at `column`: the code of its segment leaves the results on the stack, one loop for all segments writes them."""
+    axis, width = window.kernel.axes[-1], window.kernel.tile.columns
+    pixels = e.smin(e.const(width), e.sub(e.const(axis.out_size), column))
+    for segment in segments(axis, width):
+        first, stop = e.const(segment.first * width), e.const(segment.stop * width)
+        inside = e.binary("and", e.compare("sge", column, first), e.compare("slt", column, stop))
+        with e.when(inside):
+            if segment.kind:
+                spill.keep(e, window, e.const(0), _sums(e, window, segment, column))
+                continue
+            with e.loop(0, pixels) as pixel:
+                spill.keep(e, window, pixel.index, _sums(e, window, segment, e.add(column, pixel.index)))
+    with e.loop(0, pixels) as pixel, e.loop(0, window.blocks) as block:
+        vector = spill.take(e, window, pixel.index, block.index)
+        write_vector(e, window, block.index, e.add(column, pixel.index), vector)

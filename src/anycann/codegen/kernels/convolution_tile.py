@@ -64,8 +64,14 @@ def _candidates(shape: ConvolutionShape, target: Target, blocked_input: bool) ->
         columns_axis = axes(shape, merge)[-1]
         for blocks in range(1, most_blocks + 1):
             most_columns = min(max(1, columns_axis.out_size), _most_columns(target, blocks, how))
-            result += [(columns, blocks, merge) for columns in range(1, most_columns + 1)]
+            result += [(columns, blocks, merge) for columns in even_cuts(columns_axis.out_size, most_columns)]
     return result
+
+
+def even_cuts(size: int, most: int) -> list[int]:
+    """Part sizes up to `most` that cut `size` into few nearly equal parts, and `most` itself."""
+    fewest = max(1, -(-size // most))
+    return sorted({most} | {max(1, -(-size // parts)) for parts in range(fewest, fewest + 4)})
 
 
 def _most_columns(target: Target, blocks: int, how: Method) -> int:

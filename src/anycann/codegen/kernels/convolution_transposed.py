@@ -1,8 +1,8 @@
 """Transposed convolution without scatter: each output residue is an ordinary convolution with stride 1.
 
-Output o of an axis with stride s, padding p and dilation d is the sum over the taps k for which i = (o + p - k * d) / s is an input position.
-Outputs o = phase + s * q of one phase share their taps, every (s / gcd(s, d))-th one, and their inputs lie at q + constant: read from the
-last tap to the first, that is a convolution over q with stride 1 and dilation d / gcd(s, d).
+Output o of an axis with stride s, padding p and dilation d sums the taps k for which i = (o + p - k * d) / s is an input position. Outputs
+o = phase + s * q of one phase share their taps, every (s / gcd(s, d))-th one, and their inputs lie at q + constant: read from the last tap
+to the first, that is a convolution over q with stride 1 and dilation d / gcd(s, d).
 """
 
 from __future__ import annotations

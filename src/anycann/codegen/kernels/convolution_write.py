@@ -72,12 +72,15 @@ class Spill:
 
     pointer: Value
 
-    def write(self, e: Emitter, window: Window, column: Value, pixels: int, sums: list[Value]) -> None:
-        """Store `sums` [pixel][block], then write them."""
+    def keep(self, e: Emitter, window: Window, pixel: Value, sums: Sequence[Value]) -> None:
+        """Store the sums [pixel][block] of pixels `pixel`.. of a tile."""
         kernel = window.kernel
         for i, vector in enumerate(sums):
-            e.store(vector, e.gep(self.pointer, i, kernel.vector), 4 * kernel.lanes)
-        with e.loop(0, pixels) as pixel, e.loop(0, window.blocks) as block:
-            at = e.add(e.mul(pixel.index, window.blocks), block.index)
-            vector = e.load(e.gep(self.pointer, at, kernel.vector), kernel.vector, 4 * kernel.lanes)
-            write_vector(e, window, block.index, e.add(column, pixel.index), vector)
+            at = e.add(e.mul(pixel, window.blocks), i)
+            e.store(vector, e.gep(self.pointer, at, kernel.vector), 4 * kernel.lanes)
+
+    def take(self, e: Emitter, window: Window, pixel: Value, block: Value) -> Value:
+        """The sum of a pixel and channel block."""
+        kernel = window.kernel
+        at = e.add(e.mul(pixel, window.blocks), block)
+        return e.load(e.gep(self.pointer, at, kernel.vector), kernel.vector, 4 * kernel.lanes)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
-from anycann.codegen.kernels.convolution_tile import block_groups, default_tile, estimate, has_fma, step_cycles
+from anycann.codegen.kernels.convolution_tile import block_groups, default_tile, estimate, even_cuts, has_fma, step_cycles
 from anycann.target.target import Target
 
 POINTS = 36  # of a 6x6 patch
@@ -80,6 +80,9 @@ def product_stride(lanes: int, tile: WinogradTile) -> int:
     return (tile.blocks * tile.tiles | 1) * lanes
 
 
+_MOST_TILES = 256
+
+
 def winograd_tiles(shape: ConvolutionShape, target: Target) -> list[WinogradTile]:
     """Every blocking that fits registers and the second-level cache, best estimate first."""
     return sorted(set(_candidates(shape, target)), key=lambda tile: winograd_estimate(shape, target, tile))
@@ -93,15 +96,16 @@ def default_winograd_tile(shape: ConvolutionShape, target: Target) -> WinogradTi
 
 def _candidates(shape: ConvolutionShape, target: Target) -> Iterator[WinogradTile]:
     total = max(1, all_tiles(shape))
-    sizes = {-(-total // n) for n in range(1, total + 1)}
+    most_tiles = max([1, *(n for n in range(1, min(total, _MOST_TILES) + 1) if _fits(shape, target, WinogradTile(n, 1, 1, 1, 1)))])
+    sizes = even_cuts(total, most_tiles)
     out_blocks = shape.out_blocks(target.lanes)
     for blocks in range(1, min(8, out_blocks) + 1):
         spare = 1 + (0 if has_fma(target) else 1) + (1 if target.registers <= 16 and blocks != 2 else 0)
         most = max(1, (target.registers - spare) // blocks - 1)
         for tiles in sizes:
-            if not _fits(shape, target, WinogradTile(tiles, 1, blocks, 1, 1)) and tiles > min(sizes):
+            if not _fits(shape, target, WinogradTile(tiles, 1, blocks, 1, 1)) and tiles > 1:
                 continue
-            for columns in {-(-tiles // n) for n in range(-(-tiles // most), -(-tiles // most) + 4)}:
+            for columns in even_cuts(tiles, min(tiles, most)):
                 unroll = _unroll(shape, target.lanes, columns * blocks)
                 yield WinogradTile(tiles, columns, blocks, unroll, _splits(shape, target.lanes, tiles, blocks))
 

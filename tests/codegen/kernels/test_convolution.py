@@ -1,0 +1,177 @@
+"""Direct convolution against its definition in float64, on every processor family this machine can run."""
+
+from __future__ import annotations
+
+import time
+
+from convolution_harness import from_blocked, generate, load, packed, reference, run, runnable_targets, shape_of, to_blocked
+import numpy as np
+import pytest
+
+from anycann.codegen.emitter import Emitter
+from anycann.codegen.kernels.convolution import emit_convolution
+from anycann.codegen.kernels.convolution_shape import ConvolutionShape
+from anycann.codegen.kernels.convolution_tile import ConvolutionTile, default_tile, tiles
+from anycann.codegen.objects import emit_object
+from anycann.support.errors import UsageError
+from anycann.target.target import NAMED, by_name
+
+TARGETS = pytest.mark.parametrize("target", runnable_targets(), ids=lambda t: t.name)
+LAYOUTS = pytest.mark.parametrize("blocked", [True, False], ids=["blocked", "plain"])
+
+SHAPES = {
+    "padded 3x3": shape_of(16, 32, (5, 20), 3, pads=1),
+    "first layer": shape_of(3, 20, (17, 23), 7, strides=2, pads=3),
+    "pointwise": shape_of(40, 24, (7, 7), 1),
+    "pointwise strided": shape_of(24, 40, (9, 8), 1, strides=2),
+    "column kernel": shape_of(24, 17, (9, 8), (3, 1), pads=(1, 0)),
+    "row kernel wider than a tile": shape_of(5, 7, (3, 200), (1, 25), pads=(0, 12)),
+    "asymmetric pads": shape_of(8, 9, (6, 11), (2, 4), pads=(0, 2), ends=(1, 1)),
+    "dilated": shape_of(12, 20, (15, 17), 3, pads=3, dilations=3),
+    "dilated and strided": shape_of(12, 20, (15, 17), 3, pads=2, dilations=2, strides=(3, 2)),
+    "stride beyond kernel": shape_of(6, 5, (11, 10), 2, strides=4, pads=1),
+    "kernel larger than input": shape_of(5, 7, (2, 2), 3, pads=(5, 0), ends=(6, 3)),
+    "one pixel": shape_of(70, 33, (1, 1), 3, pads=1),
+    "one dimension": shape_of(8, 16, (50,), 5, pads=(2,), strides=(2,), ends=(3,)),
+    "three dimensions": shape_of(4, 9, (5, 6, 7), 3, pads=1),
+    "batch": shape_of(20, 18, (4, 4), 2, batch=3, strides=2),
+    "depthwise": shape_of(37, 37, (14, 15), 3, pads=1, group=37),
+    "depthwise strided 5x5": shape_of(32, 32, (13, 14), 5, pads=2, strides=2, group=32),
+    "depthwise multiplier": shape_of(6, 18, (5, 9), 3, pads=1, group=6),
+    "small groups": shape_of(32, 32, (9, 9), 3, pads=1, group=8, batch=2),
+    "odd groups": shape_of(15, 9, (6, 9), 3, pads=1, group=3),
+    "full vectors a group": shape_of(48, 96, (6, 6), 3, pads=1, group=2),
+    "unaligned inputs a group": shape_of(18, 96, (6, 6), 3, pads=1, group=3),
+    "grouped in one dimension": shape_of(12, 24, (31,), 4, group=4),
+}
+
+
+@TARGETS
+@LAYOUTS
+@pytest.mark.parametrize("name", SHAPES)
+def test_equals_the_definition_with_poison_around_the_data(name, target, blocked):
+    got, want = run(SHAPES[name], target, blocked=blocked, bias=True, seed=len(name))
+    assert np.isfinite(got).all()
+    assert np.abs(got - want).max() <= 2e-6 * np.abs(want).max()
+
+
+@TARGETS
+def test_every_tile_of_the_search_space_gives_the_same_result(target):
+    shape = shape_of(9, 5 * target.lanes, (3, 11), 3, pads=1)
+    space = tiles(shape, target)
+    assert len(space) > 10
+    for tile in space[:: max(1, len(space) // 6)]:
+        got, want = run(shape, target, tile, bias=True)
+        assert np.abs(got - want).max() <= 2e-6 * np.abs(want).max(), tile
+
+
+@TARGETS
+def test_an_empty_batch_or_image_has_no_tasks(target):
+    assert generate(shape_of(8, 8, (4, 4), 1, batch=0), target)[1] == 0
+    assert generate(shape_of(8, 8, (0, 3), 1), target)[1] == 0
+
+
+@TARGETS
+def test_infinite_inputs_do_not_reach_other_groups(target):
+    lanes = target.lanes
+    shape = shape_of(6, 6, (3, 3), 1, group=3)
+    native = load(*_with_target(shape, target))
+    x = np.ones((1, 6, 3, 3), np.float32)
+    x[:, 2:4] = np.inf
+    w = np.ones((6, 2, 1, 1), np.float32)
+    y = to_blocked(np.full((1, 6, 3, 3), np.nan, np.float32), lanes)
+    native(to_blocked(x, lanes), packed(w, shape, lanes), y)
+    got = from_blocked(y, (1, 6, 3, 3), lanes)
+    assert (got[:, :2] == 2).all()
+    assert np.isinf(got[:, 2:4]).all()
+    assert (got[:, 4:] == 2).all()
+
+
+def _with_target(shape, target):
+    e, tasks = generate(shape, target)
+    return e, target, tasks
+
+
+@TARGETS
+def test_a_long_tail_is_written_once_and_gets_every_index(target):
+    """A tail of hundreds of lines that adds a function of the whole index."""
+    shape = shape_of(5, 2 * target.lanes + 3, (5, 9), 3, pads=1, batch=2)
+    lanes, type_ = target.lanes, f"<{target.lanes} x float>"
+    e = Emitter()
+    x, w, y = (e.argument(i) for i in range(3))
+    written = 0
+
+    def write(e, index, vector):
+        nonlocal written
+        written += 1
+        for value, scale in zip(index, (1000.0, 100.0, 10.0, 1.0), strict=True):
+            number = e.cast("sitofp", value, "float")
+            vector = e.fma(e.splat(number, lanes), e.const(scale, type_), vector) if target.has("fma") else _added(e, number, scale, vector)
+        for _ in range(400):
+            vector = e.binary("fadd", vector, e.const(0.0, type_))
+        offset = e.add(e.mul(index[0], shape.out_blocks(lanes)), e.udiv(index[1], lanes))
+        for size, position in zip(shape.out_size, index[2:], strict=True):
+            offset = e.add(e.mul(offset, size), position)
+        e.store(vector, e.gep(y, e.mul(offset, lanes), "float"), 4)
+
+    tasks = emit_convolution(e, shape, target, default_tile(shape, target), x, w, write)
+    assert written <= 3
+    rng = np.random.default_rng(5)
+    data = rng.standard_normal((2, 5, 5, 9), np.float32)
+    weights = rng.standard_normal((shape.out_channels, 5, 3, 3), np.float32)
+    out_shape = (2, shape.out_channels, 5, 9)
+    result = to_blocked(np.zeros(out_shape, np.float32), lanes)
+    load(e, target, tasks)(to_blocked(data, lanes), packed(weights, shape, lanes), result)
+    n, c, h, w_ = np.indices(out_shape)
+    expected = reference(data, weights, shape) + 1000 * n + 100 * (c // lanes * lanes) + 10 * h + w_
+    assert np.allclose(from_blocked(result, out_shape, lanes), expected, atol=1e-3)
+
+
+def _added(e, number, scale, vector):
+    return e.binary("fadd", e.binary("fmul", e.splat(number, vector.lanes), e.const(scale, vector.type)), vector)
+
+
+KINDS = ["padded 3x3", "first layer", "column kernel", "depthwise", "small groups", "odd groups", "unaligned inputs a group"]
+
+
+@pytest.mark.parametrize("name", NAMED)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_target_compiles_to_objects_that_call_nothing(name, kind):
+    target = by_name(name)
+    for blocked in (True, False):
+        e, tasks = generate(SHAPES[kind], target, blocked=blocked)
+        assert tasks >= 1
+        assert emit_object(e.finish("convolution")[1], target)[:4] == b"\x7fELF"
+
+
+def test_text_is_built_in_milliseconds():
+    shapes = [
+        shape_of(64, 64, (56, 56), 3, pads=1),
+        shape_of(3, 64, (224, 224), 7, strides=2, pads=3),
+        shape_of(96, 96, (24, 160), 5, pads=2, group=96),
+    ]
+    for shape in shapes:
+        target = by_name("avx512")
+        tile = default_tile(shape, target)
+        started = min(_seconds(shape, target, tile) for _ in range(3))
+        assert started < 0.05
+
+
+def _seconds(shape, target, tile):
+    before = time.process_time()
+    generate(shape, target, tile)
+    return time.process_time() - before
+
+
+def test_contradicting_sizes_are_refused_with_a_sentence():
+    with pytest.raises(UsageError, match="group 3 does not divide 8 -> 9 channels"):
+        ConvolutionShape(1, 8, 9, 3, (4,), (1,), (1,), (1,), (0,), (4,))
+    with pytest.raises(UsageError, match="ranks"):
+        ConvolutionShape(1, 8, 9, 1, (4, 4), (1,), (1,), (1,), (0,), (4,))
+
+
+def test_work_that_is_too_small_to_share_is_one_task():
+    target = by_name("avx2")
+    assert generate(shape_of(8, 8, (6, 6), 1), target)[1] == 1
+    assert generate(shape_of(64, 64, (56, 56), 3, pads=1), target)[1] >= 56
+    assert generate(shape_of(64, 64, (30000,), 3), target, ConvolutionTile(6, 2, 4))[1] >= 32

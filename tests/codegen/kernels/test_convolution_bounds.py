@@ -1,0 +1,56 @@
+"""No kernel reads a byte outside its input: the input ends (and begins) at a page that may not be touched."""
+
+from __future__ import annotations
+
+import multiprocessing
+
+from convolution_harness import aligned, build, runnable_targets, shape_of
+import numpy as np
+import pytest
+
+from anycann.codegen.kernels.convolution_packing import packed_size
+
+SHAPES = {
+    "padded 3x3": shape_of(5, 9, (6, 13), 3, pads=1),
+    "first layer": shape_of(3, 8, (17, 23), 7, strides=2, pads=3),
+    "depthwise": shape_of(16, 16, (7, 9), 5, pads=2, group=16),
+    "groups": shape_of(6, 9, (5, 6), 3, pads=1, group=3),
+    "dilated": shape_of(4, 4, (9, 9), 3, pads=2, dilations=2),
+    "pointwise": shape_of(7, 5, (5, 5), 1),
+    "wide kernel": shape_of(2, 3, (100,), 41, pads=(20,)),
+}
+
+
+def _run_between_guards(name: str, target_number: int, blocked: bool, at_end: bool) -> None:
+    """In a child process: a wrong load ends it with a signal."""
+    import ctypes
+    import mmap
+
+    shape, target = SHAPES[name], runnable_targets()[target_number]
+    channels = shape.in_blocks(target.lanes) * target.lanes if blocked else shape.in_channels
+    count = shape.batch * channels * shape.in_pixels
+    page = mmap.PAGESIZE
+    inside = -(-4 * count // page) * page
+    area = mmap.mmap(-1, inside + 2 * page)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(area))
+    libc = ctypes.CDLL(None, use_errno=True)
+    for guard in (start, start + page + inside):
+        assert libc.mprotect(ctypes.c_void_p(guard), ctypes.c_size_t(page), 0) == 0
+    offset = page + (inside - 4 * count if at_end else 0)
+    x = np.frombuffer(area, np.float32, count, offset)
+    x[:] = 1
+    weights = aligned(packed_size(shape, target.lanes))
+    weights[:] = 1
+    y = aligned(shape.batch * shape.out_blocks(target.lanes) * target.lanes * shape.out_pixels)
+    build(shape, target, blocked=blocked)(x, weights, y)
+
+
+@pytest.mark.parametrize("target_number", range(len(runnable_targets())), ids=[t.name for t in runnable_targets()])
+@pytest.mark.parametrize("name", SHAPES)
+def test_no_load_leaves_the_input(name, target_number):
+    for blocked in (True, False):
+        for at_end in (True, False):
+            child = multiprocessing.get_context("fork").Process(target=_run_between_guards, args=(name, target_number, blocked, at_end))
+            child.start()
+            child.join(60)
+            assert child.exitcode == 0, (name, blocked, at_end)

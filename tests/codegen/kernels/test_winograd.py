@@ -1,0 +1,118 @@
+"""Winograd's convolution against the definition in float64."""
+
+from __future__ import annotations
+
+from convolution_harness import aligned, from_blocked, load, operands, reference, runnable_targets, shape_of, to_blocked
+import numpy as np
+import pytest
+
+from anycann.codegen.emitter import Emitter
+from anycann.codegen.kernels.convolution import plain_writer
+from anycann.codegen.kernels.winograd import emit_winograd
+from anycann.codegen.kernels.winograd_tile import (
+    all_tiles,
+    default_winograd_tile,
+    scratch_bytes,
+    winograd_profitable,
+    winograd_refusal,
+    winograd_tiles,
+    winograd_weight_bytes,
+)
+from anycann.codegen.kernels.winograd_transform import pack_winograd_weights
+from anycann.codegen.objects import emit_object
+from anycann.support.errors import UsageError
+from anycann.target.target import NAMED, by_name
+
+TARGETS = pytest.mark.parametrize("target", runnable_targets(), ids=lambda t: t.name)
+SHAPES = {
+    "whole tiles": shape_of(16, 16, (8, 8), 3, pads=1),
+    "partial tiles, blocks and batch": shape_of(17, 37, (9, 14), 3, pads=1, batch=2),
+    "smaller than a patch": shape_of(40, 24, (5, 3), 3, pads=(2, 0)),
+    "no padding": shape_of(20, 33, (23, 6), 3),
+    "wide padding": shape_of(16, 16, (3, 4), 3, pads=7),
+}
+
+
+def _emit(shape, target, tile):
+    e = Emitter()
+    x, w, y, bias = (e.argument(i) for i in range(4))
+    vector = f"<{target.lanes} x float>"
+    writer = plain_writer(y, shape, target.lanes)
+    return e, emit_winograd(e, shape, target, tile, x, w, writer, lambda e, c: e.load(e.gep(bias, c, "float"), vector, 4))
+
+
+def _relative_error(shape, target, tile, seed=0):
+    lanes = target.lanes
+    x, w, b = operands(shape, seed)
+    e, launch = _emit(shape, target, tile)
+    native = load(e, target, launch.tasks, launch.scratch_bytes)
+    packed = pack_winograd_weights(w, shape, lanes)
+    assert packed.nbytes == winograd_weight_bytes(shape, lanes)
+    weights = aligned(packed.size)
+    weights[:] = packed.ravel()
+    bias = aligned(shape.out_blocks(lanes) * lanes)
+    bias[: b.size] = b
+    y = aligned(shape.batch * shape.out_blocks(lanes) * lanes * shape.out_pixels)
+    part = max(1, launch.tasks // 3)
+    data = to_blocked(x, lanes)
+    for begin in range(0, launch.tasks, part):
+        native(data, weights, y, bias, begin=begin, end=min(launch.tasks, begin + part))
+    got = from_blocked(y, (shape.batch, shape.out_channels, *shape.out_size), lanes)
+    want = reference(x, w, shape, b)
+    return np.linalg.norm(got - want) / np.linalg.norm(want)
+
+
+@TARGETS
+@pytest.mark.parametrize("name", SHAPES)
+def test_equals_the_definition_to_a_few_millionths(name, target):
+    shape = SHAPES[name]
+    assert _relative_error(shape, target, default_winograd_tile(shape, target), len(name)) < 5e-6
+
+
+@TARGETS
+def test_every_blocking_gives_the_same_result(target):
+    shape = shape_of(2 * target.lanes + 4, 5 * target.lanes, (15, 18), 3, pads=1)
+    space = winograd_tiles(shape, target)
+    for tile in space[:: max(1, len(space) // 4)]:
+        assert _relative_error(shape, target, tile) < 5e-6, tile
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_every_target_compiles_to_an_object_that_calls_nothing(name):
+    target, shape = by_name(name), SHAPES["partial tiles, blocks and batch"]
+    e, _ = _emit(shape, target, default_winograd_tile(shape, target))
+    assert emit_object(e.finish("winograd")[1], target)[:4] == b"\x7fELF"
+
+
+def test_scratch_stays_in_the_second_level_cache():
+    target = by_name("avx512")
+    for channels, size in ((64, 56), (128, 28), (256, 14), (512, 7)):
+        shape = shape_of(channels, channels, (size, size), 3, pads=1)
+        tile = default_winograd_tile(shape, target)
+        assert scratch_bytes(shape, target.lanes, tile) <= target.l2_bytes
+        assert tile.tiles <= all_tiles(shape)
+
+
+def test_it_pays_for_large_images_but_not_where_only_weights_are_moved():
+    target = by_name("avx512")
+    assert winograd_profitable(shape_of(64, 64, (56, 56), 3, pads=1), target)
+    assert winograd_profitable(shape_of(256, 256, (14, 14), 3, pads=1), target)
+    assert not winograd_profitable(shape_of(512, 512, (2, 2), 3, pads=1), target)
+    assert not winograd_profitable(shape_of(64, 64, (56, 56), 3, pads=1, batch=0), target)
+
+
+@pytest.mark.parametrize(
+    ("shape", "reason"),
+    [
+        (shape_of(64, 64, (9, 9), 5), "kernel is"),
+        (shape_of(64, 64, (9, 9), 3, strides=2), "strides"),
+        (shape_of(64, 64, (9, 9), 3, group=2), "2 groups"),
+        (shape_of(3, 64, (9, 9), 3), "fewer than a vector"),
+    ],
+)
+def test_other_convolutions_are_refused_with_the_reason(shape, reason):
+    target = by_name("avx512")
+    assert reason in winograd_refusal(shape, target)
+    assert not winograd_profitable(shape, target)
+    with pytest.raises(UsageError, match=reason):
+        _emit(shape, target, default_winograd_tile(SHAPES["whole tiles"], target))
