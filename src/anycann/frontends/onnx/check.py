@@ -13,7 +13,7 @@ from anycann.graph.sources import describe_proto
 from anycann.support.errors import ModelError, UnsupportedError
 
 IR_VERSIONS = range(3, 14)
-OPSETS = range(7, 27)  # of the default domain
+OPSETS = range(6, 27)  # of the default domain
 NEWEST_OPSET = OPSETS[-1]
 
 Functions = frozenset[tuple[str, str]]

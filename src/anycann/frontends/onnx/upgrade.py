@@ -1,4 +1,4 @@
-"""One meaning an operator: a model of any opset from 7 on is brought to the forms of opset 26.
+"""One meaning an operator: a model of any opset from 6 on is brought to the forms of opset 26.
 
 The table says, for every operator whose form changed, at which version, and the function that makes the new form of the old one.
 Changes that are not in it widened type lists or added attributes and inputs whose absence means what it meant before; a test checks that
@@ -14,9 +14,11 @@ from onnx import defs
 import onnx_ir as ir
 
 from anycann.frontends.onnx import upgrade_math as computing
+from anycann.frontends.onnx import upgrade_opset6 as oldest
 from anycann.frontends.onnx import upgrade_shape as moving
 from anycann.frontends.onnx.check import NEWEST_OPSET, OPSETS
 from anycann.frontends.onnx.edit import Edit
+from anycann.frontends.onnx.gradient import expand_gradients
 from anycann.frontends.onnx.naming import name_everything
 from anycann.frontends.onnx.upgrade_scan import scan_over_batch
 from anycann.graph.sources import describe, subgraphs
@@ -31,20 +33,35 @@ class Rule:
     apply: Callable[[Edit], None]
 
 
+_BROADCAST = (Rule(7, oldest.broadcast_as_numpy),)
+_RECURRENT = (Rule(7, oldest.recurrent_outputs),)
 _FLATTENED = (Rule(13, computing.flatten_softmax),)
 _REDUCED = (Rule(18, moving.axes_to_input),)
 
 RULES: dict[str, tuple[Rule, ...]] = {
-    "BatchNormalization": (Rule(9, computing.batch_normalization_spatial), Rule(14, computing.batch_normalization_outputs)),
+    **dict.fromkeys(("Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor"), _BROADCAST),
+    "BatchNormalization": (
+        Rule(7, oldest.batch_normalization_test),
+        Rule(9, computing.batch_normalization_spatial),
+        Rule(14, computing.batch_normalization_outputs),
+    ),
     "Clip": (Rule(11, computing.clip_to_inputs),),
     "Constant": (Rule(NEWEST_OPSET + 1, computing.constant_to_value),),
     "DFT": (Rule(20, computing.dft_axis_to_input),),
-    "Dropout": (Rule(NEWEST_OPSET + 1, computing.dropout_to_identity),),
+    "Dropout": (
+        Rule(7, oldest.dropout_test),
+        Rule(NEWEST_OPSET + 1, computing.dropout_to_identity),
+    ),
     "GridSample": (Rule(20, computing.grid_sample_modes),),
     "GroupNormalization": (Rule(21, computing.group_normalization_channels),),
+    "GRU": _RECURRENT,
+    "Gemm": (Rule(7, oldest.gemm_broadcast),),
     "Hardmax": _FLATTENED,
+    "LSTM": _RECURRENT,
     "LogSoftmax": _FLATTENED,
+    "PRelu": (Rule(7, oldest.prelu_channel_slope),),
     "Pad": (Rule(11, moving.pad_to_inputs),),
+    "RNN": _RECURRENT,
     "ReduceL1": _REDUCED,
     "ReduceL2": _REDUCED,
     "ReduceLogSum": _REDUCED,
@@ -65,7 +82,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "Squeeze": (Rule(13, moving.axes_to_input),),
     "TopK": (Rule(10, moving.topk_to_input),),
     "Unsqueeze": (Rule(13, moving.axes_to_input),),
-    "Upsample": (Rule(9, moving.upsample_to_input), Rule(10, moving.upsample_to_resize)),
+    "Upsample": (Rule(7, oldest.upsample_scales), Rule(9, moving.upsample_to_input), Rule(10, moving.upsample_to_resize)),
 }
 DEPRECATED = {"Upsample": 10, "Scatter": 11}  # still met after they were deprecated, and then meant as in their last version
 
@@ -73,7 +90,7 @@ DEPRECATED = {"Upsample": 10, "Scatter": 11}  # still met after they were deprec
 def upgrade_model(model: ir.Model) -> ir.Model:
     """Bring `model`, loaded by `load_model`, to opset 26 of the default domain, in place; it is also the result.
 
-    Raises UnsupportedError for opsets above 26, for those below 7 unless every operator has the form it has at 7, and for the few forms
+    Raises UnsupportedError for opsets above 26, for those below 6 unless every operator has the form it has at 6, and for the few forms
     of old opsets that have no present one.
     """
     opset = model.opset_imports.get("", NEWEST_OPSET)
@@ -81,6 +98,7 @@ def upgrade_model(model: ir.Model) -> ir.Model:
         raise UnsupportedError(f"the model uses opset {opset}; {OPSETS[0]} to {NEWEST_OPSET} are accepted")
     with context(f"while upgrading from opset {opset} to {NEWEST_OPSET}"):
         upgrade_graph(model.graph, opset)
+        expand_gradients(model.graph)
     model.opset_imports[""] = NEWEST_OPSET
     name_everything(model)
     return model
@@ -110,12 +128,19 @@ def _upgrade_node(graph: ir.Graph, node: ir.Node, opset: int) -> None:
 
 
 def _check_harmless(node: ir.Node, opset: int) -> None:
-    """Raises UnsupportedError unless the operator at `opset` is the one of opset 7."""
+    """Raises UnsupportedError unless the operator at `opset` is the one of the first opset here, but for the hint `consumed_inputs`."""
     try:
-        since = [defs.get_schema(node.op_type, version, "").since_version for version in (opset, OPSETS[0])]
+        old, new = (defs.get_schema(node.op_type, version, "") for version in (opset, OPSETS[0]))
     except defs.SchemaError as error:
         raise InternalError(f"{describe(node)} was not checked: {error}") from error
-    if since[0] != since[1]:
+    node.attributes.pop("consumed_inputs", None)
+    if old.since_version != new.since_version and _form(old) != _form(new):
         raise UnsupportedError(
             f"{describe(node)} has the form of opset {opset}; {OPSETS[0]} to {NEWEST_OPSET} are accepted: convert the model"
         )
+
+
+def _form(schema: defs.OpSchema) -> tuple[object, ...]:
+    """What tells two versions of an operator apart: attributes with types and defaults, and the names of inputs and outputs."""
+    attributes = {name: (str(item.type), str(item.default_value)) for name, item in schema.attributes.items() if name != "consumed_inputs"}
+    return attributes, [item.name for item in schema.inputs], [item.name for item in schema.outputs]

@@ -73,3 +73,45 @@ def _stack(results: list[np.ndarray], type_: Any) -> np.ndarray:
         return np.stack(results)
     tensor = type_.tensor_type
     return np.empty((0, *(dim.dim_value for dim in tensor.shape.dim)), numpy_dtype(tensor.elem_type or 1))
+
+
+class Scan(_HostOp):
+    """Scan(states..., sequences...): states after the last slice, then what each slice gave, stacked along the output axes."""
+
+    def need_context(self) -> bool:
+        return True
+
+    def _run(
+        self,
+        *values: np.ndarray,
+        context: Mapping[str, object],
+        body: Any,
+        num_scan_inputs: int,
+        scan_input_axes: list[int] | None = None,
+        scan_input_directions: list[int] | None = None,
+        scan_output_axes: list[int] | None = None,
+        scan_output_directions: list[int] | None = None,
+        attributes: Any = None,
+    ) -> tuple[object, ...]:
+        count = len(values) - num_scan_inputs
+        states, sequences = list(values[:count]), []
+        outputs = len(body.output_names) - count
+        for number, sequence in enumerate(values[count:]):
+            moved = np.moveaxis(sequence, _item(scan_input_axes, number), 0)
+            sequences.append(moved[::-1] if _item(scan_input_directions, number) else moved)
+        scans: list[list[np.ndarray]] = [[] for _ in range(outputs)]
+        for step in range(len(sequences[0])):
+            arguments = [*states, *(sequence[step] for sequence in sequences)]
+            feeds = {**context, **dict(zip(body.input_names, arguments, strict=True))}
+            results = body.run(None, feeds, attributes=attributes)
+            states = results[:count]
+            for scan, result in zip(scans, results[count:], strict=True):
+                scan.append(result)
+        stacked = [_stack(scan, type_) for scan, type_ in zip(scans, body.output_types[count:], strict=True)]
+        ordered = [result[::-1] if _item(scan_output_directions, number) else result for number, result in enumerate(stacked)]
+        return (*states, *(np.moveaxis(result, 0, _item(scan_output_axes, number)) for number, result in enumerate(ordered)))
+
+
+def _item(values: list[int] | None, number: int) -> int:
+    """Entry `number` of an optional list of axes or directions; 0 is what an absent one means."""
+    return 0 if values is None else values[number]
