@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from anycann.te import expression as x
-from anycann.te import tensor as te
+from anycann.te import dtypes, expression as x, tensor as te
 from anycann.te.contractions import Convolution, MatMul
+from anycann.te.dtypes import DType
 from anycann.te.expression import Expr
 from anycann.te.tensor import Contraction, Tensor
 
@@ -17,12 +17,12 @@ def naive(contraction: Contraction) -> Tensor:
     """The same tensor as a reduction."""
     operator = contraction.operator
     if isinstance(operator, MatMul):
-        return matmul(operator, contraction.shape)
+        return matmul(operator, contraction.shape, contraction.dtype)
     assert isinstance(operator, Convolution)
     return transposed(operator, contraction) if operator.transposed else convolution(operator, contraction.shape)
 
 
-def matmul(operator: MatMul, shape: tuple[int, ...]) -> Tensor:
+def matmul(operator: MatMul, shape: tuple[int, ...], dtype: DType) -> Tensor:
     a, b = operator.a, operator.b
     depth = a.shape[-2] if operator.transpose_a else a.shape[-1]
     assert depth == (b.shape[-1] if operator.transpose_b else b.shape[-2])
@@ -31,14 +31,14 @@ def matmul(operator: MatMul, shape: tuple[int, ...]) -> Tensor:
 
     def place(tensor: Tensor, batch_index: tuple[Expr, ...], row: Expr, column: Expr) -> Expr:
         own = batch_index[len(batch_index) - (tensor.rank - 2) :] if tensor.rank > 2 else ()
-        own = tuple(x.const(0, x.dtypes.int64) if e == 1 else i for e, i in zip(tensor.shape, own, strict=False))
+        own = tuple(x.const(0, dtypes.int64) if e == 1 else i for e, i in zip(tensor.shape, own, strict=False))
         return tensor[(*own, row, column)]
 
     def element(*index: Expr) -> Expr:
         *outer, m, n, k = index
         left = place(a, tuple(outer), *((k, m) if operator.transpose_a else (m, k)))
         right = place(b, tuple(outer), *((n, k) if operator.transpose_b else (k, n)))
-        return left * right
+        return x.cast(left, dtype) * x.cast(right, dtype)
 
     return te.reduce("sum", shape, (depth,), element)
 

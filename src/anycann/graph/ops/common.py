@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 
-from anycann.graph.registry import Lowering, NotLowered, Sample, TensorType
+from anycann.graph.registry import Lowering, NotLowered, Sample, TensorType, schema
 from anycann.te import dtypes
 from anycann.te import expression as x
 from anycann.te import tensor as te
@@ -127,6 +128,24 @@ def like_first(node: ir.Node, inputs: Sequence[TensorType | None]) -> Sequence[T
     """Inference for operators whose one output has the type of their first operand."""
     assert inputs[0] is not None
     return [inputs[0]]
+
+
+def infer_as(op_type: str, node: ir.Node, inputs: Sequence[TensorType | None]) -> Sequence[TensorType]:
+    """Inference for an operator that ONNX does not know, by the rule of one that it knows with the same operands and attributes."""
+    found = schema("", op_type)
+    assert found is not None
+    names = [f"x{n}" if t is not None else "" for n, t in enumerate(inputs)]
+    attributes = [ir.to_proto(a) for name, a in node.attributes.items() if name in found.attributes]
+    proto = onnx.helper.make_node(op_type, names, ["y"])
+    proto.attribute.extend(attributes)
+    types = {
+        name: onnx.helper.make_tensor_type_proto(onnx.helper.np_dtype_to_tensor_dtype(t.dtype.numpy), t.shape)
+        for name, t in zip(names, inputs, strict=True)
+        if t is not None
+    }
+    result = onnx.shape_inference.infer_node_outputs(found, proto, types)["y"].tensor_type
+    dtype = dtypes.of(onnx.helper.tensor_dtype_to_np_dtype(result.elem_type))
+    return [TensorType(dtype, tuple(d.dim_value for d in result.shape.dim))]
 
 
 # ---- samples
