@@ -127,5 +127,5 @@ def test_a_tensor_that_refers_to_anything_else_is_refused(changes, message):
 
 @pytest.mark.parametrize("data", [b"\xff" * 40, b"graph", b"\x08\x0a\x3a\x03\x0a\x01"])
 def test_bytes_that_are_no_model_are_refused(data):
-    with pytest.raises(ModelError, match="^file, section graph is no ONNX model"):
+    with pytest.raises(ModelError, match=r"^file, section graph is no ONNX model"):
         load_graph(data, np.empty(0, np.uint8), "file, section graph")
