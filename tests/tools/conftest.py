@@ -36,3 +36,11 @@ def process() -> Process:
         return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
 
     return run
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test touches the user's cache."""
+    folder = tmp_path_factory.getbasetemp() / "cache"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    monkeypatch.setenv("ANYCANN_CACHE_DIR", str(folder))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 
 import onnx_ir as ir
+from onnx_ir.passes import common
 
 from anycann.support.errors import context
 from anycann.tools.atc_errors import AtcUsageError
@@ -19,6 +20,7 @@ def apply_request(model: ir.Model, request: ConvertRequest) -> None:
     with context(f"while preparing {request.model}"):
         check_input_names(model.graph, request)
         select_outputs(model.graph, request.out_nodes)
+        infer_output_types(model)
         cast_outputs(model.graph, request.output_types)
         narrow_inputs(model.graph, request.input_fp16_nodes)
 
@@ -49,6 +51,14 @@ def select_outputs(graph: ir.Graph, wanted: OutNodes) -> None:
     graph.outputs[:] = values
 
 
+def infer_output_types(model: ir.Model) -> None:
+    """Give outputs the types and shapes that the file does not say, as far as ONNX can infer them."""
+    if any(value.type is None for value in model.graph.outputs):
+        inferred = common.ShapeInferencePass()(model.clone()).model
+        for value, known in zip(model.graph.outputs, inferred.graph.outputs, strict=True):
+            value.type, value.shape = value.type or known.type, value.shape or known.shape
+
+
 def _tensor(graph: ir.Graph, name: str) -> ir.Value | None:
     """The computed value of that name."""
     return next((value for node in graph for value in node.outputs if value.name == name), None)
@@ -72,7 +82,8 @@ def cast_outputs(graph: ir.Graph, types: OutputTypes) -> None:
             raise AtcUsageError("E10001", value=value.name, parameter="--output_type", reason="it is not an output of the model")
     for number, value in enumerate(list(graph.outputs)):
         dtype = types.all or wanted.get(value, "")
-        if dtype and isinstance(value.type, ir.TensorType) and value.dtype not in (ir.DataType[dtype_key(dtype)], ir.DataType.STRING):
+        is_tensor = value.type is None or isinstance(value.type, ir.TensorType)
+        if dtype and is_tensor and value.dtype not in (ir.DataType[dtype_key(dtype)], ir.DataType.STRING):
             graph.outputs[number] = _append_cast(graph, value, ir.DataType[dtype_key(dtype)])
 
 

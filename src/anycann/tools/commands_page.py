@@ -17,10 +17,9 @@ _HEAD = """# Commands
 
 This page is written by `python -m anycann.tools.commands_page`; a test fails when it is stale.
 
-Every command ends with status 0 (done), 1 (failed), 2 (wrong use) or 130 (interrupted).
-`--json` prints one JSON object on
-standard output, also for errors (`atc` has `--message_format=json` instead, because Ascend's `--json` is a file). `anycann --traceback COMMAND` or
-`ANYCANN_DEBUG=1` shows where an error was raised.
+Every command ends with status 0 (done), 1 (failed), 2 (wrong use) or 130 (interrupted). `--json` prints one JSON object on standard
+output, also for errors (`atc` has `--message_format=json` instead, because Ascend's `--json` is a file). `anycann --traceback COMMAND`
+or `ANYCANN_DEBUG=1` shows where an error was raised.
 """
 _ATC = """
 The options, values and defaults are Ascend's; write `--option=value` or `--option value`. An unknown option is refused with the nearest

@@ -155,9 +155,11 @@ def _commands() -> Iterator[Finding]:
 
 
 def _self_test() -> Iterator[Finding]:
+    from anycann.tools.env import child_environment
+
     words = [sys.executable, "-m", "anycann.tools.self_test"]
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=SELF_TEST_SECONDS, check=False)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=SELF_TEST_SECONDS, check=False, env=child_environment())
     except subprocess.TimeoutExpired:
         yield Finding("self-test", "failed", f"no end after {SELF_TEST_SECONDS} s")
         return

@@ -75,4 +75,15 @@ def open_onnxruntime(path: str, threads: int | None = None) -> SessionEngine:
         raise ModelError(f"ONNX Runtime refuses {path}: {error}") from error
 
 
+_MODULES = {"anycann": "anycann.session", "onnxruntime": "onnxruntime"}
+
+
+def import_engine(name: str) -> None:
+    """Import what opening a model needs, so that a clock started afterwards measures the opening alone."""
+    try:
+        importlib.import_module(_MODULES[name])
+    except ImportError:
+        return  # opening says so
+
+
 OPENERS = {"anycann": open_anycann, "onnxruntime": open_onnxruntime}

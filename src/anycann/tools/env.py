@@ -32,6 +32,11 @@ def shim_variables(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def child_environment() -> dict[str, str]:
+    """This process's environment, in which a Python process finds this package even if only `sys.path` led to it."""
+    return {**os.environ, "PYTHONPATH": _in_front(str(package_folder().parent), os.environ.get("PYTHONPATH", ""))}
+
+
 def _in_front(folder: str, path: str) -> str:
     rest = [part for part in path.split(os.pathsep) if part and part != folder]
     return os.pathsep.join([folder, *rest])

@@ -14,7 +14,7 @@ import numpy as np
 
 from anycann.support.errors import UnsupportedError
 from anycann.support.files import atomic_write, file_error
-from anycann.tools.engines import open_anycann
+from anycann.tools.engines import import_engine, open_anycann
 from anycann.tools.model_options import GivenInputs, input_options, model_argument, threads_option
 from anycann.tools.output import console, format_dims, format_seconds, json_option, print_json, table
 
@@ -86,6 +86,7 @@ def _summary(name: str, array: np.ndarray[Any, np.dtype[Any]], file: str) -> Wri
 @json_option
 def infer_command(model: str, given: GivenInputs, folder: str | None, suffix: str, threads: int | None, as_json: bool) -> None:
     """Run MODEL (.om or .onnx) once on the given inputs."""
+    import_engine("anycann")
     started = time.perf_counter()
     engine = open_anycann(model, threads)
     loaded = time.perf_counter()

@@ -17,7 +17,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from anycann.support.errors import AnyCANNError, DeviceError
-from anycann.tools.engines import OPENERS, Engine
+from anycann.tools.engines import OPENERS, Engine, import_engine
+from anycann.tools.env import child_environment
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 WARM_UP_RUNS = 3
@@ -85,7 +86,7 @@ def measure_cold_start(engine_name: str, path: str, feeds: Mapping[str, Array], 
         feeds_path = os.path.join(folder, "feeds.npz")
         np.savez(feeds_path, **{f"feed:{name}": array for name, array in feeds.items()})  # type: ignore[arg-type]
         words = [sys.executable, "-m", "anycann.tools.measure", engine_name, path, feeds_path, str(threads or 0)]
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        done = subprocess.run(words, capture_output=True, text=True, check=False, env=child_environment())
     if done.returncode:
         last = (done.stderr or done.stdout).strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
         raise DeviceError(f"the measuring process of {engine_name} failed: {last[0]}")
@@ -115,6 +116,7 @@ def _peak_bytes() -> int:
 def _cold_start(engine_name: str, path: str, feeds_path: str, threads: int) -> ColdStart:
     with np.load(feeds_path) as archive:
         feeds = {key.removeprefix("feed:"): archive[key] for key in archive.files}
+    import_engine(engine_name)
     base = _peak_bytes()
     started = time.perf_counter()
     engine = OPENERS[engine_name](path, threads or None)

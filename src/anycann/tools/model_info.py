@@ -88,6 +88,9 @@ def model_info(model: OfflineModel) -> ModelInfo:
     arguments = metadata["atc_arguments"]
     assert isinstance(gears, list)
     assert isinstance(arguments, Mapping)
+    outputs = specs_from_json(metadata["outputs"], "outputs")
+    if len(model.programs) == 1:
+        outputs = next(iter(model.programs.values())).outputs  # every size is known there
     return ModelInfo(
         name=str(metadata["name"]),
         producer=str(metadata["producer"]),
@@ -95,7 +98,7 @@ def model_info(model: OfflineModel) -> ModelInfo:
         precision=str(metadata["precision"]),
         command=command_text(arguments),
         inputs=specs_from_json(metadata["inputs"], "inputs"),
-        outputs=specs_from_json(metadata["outputs"], "outputs"),
+        outputs=outputs,
         gears=tuple(gears),
         constants_bytes=constants,
         graph_bytes=len(model.graph),
