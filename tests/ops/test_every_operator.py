@@ -9,7 +9,7 @@ import pytest
 
 from anycann.graph.registry import Operator, library
 from anycann.target.target import by_name, host
-from tests.ops.operator_runner import build_case, run
+from tests.ops.operator_runner import build_cases, run
 
 # Rounding to an integer decides: float64 would see other ties than the operator's own arithmetic.
 IN_OWN_PRECISION = frozenset({"QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "CumSum"})
@@ -31,9 +31,7 @@ def title(operator: Operator) -> str:
 def failures(operator: Operator, target_name: str, limit: int | None = None) -> list[str]:
     target = host() if target_name == "host" else by_name(target_name)
     upcast = operator.op_type not in IN_OWN_PRECISION
-    cases = [build_case(operator, s, target, False, upcast) for s in samples(operator)[:limit]]
-    ranked = [s for s in samples(operator) if any(a is not None and a.ndim == 4 for a in s.operands)]
-    cases += [build_case(operator, s, target, True, upcast) for s in ranked[:limit]]
+    cases = [case for sample in samples(operator)[:limit] for case in build_cases(operator, sample, target, upcast)]
     return run(cases, target)
 
 
