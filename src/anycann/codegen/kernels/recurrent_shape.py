@@ -1,0 +1,139 @@
+"""What a recurrent layer is: LSTM, GRU or RNN as ONNX defines them, with static sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from anycann.support.errors import ModelError, UnsupportedError
+from anycann.target.target import Target
+
+Cell: TypeAlias = Literal["LSTM", "GRU", "RNN"]
+Direction: TypeAlias = Literal["forward", "reverse", "bidirectional"]
+
+
+@dataclass(frozen=True)
+class Activation:
+    """One of ONNX's activation functions; alpha and beta where it has them."""
+
+    name: str
+    alpha: float = 0.0
+    beta: float = 0.0
+
+
+# name -> defaults of alpha and beta; None where the function has none (ONNX RNN, GRU, LSTM, "activations")
+PARAMETERS: dict[str, tuple[float | None, float | None]] = {
+    "affine": (1.0, 0.0),
+    "elu": (1.0, None),
+    "hardsigmoid": (0.2, 0.5),
+    "leakyrelu": (0.01, None),
+    "relu": (None, None),
+    "scaledtanh": (1.0, 1.0),
+    "sigmoid": (None, None),
+    "softplus": (None, None),
+    "softsign": (None, None),
+    "tanh": (None, None),
+    "thresholdedrelu": (1.0, None),
+}
+DEFAULT_ACTIVATIONS: dict[str, tuple[str, ...]] = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+
+
+@dataclass(frozen=True)
+class RecurrentShape:
+    """`steps` time steps of `batch` sequences with `inputs` features into `hidden` cells.
+
+    activations: those of the first direction, then those of the second. layout: 0 for X[steps, batch, inputs], 1 for X[batch, steps, ...].
+    has_lengths: sequence lengths are given at run time. The flags name the optional operands and attributes of ONNX.
+    """
+
+    cell: Cell
+    steps: int
+    batch: int
+    inputs: int
+    hidden: int
+    direction: Direction = "forward"
+    activations: tuple[Activation, ...] = ()
+    clip: float | None = None
+    layout: int = 0
+    input_forget: bool = False
+    linear_before_reset: bool = False
+    has_peepholes: bool = False
+    has_lengths: bool = False
+
+    @property
+    def directions(self) -> int:
+        return 2 if self.direction == "bidirectional" else 1
+
+    @property
+    def gates(self) -> int:
+        """Gates of a cell, in ONNX's order: i o f c, z r h, or one."""
+        return GATES[self.cell]
+
+    @property
+    def phases(self) -> tuple[tuple[int, ...], ...]:
+        """The gates that are computed together: a GRU's candidate needs the finished reset gate unless it is applied afterwards."""
+        if self.cell == "GRU" and not self.linear_before_reset:
+            return ((0, 1), (2,))
+        return (tuple(range(self.gates)),)
+
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions of the recurrent products (without the input projection)."""
+        return 2 * self.directions * self.steps * self.batch * self.gates * self.hidden * self.hidden
+
+    def activations_of(self, direction: int) -> tuple[Activation, ...]:
+        """f, g, h of one direction."""
+        count = len(DEFAULT_ACTIVATIONS[self.cell])
+        return self.activations[direction * count : (direction + 1) * count]
+
+
+@dataclass(frozen=True)
+class RecurrentTile:
+    """`rows` sequences of a batch and `vectors` registers of hidden cells (of every gate) are computed together."""
+
+    rows: int
+    vectors: int
+
+    def width(self, lanes: int) -> int:
+        """Hidden cells of a block."""
+        return self.vectors * lanes
+
+
+def default_recurrent_tile(shape: RecurrentShape, target: Target) -> RecurrentTile:
+    """As many sequences as the registers hold; two vectors of cells where one would leave the multipliers waiting."""
+    gates = max(len(phase) for phase in shape.phases)
+    blocks = -(-shape.hidden // target.lanes)
+    for vectors in (4, 2, 1):
+        most = (target.registers - 1) // (gates * vectors) - 1
+        rows = min(max(1, shape.batch), most)
+        if vectors == 1 or (blocks % vectors == 0 and rows >= min(shape.batch, 2) and rows * gates * (vectors // 2) < 8):
+            return RecurrentTile(max(1, rows), vectors)
+    raise AssertionError
+
+
+def parse_activations(
+    cell: Cell, directions: int, names: Sequence[str] = (), alphas: Sequence[float] = (), betas: Sequence[float] = ()
+) -> tuple[Activation, ...]:
+    """ONNX's `activations`, `activation_alpha` and `activation_beta`: the numbers go in order to the functions that take one.
+
+    Raises ModelError for a wrong number of names and UnsupportedError for a name that ONNX does not list.
+    """
+    expected = len(DEFAULT_ACTIVATIONS[cell]) * directions
+    names = list(names) or list(DEFAULT_ACTIVATIONS[cell]) * directions
+    if len(names) != expected:
+        raise ModelError(f"{cell}: {len(names)} activations {list(names)}; {expected} are needed for {directions} direction(s)")
+    rest_alpha, rest_beta = list(alphas), list(betas)
+    found = []
+    for name in names:
+        key = name.lower()
+        if key not in PARAMETERS:
+            raise UnsupportedError(f"{cell}: activation {name!r} is not one of {', '.join(sorted(PARAMETERS))}")
+        alpha, beta = PARAMETERS[key]
+        if alpha is not None and rest_alpha:
+            alpha = rest_alpha.pop(0)
+        if beta is not None and rest_beta:
+            beta = rest_beta.pop(0)
+        found.append(Activation(key, alpha or 0.0, beta or 0.0))
+    return tuple(found)
