@@ -24,8 +24,8 @@ def test_seconds_have_a_fitting_unit(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text
 
 
-@pytest.mark.parametrize(("shape", "text"), [((1, 3, 224), "1x3x224"), ((), "scalar"), (("n", None, 3), "nx?x3")])
-def test_shapes_are_short(shape: tuple[object, ...], text: str) -> None:
+@pytest.mark.parametrize(("shape", "text"), [((1, 3, 224), "[1, 3, 224]"), ((), "[]"), (("n", None, 3), "[n, ?, 3]")])
+def test_shapes_are_lists_with_names_for_open_sizes(shape: tuple[object, ...], text: str) -> None:
     assert format_dims(shape) == text
 
 

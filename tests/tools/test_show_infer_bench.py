@@ -30,7 +30,7 @@ def offline(tmp_path: Path, invoke: Invoke) -> Path:
 def test_show_tells_of_inputs_gears_engines_and_memory(invoke: Invoke, offline: Path) -> None:
     result = invoke("show", offline)
     assert result.exit_code == 0
-    for part in ("add, made by anycann", "input   a     float32  Nx4", "programs, 2 gears", "float32[3,4];float32[3,4]", "Relu", "AiCore"):
+    for part in ("add, made by anycann", "input   a     float32  [N, 4]", "programs, 2 gears", "float32[3,4];float32[3,4]", "Relu", "AiCore"):
         assert part in result.stdout, part
 
 

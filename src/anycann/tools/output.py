@@ -94,5 +94,5 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_dims(shape: Iterable[object]) -> str:
-    """`1x3x224x224`; `scalar` for no sizes."""
-    return "x".join("?" if size is None else str(size) for size in shape) or "scalar"
+    """`[N, 3, 224, 224]`; `?` for a size without a name."""
+    return f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
