@@ -16,6 +16,7 @@ from anycann.codegen.kernels.convolution_packing import pack_weights
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_tile import ConvolutionTile, default_tile
 from anycann.codegen.objects import emit_object
+from anycann.runtime.loader import LoadedCode
 from anycann.target.target import Target, by_name
 
 
@@ -34,7 +35,7 @@ def aligned(count: int, dtype: type = np.float32) -> np.ndarray:
     raw = np.empty(count * size + 192, np.uint8)
     start = -raw.ctypes.data % 64
     array = raw[start : start + count * size].view(dtype)
-    array.fill(np.nan)
+    array.fill(np.nan if array.dtype.kind == "f" else np.iinfo(dtype).max)
     return array
 
 
@@ -59,7 +60,7 @@ def from_blocked(data: np.ndarray, shape: tuple[int, ...], lanes: int) -> np.nda
 class Native:
     """A compiled kernel; keep it as long as it may run."""
 
-    engine: object
+    code: LoadedCode
     address: int
     tasks: int
     scratch_bytes: int = 0
@@ -74,14 +75,8 @@ class Native:
 def load(e: Emitter, target: Target, tasks: int, scratch_bytes: int = 0) -> Native:
     """Compile what `e` holds and load it into this process."""
     symbol, text = e.finish("convolution")
-    data = emit_object(text, target)
-    module = llvm.parse_assembly("")
-    module.triple = target.triple
-    machine = llvm.Target.from_triple(target.triple).create_target_machine()
-    engine = llvm.create_mcjit_compiler(module, machine)
-    engine.add_object_file(llvm.ObjectFileRef.from_data(data))
-    engine.finalize_object()
-    return Native((engine, module), engine.get_function_address(symbol), tasks, scratch_bytes)
+    code = LoadedCode({symbol: emit_object(text, target)}, target)
+    return Native(code, code.address(symbol), tasks, scratch_bytes)
 
 
 def build(shape: ConvolutionShape, target: Target, tile: ConvolutionTile | None = None, blocked: bool = True, bias: bool = False) -> Native:

@@ -32,18 +32,20 @@ def emit_convolution(
     write: Write,
     blocked_input: bool = True,
     initial: Initial | None = None,
+    zero_point: Value | None = None,
 ) -> int:
     """Write the tasks e.begin..e.end of a convolution at the current end of `e`, in its entry block; returns how many tasks there are.
 
-    input: float32, NC1HWC0 (`blocked_input`) or row-major NCHW; weights: `pack_weights(..)`, aligned to a vector. For every vector of
+    input: `shape.dtype`, NC1HWC0 (`blocked_input`) or row-major NCHW; weights: `pack_weights(..)`, aligned to a vector. For every vector of
     `target.lanes` finished output channels the generator calls `write(e, [n, channel of lane 0, *spatial], vector)`, which may be called
     again on another emitter just to see how long its code is, so it must depend on nothing else. Lanes beyond the output channels hold
-    garbage. `initial(e, channel of lane 0)` gives what the sums start from (the bias), else zero.
+    garbage. `initial(e, channel of lane 0)` gives what the sums start from (the bias), else zero. `zero_point`, a scalar of
+    `shape.accumulator`, is subtracted from every input element; that of the weights is the caller's, before packing.
     """
     if shape.batch == 0 or shape.out_pixels == 0:
         return 0
     kernel = DirectKernel(
-        shape, target, tile, source(shape, target.lanes, blocked_input, input_pointer), weights, write, initial, blocked_input
+        shape, target, tile, source(shape, target.lanes, blocked_input, input_pointer, zero_point), weights, write, initial, blocked_input
     )
     spill = spill_area(e, [kernel])
     if kernel.cycles < INLINE_CYCLES:

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from anycann.codegen.emitter import POINTER, Emitter, Value, vector_type
+from anycann.codegen.emitter import POINTER, Emitter, Value, mangle, vector_type
 from anycann.codegen.kernels.convolution_packing import channel_block
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_tile import aligned_groups, method
+from anycann.codegen.lanes import from_storage
+from anycann.te.dtypes import DType
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,50 @@ def input_layout(shape: ConvolutionShape, lanes: int, blocked: bool) -> InputLay
     return InputLayout(shape.in_channels * shape.in_pixels, lanes * shape.in_pixels, shape.in_pixels, 1)
 
 
+@dataclass(frozen=True)
+class Elements:
+    """The input as it is stored: how to address it and how to bring it to the type of the sums.
+
+    `zero_point` (a scalar of that type) is taken from every element; padding then counts as the zero point, as ConvInteger wants.
+    """
+
+    dtype: DType
+    accumulator: DType
+    pointer: Value
+    zero_point: Value | None = None
+
+    def moved(self, e: Emitter, base: Value, offset: Value | int) -> Value:
+        """base + offset elements, where the sum itself may lie outside the buffer (pixel 0 of a border tile is never loaded)."""
+        offset = e.const(offset) if isinstance(offset, int) else offset
+        return base if offset.text == "0" else e.op(f"getelementptr {self.dtype.storage}, ptr {base.text}, i64 {offset.text}", POINTER)
+
+    def widened(self, e: Emitter, raw: Value) -> Value:
+        """What was loaded, in the type of the sums."""
+        value = from_storage(e, raw, self.dtype)
+        if not self.dtype.is_float and self.dtype.nbytes < self.accumulator.nbytes:
+            value = e.cast("sext" if self.dtype.is_signed else "zext", raw, self.accumulator.register)
+        return value if self.zero_point is None else e.binary("sub", value, e.splat(self.zero_point, value.lanes))
+
+    def scalar(self, e: Emitter, pointer: Value, lanes: int) -> Value:
+        """One element in all lanes."""
+        return e.splat(self.widened(e, e.load(pointer, self.dtype.storage, self.dtype.nbytes)), lanes)
+
+    def vector(self, e: Emitter, pointer: Value, lanes: int) -> Value:
+        """A whole channel block at one pixel."""
+        return self.widened(e, e.load(pointer, vector_type(self.dtype.storage, lanes), min(64, self.dtype.nbytes * lanes)))
+
+    def gathered(self, e: Emitter, offsets: Value) -> Value:
+        """One element for each offset."""
+        lanes = offsets.lanes
+        pointers = e.op(f"getelementptr {self.dtype.storage}, ptr {self.pointer.text}, {offsets.type} {offsets.text}", f"<{lanes} x ptr>")
+        type_, mask = vector_type(self.dtype.storage, lanes), vector_type("i1", lanes)
+        name = f"llvm.masked.gather.{mangle(type_)}.v{lanes}p0"
+        e.declarations[name] = f"declare {type_} @{name}({pointers.type}, {mask}, {type_})"
+        align = f"align {self.dtype.nbytes}"
+        raw = e.op(f"call {type_} @{name}({pointers.type} {align} {pointers.text}, {mask} splat (i1 true), {type_} poison)", type_)
+        return self.widened(e, raw)
+
+
 # fetch(i, offset): the vector of the i-th unrolled input channel, at this many elements from the tile's pixel 0. Called where the vector
 # is used: loads written far ahead of their use would take registers from the sums.
 Fetch: TypeAlias = Callable[[int, int], Value]
@@ -44,21 +90,16 @@ class Source(Protocol):
         """Access to channels `channel`.. of the group's channel block `in_block`."""
 
 
-def source(shape: ConvolutionShape, lanes: int, blocked: bool, pointer: Value) -> Source:
+def source(shape: ConvolutionShape, lanes: int, blocked: bool, pointer: Value, zero_point: Value | None = None) -> Source:
     """The source of inputs for this convolution."""
     layout = input_layout(shape, lanes, blocked)
+    elements = Elements(shape.dtype, shape.accumulator, pointer, zero_point)
     how = method(shape, lanes, blocked)
     if how == "lanes":
-        return _Lanes(shape, lanes, layout, pointer)
+        return _Lanes(shape, lanes, layout, elements)
     if how == "gather":
-        return _Gather(shape, lanes, layout, pointer)
-    return _Broadcast(shape, lanes, layout, pointer)
-
-
-def _moved(e: Emitter, base: Value, offset: Value | int) -> Value:
-    """base + offset floats, where the sum itself may lie outside the buffer (pixel 0 of a border tile is never loaded)."""
-    offset = e.const(offset) if isinstance(offset, int) else offset
-    return base if offset.text == "0" else e.op(f"getelementptr float, ptr {base.text}, i64 {offset.text}", POINTER)
+        return _Gather(shape, lanes, layout, elements)
+    return _Broadcast(shape, lanes, layout, elements)
 
 
 @dataclass(frozen=True)
@@ -68,7 +109,7 @@ class _Broadcast:
     shape: ConvolutionShape
     lanes: int
     layout: InputLayout
-    pointer: Value
+    elements: Elements
 
     def origin(self, e: Emitter, group: Value, block: Value) -> Value:
         """Of a group: the offset of its first channel block, or the number of its first channel if that begins no block."""
@@ -77,10 +118,10 @@ class _Broadcast:
         return e.mul(group, self.shape.group_inputs)
 
     def fetcher(self, e: Emitter, origin: Value, spatial: Value, in_block: Value, channel: Value) -> Fetch:
-        first = _moved(e, self.pointer, e.add(self._channel_offset(e, origin, in_block, channel), spatial))
+        first = self.elements.moved(e, self.elements.pointer, e.add(self._channel_offset(e, origin, in_block, channel), spatial))
 
         def fetch(i: int, offset: int) -> Value:
-            return e.splat(e.load(_moved(e, first, offset + i * self.layout.channel), "float", 4), self.lanes)
+            return self.elements.scalar(e, self.elements.moved(e, first, offset + i * self.layout.channel), self.lanes)
 
         return fetch
 
@@ -100,20 +141,19 @@ class _Lanes:
     shape: ConvolutionShape
     lanes: int
     layout: InputLayout
-    pointer: Value
+    elements: Elements
 
     def origin(self, e: Emitter, group: Value, block: Value) -> Value:
         """Of an output channel block: the offset of the input channel block of the same number."""
         return e.mul(block, self.layout.block)
 
     def fetcher(self, e: Emitter, origin: Value, spatial: Value, in_block: Value, channel: Value) -> Fetch:
-        first = _moved(e, self.pointer, e.add(origin, spatial))
-        type_ = vector_type("float", self.lanes)
+        first = self.elements.moved(e, self.elements.pointer, e.add(origin, spatial))
         loaded: dict[int, Value] = {}
 
         def fetch(i: int, offset: int) -> Value:
             if offset not in loaded:
-                loaded[offset] = e.load(_moved(e, first, offset), type_, 4 * self.lanes)
+                loaded[offset] = self.elements.vector(e, self.elements.moved(e, first, offset), self.lanes)
             x = loaded[offset]
             return x if self.shape.group_inputs == 1 else e.shuffle(x, x, self._pattern(i))
 
@@ -131,7 +171,7 @@ class _Gather:
     shape: ConvolutionShape
     lanes: int
     layout: InputLayout
-    pointer: Value
+    elements: Elements
 
     def origin(self, e: Emitter, group: Value, block: Value) -> Value:
         """Of an output channel block: the first input channel of each lane."""
@@ -142,20 +182,12 @@ class _Gather:
     def fetcher(self, e: Emitter, origin: Value, spatial: Value, in_block: Value, channel: Value) -> Fetch:
         number = e.add(e.mul(in_block, channel_block(self.shape, self.lanes)), channel)
         offsets = e.add(self._channel_offsets(e, e.add(origin, e.splat(number, self.lanes))), e.splat(spatial, self.lanes))
-        return lambda i, offset: self._gather(e, e.add(offsets, offset))
+        return lambda i, offset: self.elements.gathered(e, e.add(offsets, offset))
 
     def _channel_offsets(self, e: Emitter, channels: Value) -> Value:
         if self.layout.channel != 1:
             return e.mul(channels, self.layout.channel)
         return e.add(e.mul(_lane_op(e, "udiv", channels, self.lanes), self.layout.block), _lane_op(e, "urem", channels, self.lanes))
-
-    def _gather(self, e: Emitter, offsets: Value) -> Value:
-        pointers = e.op(f"getelementptr float, ptr {self.pointer.text}, {offsets.type} {offsets.text}", vector_type(POINTER, self.lanes))
-        type_ = vector_type("float", self.lanes)
-        name = f"llvm.masked.gather.v{self.lanes}f32.v{self.lanes}p0"
-        mask = vector_type("i1", self.lanes)
-        e.declarations[name] = f"declare {type_} @{name}({pointers.type}, {mask}, {type_})"
-        return e.op(f"call {type_} @{name}({pointers.type} align 4 {pointers.text}, {mask} splat (i1 true), {type_} poison)", type_)
 
 
 def _lane_op(e: Emitter, opcode: str, a: Value, number: int) -> Value:

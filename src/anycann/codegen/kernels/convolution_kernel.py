@@ -43,7 +43,13 @@ class DirectKernel:
 
     @property
     def vector(self) -> str:
-        return vector_type("float", self.lanes)
+        """The type of a vector of sums."""
+        return vector_type(self.shape.accumulator.register, self.lanes)
+
+    @property
+    def alignment(self) -> int:
+        """Bytes that vectors of sums and of weights are aligned to; buffers are to 64."""
+        return min(64, self.shape.accumulator.nbytes * self.lanes)
 
     @property
     def layout(self) -> InputLayout:

@@ -13,19 +13,19 @@ def channel_block(shape: ConvolutionShape, lanes: int) -> int:
 
 
 def packed_size(shape: ConvolutionShape, lanes: int) -> int:
-    """float32 elements of the packed weights."""
+    """Elements of the packed weights."""
     inner = channel_block(shape, lanes)
     return shape.out_blocks(lanes) * -(-shape.group_inputs // inner) * shape.taps * inner * lanes
 
 
 def pack_weights(weights: np.ndarray, shape: ConvolutionShape, lanes: int) -> np.ndarray:
-    """Weights [O, I/group, *kernel] as float32 [O blocks, I blocks, taps, I in block, lanes], absent channels zero.
+    """Weights [O, I/group, *kernel] as [O blocks, I blocks, taps, I in block, lanes] of `shape.accumulator`, absent channels zero.
 
     The order does not depend on the sizes of the images, so that kernels for several of them share it.
     """
     inner = channel_block(shape, lanes)
     out_blocks, in_blocks = shape.out_blocks(lanes), -(-shape.group_inputs // inner)
-    padded = np.zeros((out_blocks * lanes, in_blocks * inner, shape.taps), np.float32)
+    padded = np.zeros((out_blocks * lanes, in_blocks * inner, shape.taps), shape.accumulator.numpy)
     padded[: shape.out_channels, : shape.group_inputs] = weights.reshape(shape.out_channels, shape.group_inputs, shape.taps)
     blocked = padded.reshape(out_blocks, lanes, in_blocks, inner, shape.taps)
     return np.ascontiguousarray(blocked.transpose(0, 2, 4, 3, 1))

@@ -7,6 +7,8 @@ from functools import cached_property
 from math import prod
 
 from anycann.support.errors import UsageError
+from anycann.te import dtypes
+from anycann.te.dtypes import DType
 
 
 @dataclass(frozen=True)
@@ -14,7 +16,7 @@ class ConvolutionShape:
     """Sizes of one convolution with 1 to 3 spatial dimensions; the padding at the end follows from `out_size`.
 
     Input [batch, in_channels, *in_size], weights [out_channels, in_channels / group, *kernel], output [batch, out_channels, *out_size].
-    Raises UsageError for sizes that contradict each other.
+    `dtype` is how the input is stored. Raises UsageError for sizes that contradict each other and for bool inputs.
     """
 
     batch: int
@@ -27,6 +29,7 @@ class ConvolutionShape:
     dilations: tuple[int, ...]
     pads_begin: tuple[int, ...]
     out_size: tuple[int, ...]
+    dtype: DType = dtypes.float32
 
     def __post_init__(self) -> None:
         ranks = {len(sizes) for sizes in (self.in_size, self.kernel, self.strides, self.dilations, self.pads_begin, self.out_size)}
@@ -38,6 +41,15 @@ class ConvolutionShape:
             raise UsageError(f"convolution: group {self.group} does not divide {self.in_channels} -> {self.out_channels} channels")
         if min(self.batch, *self.in_size, *self.kernel, *self.out_size) < 0:
             raise UsageError(f"convolution: {self} has a negative size")
+        if self.dtype.kind == "bool":
+            raise UsageError("convolution: the input is bool; accepted: floats and integers")
+
+    @property
+    def accumulator(self) -> DType:
+        """What products are summed in, and weights are packed as: float32 for float inputs up to 32 bits, int32 for integers."""
+        if self.dtype.is_float:
+            return dtypes.float64 if self.dtype is dtypes.float64 else dtypes.float32
+        return dtypes.int64 if self.dtype.nbytes > 4 else dtypes.int32
 
     @property
     def group_inputs(self) -> int:

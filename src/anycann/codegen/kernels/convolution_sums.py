@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from anycann.codegen.emitter import Emitter, Value
+from anycann.codegen.emitter import Emitter, Value, is_float
 from anycann.codegen.kernels.convolution_columns import TapSpan, TileKind
 from anycann.codegen.kernels.convolution_kernel import DirectKernel, Place
 from anycann.codegen.kernels.convolution_packing import channel_block
@@ -32,7 +32,8 @@ class Window:
         self.in_blocks = -(-kernel.shape.group_inputs // inner)
         self.block_size = self.in_blocks * self.in_block_size
         first_tap = sum(axis.tap_offset for axis in kernel.axes)
-        self.weights = e.gep(kernel.weights, e.add(e.mul(place.block, self.block_size), first_tap * self.tap_size), "float")
+        at = e.add(e.mul(place.block, self.block_size), first_tap * self.tap_size)
+        self.weights = e.gep(kernel.weights, at, kernel.shape.accumulator.register)
 
 
 def valid_taps(e: Emitter, axis: Axis, start: Value) -> tuple[Value, Value]:
@@ -101,7 +102,7 @@ def _span(
             offset = e.add(offset, e.mul(k, axis.dilation * axis.in_stride * kernel.layout.pixel))
             number = e.add(number, e.mul(k, axis.tap_stride))
         at = e.add(e.add(e.mul(in_block, window.in_block_size), e.mul(number, window.tap_size)), e.mul(channel, kernel.lanes))
-        return _products(e, window, span, e.gep(window.weights, at, "float"), offset, in_block, channel, sums)
+        return _products(e, window, span, e.gep(window.weights, at, kernel.shape.accumulator.register), offset, in_block, channel, sums)
 
     unroll = kernel.tile.unroll
     return nest(e, [(*taps, 1), (e.const(0), channels, unroll)], sums, body)
@@ -137,11 +138,13 @@ def _products(
 
 
 def _weight(e: Emitter, weights: Value, offset: int, kernel: DirectKernel) -> Value:
-    return e.load(e.gep(weights, offset, "float"), kernel.vector, 4 * kernel.lanes)
+    return e.load(e.gep(weights, offset, kernel.shape.accumulator.register), kernel.vector, kernel.alignment)
 
 
 def multiply_add(e: Emitter, target: Target, a: Value, b: Value, c: Value) -> Value:
     """a * b + c, in one instruction where the processor has it; never a call of a library."""
+    if not is_float(a.element):
+        return e.binary("add", e.binary("mul", a, b), c)
     if has_fma(target):
         return e.fma(a, b, c)
     return e.binary("fadd", e.binary("fmul", a, b), c)

@@ -70,14 +70,14 @@ def _run_combinations(shape: ConvolutionShape) -> Iterator[tuple[PhaseRun, ...]]
 
 
 def pack_transposed_weights(weights: np.ndarray, shape: ConvolutionShape, lanes: int) -> np.ndarray:
-    """ConvTranspose weights [I, O/group, *kernel] as the packed float32 weights of every phase, one after the other.
+    """ConvTranspose weights [I, O/group, *kernel] as the packed weights of every phase, one after the other.
 
     `shape` has the attributes of the ConvTranspose; its in_size and out_size do not matter here.
     """
     inputs, outputs = shape.group_inputs, shape.group_outputs
     grouped = weights.reshape(shape.group, inputs, outputs, *shape.kernel).swapaxes(1, 2)
     ordered = grouped.reshape(shape.out_channels, inputs, *shape.kernel)
-    parts = [np.zeros(0, np.float32)]
+    parts = [np.zeros(0, shape.accumulator.numpy)]
     for runs in _run_combinations(shape):
         for phases in product(*(range(run.first, run.first + run.count) for run in runs)):
             taps = [_taps(shape, axis, phase)[::-1] for axis, phase in enumerate(phases)]
@@ -145,6 +145,7 @@ def emit_transposed_convolution(
     write: Write,
     blocked_input: bool = True,
     initial: Initial | None = None,
+    zero_point: Value | None = None,
     tile_of: TileOf = default_tile,
 ) -> int:
     """Write the tasks e.begin..e.end of a ConvTranspose with the attributes of `shape` (out_size includes output_padding).
@@ -154,7 +155,7 @@ def emit_transposed_convolution(
     """
     if shape.batch == 0 or shape.out_pixels == 0:
         return 0
-    inputs = source(shape, target.lanes, blocked_input, input_pointer)
+    inputs = source(shape, target.lanes, blocked_input, input_pointer, zero_point)
     kernels = [
         (c, DirectKernel(c.shape, target, tile_of(c.shape, target, blocked_input), inputs, weights, write, initial, blocked_input))
         for c in _classes(shape, target.lanes)
@@ -188,4 +189,4 @@ def _of_phase(e: Emitter, shape: ConvolutionShape, phase_class: _PhaseClass, ker
         spatial = [e.add(e.mul(q, stride), phase) for q, stride, phase in zip(index[2:], shape.strides, phases, strict=True)]
         kernel.write(e, [*index[:2], *spatial], vector)
 
-    return replace(kernel, weights=e.gep(kernel.weights, at, "float"), write=write)
+    return replace(kernel, weights=e.gep(kernel.weights, at, shape.accumulator.register), write=write)

@@ -19,7 +19,7 @@ def plain_writer(pointer: Value, shape: ConvolutionShape, lanes: int) -> Write:
         offset = e.add(e.mul(index[0], shape.out_blocks(lanes)), e.udiv(index[1], lanes))
         for size, position in zip(shape.out_size, index[2:], strict=True):
             offset = e.add(e.mul(offset, size), position)
-        e.store(vector, e.gep(pointer, e.mul(offset, lanes), "float"), 4 * lanes)
+        e.store(vector, e.gep(pointer, e.mul(offset, lanes), vector.element), min(64, shape.accumulator.nbytes * lanes))
 
     return write
 
@@ -61,9 +61,9 @@ def spill_area(e: Emitter, kernels: Sequence[DirectKernel]) -> Spill | None:
         lines += len(trial.lines) * pixels * kernel.tile.blocks
     if lines <= _MOST_WRITE_LINES:
         return None
-    vector, lanes = kernels[0].vector, kernels[0].lanes
+    vector = kernels[0].vector
     count = max(kernel.tile.columns * kernel.tile.blocks for kernel in kernels)
-    return Spill(e.op(f"alloca {vector}, i64 {count}, align {4 * lanes}", POINTER))
+    return Spill(e.op(f"alloca {vector}, i64 {count}, align {kernels[0].alignment}", POINTER))
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,10 @@ class Spill:
         kernel = window.kernel
         for i, vector in enumerate(sums):
             at = e.add(e.mul(pixel, window.blocks), i)
-            e.store(vector, e.gep(self.pointer, at, kernel.vector), 4 * kernel.lanes)
+            e.store(vector, e.gep(self.pointer, at, kernel.vector), kernel.alignment)
 
     def take(self, e: Emitter, window: Window, pixel: Value, block: Value) -> Value:
         """The sum of a pixel and channel block."""
         kernel = window.kernel
         at = e.add(e.mul(pixel, window.blocks), block)
-        return e.load(e.gep(self.pointer, at, kernel.vector), kernel.vector, 4 * kernel.lanes)
+        return e.load(e.gep(self.pointer, at, kernel.vector), kernel.vector, kernel.alignment)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from anycann.codegen.emitter import POINTER, Emitter, Value, vector_type
+from anycann.codegen.kernels.convolution_inputs import Elements
 from anycann.codegen.kernels.convolution_kernel import Initial, Write
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_sums import Range, multiply_add, nest
@@ -46,7 +47,7 @@ class _Kernel:
     shape: ConvolutionShape
     target: Target
     tile: WinogradTile
-    x: Value
+    elements: Elements
     weights: Value
     write: Write
     initial: Initial | None
@@ -82,8 +83,8 @@ def emit_winograd(
 ) -> WinogradLaunch:
     """Write the tasks e.begin..e.end at the current end of `e`, in its entry block.
 
-    input: float32 NC1HWC0; weights: `pack_winograd_weights`; both aligned to a vector. `write` and `initial` as in `emit_convolution`.
-    Raises UsageError for a convolution that F(4x4, 3x3) cannot compute (`winograd_refusal`).
+    input: NC1HWC0 of `shape.dtype` (a float of at most 32 bits); weights: `pack_winograd_weights`; both aligned to a vector. `write` and
+    `initial` as in `emit_convolution`. Raises UsageError for a convolution that F(4x4, 3x3) cannot compute (`winograd_refusal`).
     """
     refusal = winograd_refusal(shape, target)
     if refusal:
@@ -114,7 +115,8 @@ def _kernel(
     e.store(e.zero(vector), zeros, align)
     results = e.op(f"alloca {vector}, i64 {OUT * OUT}, align {align}", POINTER)
     products = e.gep(e.scratch, POINTS * input_stride(shape, target.lanes, tile), "float")
-    return _Kernel(shape, target, tile, x, weights, write, initial, e.scratch, products, zeros, results)
+    elements = Elements(shape.dtype, shape.accumulator, x)
+    return _Kernel(shape, target, tile, elements, weights, write, initial, e.scratch, products, zeros, results)
 
 
 # ---- input transform
@@ -153,7 +155,7 @@ def _transform_patches(e: Emitter, kernel: _Kernel, tile: Value, offset: Value, 
     lanes, stride = kernel.lanes, input_stride(kernel.shape, kernel.lanes, kernel.tile)
     with e.loop(0, kernel.shape.in_blocks(lanes)) as block:
         start = e.mul(e.add(offset, e.mul(block.index, height * width)), lanes)
-        base = e.op(f"getelementptr float, ptr {kernel.x.text}, i64 {start.text}", POINTER)
+        base = kernel.elements.moved(e, kernel.elements.pointer, start)
         patch = []
         for i in range(PATCH):
             patch.append([_patch_element(e, kernel, base, i, j, border) for j in range(PATCH)])
@@ -163,10 +165,10 @@ def _transform_patches(e: Emitter, kernel: _Kernel, tile: Value, offset: Value, 
 
 
 def _patch_element(e: Emitter, kernel: _Kernel, base: Value, i: int, j: int, border: tuple[list[Value], list[Value]] | None) -> Value:
-    pointer = e.op(f"getelementptr float, ptr {base.text}, i64 {(i * kernel.shape.in_size[1] + j) * kernel.lanes}", POINTER)
+    pointer = kernel.elements.moved(e, base, (i * kernel.shape.in_size[1] + j) * kernel.lanes)
     if border:
         pointer = e.select(e.binary("and", border[0][i], border[1][j]), pointer, kernel.zeros)
-    return e.load(pointer, kernel.vector, 4 * kernel.lanes)
+    return kernel.elements.vector(e, pointer, kernel.lanes)
 
 
 # ---- products

@@ -9,6 +9,7 @@ from functools import lru_cache
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_tile import block_groups, default_tile, estimate, even_cuts, has_fma, step_cycles
 from anycann.target.target import Target
+from anycann.te import dtypes
 
 POINTS = 36  # of a 6x6 patch
 OUT, PATCH = 4, 6  # a tile has OUT x OUT results, from a patch of PATCH x PATCH inputs
@@ -30,6 +31,8 @@ class WinogradTile:
 
 def winograd_refusal(shape: ConvolutionShape, target: Target) -> str | None:
     """Why Winograd F(4x4, 3x3) cannot compute this convolution; None if it can."""
+    if shape.accumulator is not dtypes.float32:
+        return f"the input is {shape.dtype}"
     if shape.kernel != (3, 3):
         return f"the kernel is {shape.kernel}, not (3, 3)"
     if shape.strides != (1, 1) or shape.dilations != (1, 1):
