@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import math
 from typing import Any, Protocol
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -15,7 +16,8 @@ from onnx_ir.passes import common
 from anycann.codegen.contract import generate_contraction, refuse, wanted_layout
 from anycann.codegen.kernel import Kernel
 from anycann.codegen.loops import Output, generate
-from anycann.codegen.tail import Generated
+from anycann.codegen.contract_recurrent import generate_recurrent
+from anycann.codegen.tail import Constants, Generated
 from anycann.graph.registry import OPSET, NotLowered, Registry, TensorType, dtype_of, library, static_type
 from anycann.om.plan import Buffer, HostStep, Location, NativeStep, Program, RegionStep, Step, Task, TensorSpec
 from anycann.passes.aliases import Aliases, find_aliases
@@ -29,8 +31,9 @@ from anycann.passes.precision import round_inputs
 from anycann.passes.regions import Extracted, extract_body, extract_nodes
 from anycann.support.errors import context
 from anycann.target.target import Target
-from anycann.te import tensor as te
 from anycann.te import dtypes
+from anycann.te import tensor as te
+from anycann.te.contractions import Recurrent
 from anycann.te.dtypes import DType
 from anycann.te.expression import Load, cast, walk
 from anycann.te.layout import ND, Place, element_count
@@ -99,8 +102,6 @@ def _type_of(spec: TensorSpec) -> TensorType | None:
 
 
 def _numpy(name: str) -> Any:
-    import ml_dtypes
-
     return getattr(ml_dtypes, name, None) or name
 
 
@@ -133,6 +134,8 @@ class _Assembly:
         self.values: dict[str, Location] = {}
         self.layouts: dict[ir.Value, str] = {}
         self.aliases = Aliases({}, frozenset())
+        self.workspaces: dict[Group, tuple[str, int]] = {}  # memory a group's kernels hand something over in: name, bytes
+        self.buffers: dict[str, Buffer] = {}
         self.packed: dict[str, np.ndarray[Any, Any]] = {}
 
     def run(self) -> Compiled:
@@ -146,7 +149,9 @@ class _Assembly:
         launches = {unit: self._launch(unit) for unit in units if unit.kind == AICORE and unit not in self.aliases.slices}
         arena_bytes = self._place(units, deferred)
         steps = self._steps(units, launches, deferred)
-        program = Program(tuple(self.inputs), tuple(self._output_spec(v) for v in self.graph.outputs), arena_bytes, tuple(steps), self.values)
+        program = Program(
+            tuple(self.inputs), tuple(self._output_spec(v) for v in self.graph.outputs), arena_bytes, tuple(steps), self.values
+        )
         fusion = [f"{name} stays apart from {g.nodes[0].name}: {why}" for g in dict.fromkeys(groups.values()) for name, why in g.skipped]
         return Compiled(program, self.kernels, self.regions, _node_reports(engines), self.reports, fusion)
 
@@ -186,7 +191,14 @@ class _Assembly:
             if static_type(value) is not None:
                 self._locate(value, Buffer("input", 0, self._nbytes(value), number))
         intervals = self._intervals(units, deferred, outputs)
-        plan = plan_memory(list(intervals.values()))
+        work = [
+            Interval(name, nbytes, n, n)
+            for n, unit in enumerate(units)
+            if unit.group in self.workspaces
+            for name, nbytes in [self.workspaces[unit.group]]
+        ]
+        plan = plan_memory([*intervals.values(), *work])
+        self.buffers = {each.name: Buffer("arena", plan.offsets[each.name], each.nbytes) for each in work}
         for unit in units:
             for value in (v for node in unit.nodes for v in node.outputs):
                 if value in outputs and static_type(value) is not None:
@@ -202,17 +214,17 @@ class _Assembly:
         first: dict[ir.Value, int] = {}
         last: dict[ir.Value, int] = {}
         for number, unit in enumerate(units):
-            for value in unit.inputs:
-                last[self.aliases.find(value).root] = number
+            for used in unit.inputs:
+                last[self.aliases.find(used).root] = number
             made = unit.group.outputs if unit.group is not None else [] if unit.kind == VIEW else list(unit.nodes[0].outputs)
             for value in made if unit not in self.aliases.slices else ():
                 root = self.aliases.find(value).root
                 if static_type(root) is not None and root not in outputs:
                     first.setdefault(root, number)
         for node in deferred:
-            for value in (*node.inputs, *captured_values(node)):
-                if value is not None:
-                    last[self.aliases.find(value).root] = len(units)
+            for late in (*node.inputs, *captured_values(node)):
+                if late is not None:
+                    last[self.aliases.find(late).root] = len(units)
         return {v: Interval(v.name or "", self._nbytes(v), start, max(start, last.get(v, start))) for v, start in first.items()}
 
     def _locate(self, value: ir.Value, buffer: Buffer) -> None:
@@ -238,13 +250,27 @@ class _Assembly:
             if unit.nodes[0].op_type == "Concat" and unit.nodes[0].domain == "":
                 return self._concatenation(unit.nodes[0])
             tensors = group_tensors(unit.group, self.registry)
+            if any(isinstance(c.operator, Recurrent) for c in contractions([tensors[v] for v in unit.group.outputs])):
+                return self._recurrent(unit.group, tensors)
             outputs = [Output(v.name or "", self._stored(tensors[v]), self.layouts.get(v, ND)) for v in unit.group.outputs]
             self._note_tables([o.tensor for o in outputs])
             generated = self._generate(unit.group, outputs)
+        return [(self._keep(generated), tuple(o.name for o in outputs))]
+
+    def _keep(self, generated: Generated) -> Kernel:
         for packed in generated.packed:
             self.packed[packed.name] = packed.array
         self.kernels[generated.kernel.symbol] = generated.kernel.ir
-        return [(generated.kernel, tuple(o.name for o in outputs))]
+        return generated.kernel
+
+    def _recurrent(self, group: Group, tensors: Mapping[ir.Value, Tensor]) -> list[tuple[Kernel, tuple[str, ...]]]:
+        """The input projection of all steps as a matrix product into a workspace, then the loop over time."""
+        names = [v.name or "" for v in group.outputs]
+        layers = {name: contractions([tensors[v]])[0].operator for name, v in zip(names, group.outputs, strict=True)}
+        gates = f"{group.nodes[0].name}/gates"
+        projection, loop, nbytes = generate_recurrent(layers, gates, self.compiler.target, self._constants(group))  # type: ignore[arg-type]
+        self.workspaces[group] = (gates, nbytes)
+        return [(self._keep(projection), ()), (self._keep(loop), tuple(names))]
 
     def _stored(self, tensor: Tensor) -> Tensor:
         """The tensor as it is kept in memory: rounded to the storage type, if the precision mode names one."""
@@ -266,12 +292,17 @@ class _Assembly:
         layouts = {name: self.layouts[v] for name, v in inputs.items() if v in self.layouts}
         if not contractions([o.tensor for o in outputs]):
             return Generated(generate(outputs, layouts, self.compiler.target, _family(group)))
+        return generate_contraction(outputs, layouts, self.compiler.target, self._constants(group))
+
+    def _constants(self, group: Group) -> Constants:
+        """The values of a group's constant operands by name."""
+        inputs = {v.name or "": v for v in group.inputs}
 
         def constant(name: str) -> np.ndarray[Any, Any] | None:
             value = inputs.get(name)
             return None if value is None or value.const_value is None else self._rounded(value.const_value.numpy())
 
-        return generate_contraction(outputs, layouts, self.compiler.target, constant)
+        return constant
 
     def _concatenation(self, node: ir.Node) -> list[tuple[Kernel, tuple[str, ...]]]:
         """One copy for each operand, into its part of the result."""
@@ -283,11 +314,12 @@ class _Assembly:
         start = 0
         for value in node.inputs:
             part = None if value is None else static_type(value)
-            assert value is not None and part is not None
+            assert value is not None
+            assert part is not None
             written_in_place = self.aliases.find(value).root is self.aliases.find(result).root and value in self.aliases.of
             if math.prod(part.shape) and not written_in_place:
                 source = te.placeholder(value.name or "", part.shape, part.dtype)
-                piece = te.compute(part.shape, lambda *index, source=source: source[index])  # type: ignore[misc]
+                piece = te.compute(part.shape, lambda *index, source=source: source[index])
                 offset = tuple(start if d == axis else 0 for d in range(len(part.shape)))
                 place = Place(type_.shape, self.layouts.get(result, ND), offset)
                 layouts = {value.name or "": self.layouts[value]} if value in self.layouts else {}
@@ -337,6 +369,8 @@ class _Assembly:
         for name in kernel.arguments:
             if name in self.packed:
                 buffers.append(self.compiler.constants.add(self.packed[name]))
+            elif name in self.buffers:
+                buffers.append(self.buffers[name])
             else:
                 buffers.append(self._buffer(by_name[name]))
         nodes, types = tuple(n.name or "" for n in unit.nodes), tuple(n.op_type for n in unit.nodes)
@@ -349,7 +383,9 @@ class _Assembly:
         steps = self._host_constants([*(v for v in node.inputs if v is not None), *captured])
         names = tuple("" if v is None else v.name or "" for v in node.inputs)
         outputs = tuple(v.name or "" if v.uses() or v.is_graph_output() else "" for v in node.outputs)
-        host = HostStep(proto.SerializeToString(), OPSET, node.name or "", node.op_type, names, outputs, tuple(v.name or "" for v in captured))
+        host = HostStep(
+            proto.SerializeToString(), OPSET, node.name or "", node.op_type, names, outputs, tuple(v.name or "" for v in captured)
+        )
         return [*steps, host]
 
     def _host_constants(self, values: Sequence[ir.Value]) -> list[Step]:
@@ -361,7 +397,9 @@ class _Assembly:
             if static_type(value) is not None:
                 self._locate(value, self._buffer(value))
                 continue
-            node = onnx.helper.make_node("Constant", [], [value.name or ""], name=f"{value.name}/constant", value=ir.to_proto(value.const_value))
+            node = onnx.helper.make_node(
+                "Constant", [], [value.name or ""], name=f"{value.name}/constant", value=ir.to_proto(value.const_value)
+            )
             steps.append(HostStep(node.SerializeToString(), OPSET, node.name, "Constant", (), (value.name or "",)))
         return steps
 
@@ -370,9 +408,7 @@ class _Assembly:
         bodies = [extract_body(node.attributes[key].as_graph()) for key in kinds[node.op_type]]
         names = [self._add_region(f"{self.prefix}{node.name}/{key}", body) for key, body in zip(kinds[node.op_type], bodies, strict=True)]
         steps = self._host_constants([v for v in node.inputs if v is not None])
-        attributes = {
-            a.name: a.value for a in node.attributes.values() if a.type in (ir.AttributeType.INT, ir.AttributeType.INTS)
-        }
+        attributes = {a.name: a.value for a in node.attributes.values() if a.type in (ir.AttributeType.INT, ir.AttributeType.INTS)}
         captures = tuple(tuple(v.name or "" for v in body.captures) for body in bodies)
         inputs = tuple("" if v is None else v.name or "" for v in node.inputs)
         outputs = tuple(v.name or "" for v in node.outputs)

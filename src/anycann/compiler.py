@@ -21,8 +21,8 @@ from anycann.om.metadata import specs_to_json
 from anycann.om.model import OfflineModel, Region, input_key
 from anycann.om.plan import Program, TensorSpec
 from anycann.om.weights import store_graph
-from anycann.passes.precision import storage_of
 from anycann.passes.pipeline import Report
+from anycann.passes.precision import storage_of
 from anycann.support.errors import UsageError, context
 from anycann.target.target import Target, host
 

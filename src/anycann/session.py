@@ -15,18 +15,18 @@ from numpy.typing import NDArray
 import onnx
 import onnx_ir as ir
 
-from anycann.codegen.kernel_cache import compile_kernels
 from anycann.assembly import Compiled, GraphCompiler, NodeReport
+from anycann.codegen.kernel_cache import compile_kernels
 from anycann.frontends.onnx.load import load_model
 from anycann.frontends.onnx.upgrade import upgrade_model
 from anycann.graph.evaluate import evaluate_node
 from anycann.graph.types import numpy_dtype
 from anycann.om.growing import GrowingConstants
 from anycann.om.model import OfflineModel, input_key
+from anycann.om.plan import TensorSpec
 from anycann.om.reader import is_offline_model, read_offline_model
 from anycann.om.weights import load_graph
 from anycann.passes.precision import storage_of
-from anycann.om.plan import TensorSpec
 from anycann.runtime.executor import CompiledProgram
 from anycann.runtime.host import HostRunner
 from anycann.runtime.loader import LoadedCode
@@ -101,9 +101,7 @@ class InferenceSession:
         """Name, type and shape of each output."""
         return self._outputs
 
-    def run(
-        self, output_names: Sequence[str] | None, feeds: Mapping[str, object], outputs: Mapping[str, Array] | None = None
-    ) -> list[Any]:
+    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, object], outputs: Mapping[str, Array] | None = None) -> list[Any]:
         """Compute the named outputs (None: all) for `feeds` (input name -> numpy array, list for a sequence, None for an absent optional).
 
         `outputs` may give arrays to write results into, by output name. Raises UsageError for a wrong name, dtype, rank or shape.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+import itertools
 
 from anycann.codegen.lanes import Flat
+from anycann.te import dtypes
+from anycann.te.expression import Const, Expr, Load, Var, children, rewrite, substitute, walk
 from anycann.te.layout import NC1HWC0, Place, element_count, flat_index
 from anycann.te.nest import Nest, ReduceStage, WriteStage
-from anycann.te import dtypes
-from anycann.te.expression import Const, Expr, Load, Var, rewrite, substitute, walk
 from anycann.te.simplify import Linear, linear, to_expr
 from anycann.te.tensor import Placeholder, Tensor
 
@@ -130,18 +131,14 @@ def _flat_loads(body: Expr, layouts: Mapping[str, str], lanes: int, flats: dict[
 # ---- merging loops
 def merge_loops(nest: FlatNest) -> FlatNest:
     """Adjacent loops (i, j) whose every address moves by extent(j) steps of j when i moves by one become one loop."""
-    changed = True
-    while changed:
-        changed = False
-        for group in (nest.outer, *(stage.over for stage in nest.stages)):
-            for outer, inner in zip(group, group[1:], strict=False):
-                if _mergeable(nest, outer, inner):
-                    nest = _merge(nest, outer, inner)
-                    changed = True
-                    break
-            if changed:
-                break
+    while (pair := _mergeable_pair(nest)) is not None:
+        nest = _merge(nest, *pair)
     return nest
+
+
+def _mergeable_pair(nest: FlatNest) -> tuple[Var, Var] | None:
+    pairs = (pair for loops in (nest.outer, *(stage.over for stage in nest.stages)) for pair in itertools.pairwise(loops))
+    return next((pair for pair in pairs if _mergeable(nest, *pair)), None)
 
 
 def _forms(nest: FlatNest) -> list[Linear]:
@@ -187,8 +184,6 @@ def _walk_outside_addresses(root: Expr) -> list[Expr]:
         order.append(expr)
         if isinstance(expr, Load):
             continue  # an address, or a bound value read at its own loops
-        from anycann.te.expression import children
-
         stack += children(expr)
     return order
 

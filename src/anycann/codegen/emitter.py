@@ -1,6 +1,7 @@
 """A writer of LLVM IR text: values, arithmetic, loops and memory. It only writes; every decision is its caller's.
 
-Text, not `llvmlite.ir`: building objects for an unrolled kernel costs as much as optimising it, and the text is the key of the kernel cache.
+Text, not `llvmlite.ir`: building objects for an unrolled kernel costs as much as optimising it, and the text is the key of the kernel
+cache.
 
 A kernel has the signature `void name(ptr args, i64 begin, i64 end, ptr scratch)`: `args` is an array of pointers (inputs, outputs),
 `begin..end` the part of its task range, `scratch` memory of the calling thread.
@@ -13,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 import hashlib
 import struct
+
+import numpy as np
 
 INDEX = "i64"
 POINTER = "ptr"
@@ -46,14 +49,13 @@ def _float_literal(number: float, element: str) -> str:
     if element == "half":
         return f"0xH{struct.unpack('<H', struct.pack('<e', number))[0]:04X}"
     if element == "float":
-        import numpy as np
-
         with np.errstate(over="ignore"):
             number = float(np.float32(number))
     return f"0x{struct.unpack('<Q', struct.pack('<d', number))[0]:016X}"
 
 
 def is_float(element: str) -> bool:
+    """True for the scalar types float, double and half."""
     return element in ("float", "double", "half")
 
 
@@ -205,7 +207,9 @@ class Emitter:
     def shuffle(self, a: Value, b: Value, lanes: Sequence[int]) -> Value:
         """Lanes of `a` then `b` by number."""
         mask = ", ".join(f"i32 {lane}" for lane in lanes)
-        return self.op(f"shufflevector {a.type} {a.text}, {b.type} {b.text}, <{len(lanes)} x i32> <{mask}>", vector_type(a.element, len(lanes)))
+        return self.op(
+            f"shufflevector {a.type} {a.text}, {b.type} {b.text}, <{len(lanes)} x i32> <{mask}>", vector_type(a.element, len(lanes))
+        )
 
     def lane_numbers(self, lanes: int, element: str = "i64") -> Value:
         """<0, 1, 2, ...>."""

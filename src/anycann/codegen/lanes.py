@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from anycann.codegen import vector_math
-from anycann.codegen.emitter import Emitter, Value, vector_type
+from anycann.codegen.emitter import Emitter, Value, mangle, vector_type
 from anycann.support.errors import InternalError, UnsupportedError
 from anycann.te import dtypes
 from anycann.te.dtypes import DType
-from anycann.te.expression import Const, Expr, Load, Op, Var
+from anycann.te.expression import Const, Expr, Load, Op, Var, walk
 from anycann.te.simplify import Linear, linear, range_of_linear, to_expr
 from anycann.te.tensor import Placeholder, Tensor
 
@@ -173,8 +173,6 @@ def _suffix(dtype: DType) -> str:
 
 
 def _has_loads(expr: Expr) -> bool:
-    from anycann.te.expression import walk
-
     return any(isinstance(node, Load) for node in walk(expr))
 
 
@@ -242,21 +240,12 @@ def _rounded(e: Emitter, value: Value, source: DType, target: DType) -> Value:
 def _float_to_int(e: Emitter, value: Value, target: DType) -> Value:
     """Truncation; a value outside the type wraps from 64 bits as C compilers' targets do, NaN gives the smallest int64's low bits."""
     if target.nbytes == 8 and target.kind == "uint":
-        return e.call(f"llvm.fptoui.sat.{_vector_suffix('i64', value.lanes)}.{_mangle(value)}", vector_type("i64", value.lanes), [value])
+        unsigned = vector_type("i64", value.lanes)
+        return e.call(f"llvm.fptoui.sat.{mangle(unsigned)}.{mangle(value.type)}", unsigned, [value])
     wide = "i64" if target.nbytes >= 4 else "i32"
     result = vector_type(wide, value.lanes)
-    saturated = e.call(f"llvm.fptosi.sat.{_vector_suffix(wide, value.lanes)}.{_mangle(value)}", result, [value])
+    saturated = e.call(f"llvm.fptosi.sat.{mangle(result)}.{mangle(value.type)}", result, [value])
     return saturated if target.register == wide else e.cast("trunc", saturated, target.register)
-
-
-def _vector_suffix(element: str, lanes: int) -> str:
-    return element if lanes == 1 else f"v{lanes}{element}"
-
-
-def _mangle(value: Value) -> str:
-    from anycann.codegen.emitter import mangle
-
-    return mangle(value.type)
 
 
 # ---- operations

@@ -53,7 +53,9 @@ def memory_name(tensor: Tensor) -> str:
 class Tail:
     """The elementwise end of a contraction: evaluated once for each finished vector of the product."""
 
-    def __init__(self, anchor: Contraction, outputs: Sequence[Output], layouts: Mapping[str, str], target: Target, vector_axis: int, split: bool):
+    def __init__(
+        self, anchor: Contraction, outputs: Sequence[Output], layouts: Mapping[str, str], target: Target, vector_axis: int, split: bool
+    ):
         tensors = [o.tensor for o in outputs]
         nest = build_nest(tensors)
         self.anchor, self.outputs, self.target = anchor, outputs, target

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 import importlib
 import pkgutil
 from typing import TypeAlias
@@ -177,7 +177,7 @@ def library() -> Registry:
     return _collecting
 
 
-@lru_cache(maxsize=None)
+@cache
 def schema(domain: str, op_type: str, version: int = OPSET) -> onnx.defs.OpSchema | None:
     """ONNX's schema; None if it has none."""
     try:
@@ -186,7 +186,7 @@ def schema(domain: str, op_type: str, version: int = OPSET) -> onnx.defs.OpSchem
         return None
 
 
-@lru_cache(maxsize=None)
+@cache
 def schema_defaults(domain: str, op_type: str) -> dict[str, object]:
     """Default values of the attributes, as Python values."""
     found = schema(domain, op_type)

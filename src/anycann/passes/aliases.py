@@ -43,9 +43,8 @@ def find_aliases(units: Sequence[Unit], layouts: Mapping[ir.Value, str], graph: 
             source = unit.nodes[0].inputs[0]
             assert source is not None
             finder.found[unit.nodes[0].outputs[0]] = Alias(source)
-        elif unit.kind == AICORE and len(unit.nodes) == 1:
-            if finder.slices(unit.nodes[0]):
-                slices.add(unit)
+        elif unit.kind == AICORE and len(unit.nodes) == 1 and finder.slices(unit.nodes[0]):
+            slices.add(unit)
     made = {value for unit in units if unit.kind == AICORE and unit not in slices for node in unit.nodes for value in node.outputs}
     for unit in units:
         if unit.kind == AICORE and _is_concat(unit.nodes[0]):
@@ -85,11 +84,12 @@ class _Finder:
         start = 0
         for value in node.inputs:
             part = None if value is None else static_type(value)
-            assert value is not None and part is not None
+            assert value is not None
+            assert part is not None
             last = start + part.shape[axis] == type_.shape[axis]
             once = sum(other is value for other in node.inputs) == 1
             free = value in made and value not in self.found and value not in self.outputs and once
-            if free and math.prod(part.shape) and self._inside(value, part, result, type_, axis, start, last):
+            if free and 0 not in part.shape and self._inside(value, part, result, type_, axis, start, last):
                 self.found[value] = Alias(result, self._offset(result, type_, axis, start))
             start += part.shape[axis]
 

@@ -12,10 +12,11 @@ import math
 
 import onnx_ir as ir
 
-from anycann.graph.registry import NotLowered, Registry, static_type
+from anycann.graph.registry import NotLowered, Registry
 from anycann.passes.partition import AICORE, Engine, lower_node
 from anycann.te import tensor as te
-from anycann.te.expression import Load, Op, Var, walk
+from anycann.te.contractions import Recurrent
+from anycann.te.expression import Load, Op, Var, children, walk
 from anycann.te.nest import CannotFuse, Nest, build_nest, contractions
 from anycann.te.tensor import Compute, Contraction, Reduction, Tensor
 
@@ -86,6 +87,8 @@ class _Grouper:
     def _why_not(self, group: Group, node: ir.Node) -> str | None:
         if node.op_type == "Concat" or group.nodes[-1].op_type == "Concat":
             return "a concatenation is written piece by piece"
+        if any(isinstance(c.operator, Recurrent) for c in contractions(lower_node(group.nodes[0], self.registry, {}))):
+            return "a recurrent layer is a kernel of its own"
         if self._reaches(group, node):
             return "another operand depends on the group"
         trial = Group([*group.nodes, node])
@@ -142,9 +145,9 @@ def _anchor_problem(anchors: Sequence[Contraction], nest: Nest, added: Sequence[
         return "a reduction follows a convolution or matrix product"
     for stage in nest.stages:
         for expr in walk(stage.body):
-            if isinstance(expr, Load) and expr.tensor is anchors[0]:
-                if tuple(i for i in expr.indices if isinstance(i, Var)) != nest.outer:
-                    return "the product is read at other places than it is written"
+            reads_product = isinstance(expr, Load) and expr.tensor is anchors[0]
+            if reads_product and tuple(i for i in children(expr) if isinstance(i, Var)) != nest.outer:
+                return "the product is read at other places than it is written"
     return None
 
 
@@ -201,9 +204,3 @@ def _reduction_problem(nest: Nest, outputs: Sequence[Tensor]) -> str | None:
     if rows < ROWS_TO_SPLIT and work > SERIAL_LIMIT and any(isinstance(t, Compute) for t in outputs):
         return f"its reduction has only {rows} rows to split over threads"
     return None
-
-
-def static_size(value: ir.Value) -> int:
-    """Elements of a value of static type."""
-    type_ = static_type(value)
-    return math.prod(type_.shape) if type_ is not None else 0

@@ -9,18 +9,16 @@ from collections.abc import Callable, Mapping
 
 import onnx_ir as ir
 
-from anycann.te.layout import NC1HWC0, ND
 from anycann.graph.registry import static_type
 from anycann.passes.grouping import Group
 from anycann.passes.partition import AICORE, AICPU, CONTROL, DEFERRED, EMPTY, VIEW, Engine, captured_values
+from anycann.te.layout import NC1HWC0, ND
 
 FLAT_READERS = frozenset({VIEW, AICPU, CONTROL, DEFERRED})
 CONVOLUTIONS = frozenset({"Conv", "ConvTranspose", "FusedConv"})
 
 
-def assign_layouts(
-    graph: ir.Graph, engines: Mapping[ir.Node, Engine], groups: Mapping[ir.Node, Group], lanes: int
-) -> dict[ir.Value, str]:
+def assign_layouts(graph: ir.Graph, engines: Mapping[ir.Node, Engine], groups: Mapping[ir.Node, Group], lanes: int) -> dict[ir.Value, str]:
     """The layout of each value that is stored; absent means row-major."""
     captured = {value for node in graph for value in captured_values(node)}
     layouts: dict[ir.Value, str] = {}

@@ -58,9 +58,7 @@ def _rank(unit: Unit) -> int:
     return 1 if unit.kind in (AICPU, CONTROL) else 0
 
 
-def _units(
-    graph: ir.Graph, engines: Mapping[ir.Node, Engine], groups: Mapping[ir.Node, Group]
-) -> tuple[list[Unit], dict[ir.Node, Unit]]:
+def _units(graph: ir.Graph, engines: Mapping[ir.Node, Engine], groups: Mapping[ir.Node, Group]) -> tuple[list[Unit], dict[ir.Node, Unit]]:
     units: list[Unit] = []
     unit_of: dict[ir.Node, Unit] = {}
     of_group: dict[Group, Unit] = {}

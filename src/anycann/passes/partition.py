@@ -14,8 +14,8 @@ import onnx_ir as ir
 
 from anycann.graph.registry import Lowering, NotLowered, Registry, TensorType, static_type
 from anycann.passes.specialise import CONTROL_FLOW
+from anycann.te import dtypes
 from anycann.te import tensor as te
-from anycann.te.dtypes import DType
 from anycann.te.expression import Const
 from anycann.te.tensor import Tensor
 
@@ -95,15 +95,9 @@ def lower_node(node: ir.Node, registry: Registry, known: dict[ir.Value, Tensor])
     if operator is None or operator.lower is None:
         raise NotLowered(f"no native code for {node.op_type}")
     inputs = tuple(None if v is None else tensor_of(v, known) for v in node.inputs)
-    outputs = tuple(static_type(v) or TensorType(_float32(), ()) for v in node.outputs)
+    outputs = tuple(static_type(v) or TensorType(dtypes.float32, ()) for v in node.outputs)
     lowered = operator.lower(Lowering(node, inputs, outputs))
     return [lowered] if isinstance(lowered, Tensor) else list(lowered)
-
-
-def _float32() -> DType:
-    from anycann.te import dtypes
-
-    return dtypes.float32
 
 
 def tensor_of(value: ir.Value, known: dict[ir.Value, Tensor]) -> Tensor:

@@ -24,7 +24,7 @@ class Extracted:
 def extract_body(body: ir.Graph) -> Extracted:
     """The body of an If, Loop or Scan: its own inputs, then what it captures; known captures become initialisers."""
     outer = free_values(body)
-    proto = ir.serde.serialize_graph(_without_initializers(body))
+    proto = ir.serde.serialize_graph(_without_initializers(body))  # type: ignore[arg-type]  # a view has no writable metadata
     captures = [v for v in outer if v.const_value is None]
     constants = [v for v in outer if v.const_value is not None] + list(body.initializers.values())
     return Extracted(_build(proto, captures, constants), tuple(captures), tuple(body.outputs))

@@ -21,7 +21,7 @@ from anycann.support.errors import AnyCANNError, ModelError
 FOLD_LIMIT_BYTES = 64 * 1024 * 1024
 DATA_LIMIT = 1024  # elements of a constant operand shown to shape inference
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
-_RANDOM = frozenset({"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"})
+RANDOM = frozenset({"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"})
 
 
 def specialise(graph: ir.Graph, input_types: Mapping[str, TensorType | None]) -> None:
@@ -89,7 +89,7 @@ class _Specialiser:
 
     def _fold(self, node: ir.Node) -> bool:
         """Compute a node whose operands are all known; True if it was replaced by constants."""
-        if node.op_type in _RANDOM or any(v is not None and v.const_value is None for v in node.inputs):
+        if node.op_type in RANDOM or any(v is not None and v.const_value is None for v in node.inputs):
             return False
         if any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in node.attributes.values()):
             return False
@@ -117,7 +117,9 @@ class _Specialiser:
         for output, array in zip(node.outputs, arrays, strict=False):
             if not output.uses() and not output.is_graph_output():
                 continue
-            constant = ir.Value(name=output.name, shape=ir.Shape(array.shape), type=output.type, const_value=ir.tensor(array, name=output.name))
+            constant = ir.Value(
+                name=output.name, shape=ir.Shape(array.shape), type=output.type, const_value=ir.tensor(array, name=output.name)
+            )
             constant.dtype = constant.const_value.dtype  # type: ignore[union-attr]
             output.name = f"{output.name}/folded"
             self.graph.register_initializer(constant)
@@ -139,7 +141,7 @@ class _Specialiser:
             types = onnx.shape_inference.infer_node_outputs(
                 found, ir.to_proto(node), _input_types(node), _input_data(node), opset_imports=[onnx.helper.make_opsetid("", OPSET)]
             )
-        except Exception as error:  # noqa: BLE001  the library raises bare exceptions of several kinds
+        except Exception as error:  # the library raises bare exceptions of several kinds
             raise ModelError(f"node {node.name!r} ({node.op_type}): {_first_line(error)}") from error
         for output in node.outputs:
             _set_proto(output, types.get(output.name or ""))
@@ -186,7 +188,8 @@ def _input_types(node: ir.Node) -> dict[str, onnx.TypeProto]:
 
 
 def _shaped(value: ir.Value) -> onnx.TypeProto:
-    assert value.shape is not None and value.dtype is not None
+    assert value.shape is not None
+    assert value.dtype is not None
     sizes = [size if isinstance(size, int) else None for size in value.shape]
     return onnx.helper.make_tensor_type_proto(int(value.dtype), sizes)
 
@@ -194,7 +197,12 @@ def _shaped(value: ir.Value) -> onnx.TypeProto:
 def _input_data(node: ir.Node) -> dict[str, onnx.TensorProto]:
     data: dict[str, onnx.TensorProto] = {}
     for value in node.inputs:
-        if value is not None and value.const_value is not None and value.const_value.size <= DATA_LIMIT and len(value.const_value.shape) <= 1:
+        if (
+            value is not None
+            and value.const_value is not None
+            and value.const_value.size <= DATA_LIMIT
+            and len(value.const_value.shape) <= 1
+        ):
             data[value.name or ""] = ir.to_proto(value.const_value)
     return data
 

@@ -36,8 +36,20 @@ class MatMul:
 
 @dataclass(frozen=True, eq=False)
 class Recurrent:
-    """One direction or both of an LSTM, GRU or RNN node; `attributes` as in ONNX. Its result is output number `output` of the node."""
+    """Result number `output` (Y, Y_h, Y_c) of an LSTM, GRU or RNN node.
 
-    kind: str
+    operands: X, W, R, B, sequence_lens, initial_h, initial_c, P as ONNX orders them, None where absent. W, R, B and P are constant.
+    """
+
+    kind: str  # "LSTM", "GRU" or "RNN"
     operands: tuple[Tensor | None, ...]
-    attributes: tuple[tuple[str, object], ...]
+    hidden: int
+    output: int
+    direction: str = "forward"
+    activations: tuple[str, ...] = ()
+    alphas: tuple[float, ...] = ()
+    betas: tuple[float, ...] = ()
+    clip: float | None = None
+    layout: int = 0
+    input_forget: bool = False
+    linear_before_reset: bool = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 import itertools
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING, TypeAlias
 
 from anycann.te import dtypes
 from anycann.te.dtypes import DType
@@ -76,7 +76,7 @@ class Expr:
         return binary("xor", self, other)
 
 
-Operand = Union[Expr, int, float, bool]
+Operand: TypeAlias = Expr | int | float | bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,14 +187,17 @@ def minimum(a: Operand, b: Operand) -> Expr:
 
 
 def equal(a: Operand, b: Operand) -> Expr:
+    """True where the operands are equal; NaN equals nothing."""
     return compare("eq", a, b)
 
 
 def not_equal(a: Operand, b: Operand) -> Expr:
+    """True where they differ, and for NaN."""
     return compare("ne", a, b)
 
 
 def logical_not(x: Expr) -> Expr:
+    """The negation of a bool."""
     return unary("not", x)
 
 

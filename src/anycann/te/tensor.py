@@ -86,9 +86,6 @@ class Contraction(Tensor):
     operator: object
 
 
-Source = Tensor
-
-
 def placeholder(name: str, shape: Sequence[int], dtype: DType) -> Placeholder:
     """A tensor in memory."""
     return Placeholder(tuple(shape), dtype, name)

@@ -54,7 +54,9 @@ def new_constant(graph: ir.Graph, name: str, array: np.ndarray) -> ir.Value:
     return value
 
 
-def new_node(op_type: str, inputs: Sequence[ir.Value | None], name: str, like: ir.Value, attributes: Mapping[str, object] | None = None) -> ir.Node:
+def new_node(
+    op_type: str, inputs: Sequence[ir.Value | None], name: str, like: ir.Value, attributes: Mapping[str, object] | None = None
+) -> ir.Node:
     """A node with one output of the type of `like`."""
     attrs = [ir.convenience.convert_attribute(key, value) for key, value in (attributes or {}).items()]  # type: ignore[arg-type]
     node = ir.Node("", op_type, list(inputs), attrs, name=name)
