@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from anycann.codegen.contract_convolution import convolution_layout, generate_convolution, refuse_convolution
 from anycann.codegen.contract_matmul import generate_matmul, refuse_matmul
+from anycann.codegen.contract_recurrent import refuse_recurrent
 from anycann.codegen.loops import Output
 from anycann.codegen.tail import Constants, Generated
 from anycann.support.errors import InternalError
 from anycann.target.target import Target
-from anycann.te.contractions import Convolution, MatMul
+from anycann.te.contractions import Convolution, MatMul, Recurrent
 from anycann.te.layout import ND
 from anycann.te.nest import contractions
 from anycann.te.tensor import Contraction
@@ -26,6 +27,8 @@ def refuse(contraction: Contraction, is_constant: Callable[[str], bool]) -> str 
         return refuse_convolution(operator, is_constant)
     if isinstance(operator, MatMul):
         return refuse_matmul(operator)
+    if isinstance(operator, Recurrent):
+        return refuse_recurrent(operator, is_constant)
     return f"no kernel generator for {type(operator).__name__}"
 
 

@@ -1,0 +1,125 @@
+"""LSTM, GRU and RNN layers: the input projection as a matrix product, and the loop over time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Literal, cast
+
+import numpy as np
+
+from anycann.codegen.contract_matmul import generate_matmul
+from anycann.codegen.emitter import Emitter, Value
+from anycann.codegen.kernel import Kernel
+from anycann.codegen.kernels.recurrent import Pointers, emit_recurrent, recurrent_scratch_bytes
+from anycann.codegen.kernels.recurrent_packing import RecurrentWeights, gate_columns, pack_weights
+from anycann.codegen.kernels.recurrent_shape import RecurrentShape, default_recurrent_tile, parse_activations
+from anycann.codegen.loops import Output
+from anycann.codegen.tail import Constants, Generated, Packed, memory_name, pack
+from anycann.support.errors import AnyCANNError
+from anycann.target.target import Target
+from anycann.te import dtypes
+from anycann.te import tensor as te
+from anycann.te.contractions import MatMul, Recurrent
+from anycann.te.tensor import Placeholder
+
+X, W, R, B, LENGTHS, INITIAL_H, INITIAL_C, PEEPHOLES = range(8)
+
+
+def refuse_recurrent(layer: Recurrent, is_constant: Callable[[str], bool]) -> str | None:
+    """Why no kernel computes this layer, or None."""
+    for number in (W, R, B, PEEPHOLES):
+        tensor = layer.operands[number]
+        if tensor is not None and (not isinstance(tensor, Placeholder) or not is_constant(tensor.name)):
+            return f"operand {number} of the {layer.kind} is computed at run time"
+    for number in (X, INITIAL_H, INITIAL_C):
+        tensor = layer.operands[number]
+        if tensor is not None and tensor.dtype is not dtypes.float32:
+            return f"a {layer.kind} of {tensor.dtype}"
+    try:
+        recurrent_shape(layer)
+    except AnyCANNError as why:
+        return str(why)
+    return None
+
+
+def recurrent_shape(layer: Recurrent) -> RecurrentShape:
+    """Sizes and attributes of a layer. Raises ModelError or UnsupportedError for activations ONNX does not have."""
+    x = layer.operands[X]
+    assert x is not None
+    steps, batch, inputs = (x.shape[0], x.shape[1], x.shape[2]) if layer.layout == 0 else (x.shape[1], x.shape[0], x.shape[2])
+    cell = cast(Literal["LSTM", "GRU", "RNN"], layer.kind)
+    directions = 2 if layer.direction == "bidirectional" else 1
+    return RecurrentShape(
+        cell,
+        steps,
+        batch,
+        inputs,
+        layer.hidden,
+        cast(Literal["forward", "reverse", "bidirectional"], layer.direction),
+        parse_activations(cell, directions, layer.activations, layer.alphas, layer.betas),
+        layer.clip,
+        layer.layout,
+        layer.input_forget,
+        layer.linear_before_reset,
+        layer.operands[PEEPHOLES] is not None,
+        layer.operands[LENGTHS] is not None,
+    )
+
+
+def generate_recurrent(
+    layers: Mapping[str, Recurrent], gates: str, target: Target, constants: Constants
+) -> tuple[Generated, Generated, int]:
+    """The projection into the workspace `gates`, the loop over time, and the bytes of the workspace. `layers`: by name of the result."""
+    layer = next(iter(layers.values()))
+    shape = recurrent_shape(layer)
+    tile = default_recurrent_tile(shape, target)
+    parts = [None if (t := layer.operands[n]) is None else np.asarray(constants(memory_name(t)), np.float32) for n in (W, R, B, PEEPHOLES)]
+    weights = pack_weights(shape, tile, target.lanes, *parts)  # type: ignore[arg-type]
+    rows, columns = shape.steps * shape.batch, gate_columns(shape, tile, target.lanes)
+    projection = _projection(layer, gates, weights, (rows, columns), target)
+    e = Emitter()
+    arguments: list[str] = []
+
+    def slot(name: str | None) -> Value | None:
+        if name is None:
+            return None
+        arguments.append(name)
+        return e.argument(len(arguments) - 1)
+
+    panels = pack("recurrent", weights.panels)
+    packed: list[Packed] = [panels]
+    by_output = {each.output: name for name, each in layers.items()}
+    operands = {n: None if (t := layer.operands[n]) is None else memory_name(t) for n in (LENGTHS, INITIAL_H, INITIAL_C)}
+    first, second = slot(gates), slot(panels.name)
+    assert first is not None and second is not None
+    vectors = None
+    if weights.vectors.size:
+        packed.append(pack("recurrent", weights.vectors))
+        vectors = slot(packed[1].name)
+    initial_c, lengths = slot(operands[INITIAL_C]), slot(operands[LENGTHS])
+    pointers = Pointers(first, second, vectors, slot(operands[INITIAL_H]), initial_c, lengths, *(slot(by_output.get(n)) for n in range(3)))
+    tasks = emit_recurrent(e, shape, target, tile, pointers)
+    symbol, ir = e.finish(layer.kind.lower())
+    scratch = recurrent_scratch_bytes(shape, target, tile)
+    loop = Generated(Kernel(symbol, ir, tuple(arguments), tasks, scratch, shape.flops), tuple(packed))
+    return projection, loop, rows * columns * 4
+
+
+def _projection(layer: Recurrent, gates: str, weights: RecurrentWeights, size: tuple[int, int], target: Target) -> Generated:
+    """gates = X projection + bias, the rows of X in memory order."""
+    x = layer.operands[X]
+    assert x is not None
+    flat = te.placeholder(memory_name(x), (size[0], weights.projection.shape[0]), dtypes.float32)
+    matrix = te.placeholder(f"{gates}/projection", weights.projection.shape, dtypes.float32)
+    bias = pack("bias", weights.bias)
+    added = te.placeholder(bias.name, weights.bias.shape, dtypes.float32)
+    product = te.contraction(MatMul(flat, matrix), size, dtypes.float32)
+    result = te.compute(size, lambda i, j: product[i, j] + added[j])
+
+    def constant(name: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]] | None:
+        return weights.projection if name == matrix.name else None
+
+    assert isinstance(product.operator, MatMul)
+    generated = generate_matmul(product, product.operator, [Output(gates, result)], {}, target, constant)
+    return replace(generated, packed=(*generated.packed, bias))
