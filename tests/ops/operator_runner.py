@@ -26,7 +26,7 @@ from anycann.te.tensor import Compute, Constant, Placeholder, Reduction, Tensor
 from tests.ops.naive_contractions import naive
 
 # onnx.reference ignores paddings, ceil_mode or dilations of some of these, or sums in the wrong order.
-BY_ONNX_RUNTIME = frozenset({"MaxPool", "AveragePool", "LpPool", "GlobalLpPool", "GlobalMaxPool"})
+BY_ONNX_RUNTIME = frozenset({"MaxPool", "AveragePool", "LpPool", "GlobalLpPool", "GlobalMaxPool", "QLinearMatMul", "QLinearConv", "ConvInteger"})
 RUNTIME_OPSET = 21
 POISON = 0xA5
 GUARD_BYTES = 64
