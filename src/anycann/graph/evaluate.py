@@ -9,14 +9,15 @@ import numpy as np
 import onnx
 from onnx import defs, helper
 from onnx.reference import ReferenceEvaluator
-from onnx.reference.op_run import RuntimeContextError
+from onnx.reference.op_run import OpRun, RuntimeContextError
 
 from anycann.graph.reference import operators
+from anycann.graph.reference.defined import defined_operators
 from anycann.graph.sources import describe_proto
 from anycann.graph.types import type_proto_of
 from anycann.support.errors import DeviceError, ModelError, UnsupportedError
 
-DOMAIN_VERSIONS = {"ai.onnx.ml": 5, "ai.onnx.preview.training": 1}  # any other domain of `operators()` is at version 1
+DOMAIN_VERSIONS = {"ai.onnx.ml": 5, "ai.onnx.preview.training": 1}  # any other domain is at version 1
 CACHED_NODE_BYTES = 1 << 16  # larger nodes carry a constant, which the cache would keep alive
 
 
@@ -47,7 +48,7 @@ def evaluate_node(node: onnx.NodeProto, opset: int, inputs: Sequence[object], ca
 
 def has_reference(domain: str, op_type: str, opset: int) -> bool:
     """Whether `evaluate_node` knows operator `op_type` of `domain` at version `opset` of the default domain."""
-    if any(operator.op_domain == domain and operator.__name__ == op_type for operator in operators()):
+    if any(operator.op_domain == domain and operator.__name__ == op_type for operator in _operators()):
         return True
     return defs.has(op_type, _opset_imports(opset).get(domain, 1), domain)
 
@@ -82,11 +83,15 @@ def _build(content: bytes, opset: int, types: tuple[tuple[str, bytes], ...] | No
     infos = [helper.make_value_info(name, onnx.TypeProto.FromString(type_)) for name, type_ in types or ()]
     outputs = [onnx.ValueInfoProto(name=name) for name in node.output if name]
     graph = helper.make_graph([node], "node", infos, outputs)
-    return ReferenceEvaluator(graph, opsets=_opset_imports(opset), new_ops=list(operators()))
+    return ReferenceEvaluator(graph, opsets=_opset_imports(opset), new_ops=list(_operators()))
+
+
+def _operators() -> tuple[type[OpRun], ...]:
+    return operators() + defined_operators()
 
 
 def _opset_imports(opset: int) -> dict[str, int]:
-    domains = dict.fromkeys((operator.op_domain for operator in operators()), 1)
+    domains = dict.fromkeys((operator.op_domain for operator in _operators()), 1)
     return {**domains, **DOMAIN_VERSIONS, "": opset}
 
 

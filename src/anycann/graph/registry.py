@@ -101,6 +101,7 @@ class Lowering:
 Lower: TypeAlias = Callable[[Lowering], Sequence[Tensor] | Tensor]
 Samples: TypeAlias = Callable[[np.random.Generator], Iterable[Sample]]
 Infer: TypeAlias = Callable[[ir.Node, Sequence[TensorType | None]], Sequence[TensorType]]
+Reference: TypeAlias = Callable[..., object]
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,8 @@ class Operator:
     """Everything the project knows of an operator beyond ONNX's own schema and reference.
 
     lower: operands -> tensor expressions (one per output); None: AiCpu. view: the output is the operand's elements in the same order.
-    random: not a function of its operands, never folded. infer: only for operators ONNX has no schema of.
+    infer, reference: only for operators ONNX has no schema of; reference(*operands, **attributes) is the numpy meaning, an array or a
+    tuple of arrays, given the attributes the node states.
     """
 
     op_type: str
@@ -116,8 +118,8 @@ class Operator:
     lower: Lower | None = None
     samples: Samples | None = None
     view: bool = False
-    random: bool = False
     infer: Infer | None = None
+    reference: Reference | None = None
 
 
 class Registry:
@@ -150,20 +152,20 @@ def operator(
     domain: str = "",
     samples: Samples | None = None,
     view: bool = False,
-    random: bool = False,
     infer: Infer | None = None,
+    reference: Reference | None = None,
 ) -> Callable[[Lower], Lower]:
     """Define an operator by its lowering: `@operator("Relu", samples=floats)`."""
 
     def define(lower: Lower) -> Lower:
-        _collecting.add(Operator(op_type, domain, lower, samples, view, random, infer))
+        _collecting.add(Operator(op_type, domain, lower, samples, view, infer, reference))
         return lower
 
     return define
 
 
 def declare(op_type: str, **facts: object) -> None:
-    """Define an operator without a lowering (views, random generators)."""
+    """Define an operator without a lowering (views)."""
     _collecting.add(Operator(op_type, **facts))  # type: ignore[arg-type]
 
 

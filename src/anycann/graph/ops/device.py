@@ -14,9 +14,8 @@ DOMAIN = "anycann"
     domain=DOMAIN,
     samples=lambda rng: [Sample((floats(rng, 2, 19, 3, 5),))],
     infer=lambda node, inputs: [t for t in inputs if t is not None],
+    reference=lambda x: x.copy(),
 )
 def trans_data(context: Lowering) -> Tensor:
     """The same tensor in another buffer, and there perhaps in another layout."""
     return elementwise(context, lambda a: a, context.operand(0))
-
-
