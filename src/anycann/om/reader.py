@@ -13,6 +13,7 @@ from anycann.om.constants import ALIGNMENT_BYTES, aligned_empty
 from anycann.om.metadata import metadata_from_bytes
 from anycann.om.model import Bytes, OfflineModel
 from anycann.om.programs import programs_from_bytes
+from anycann.om.signature import compiler_version
 from anycann.support.errors import ModelError
 from anycann.support.files import file_error
 from anycann.support.logging import get_logger
@@ -99,8 +100,6 @@ def _code(content: memoryview, section: format.Section, source: str) -> CodeSect
 
 
 def _reason(code: CodeSection) -> str:
-    from anycann.om.signature import compiler_version
-
     if code.compiler != compiler_version():
         return f"it was compiled by {code.compiler}, here is {compiler_version()}"
     return "it is not signed by this installation, nor by a key of ANYCANN_TRUSTED_KEYS"
