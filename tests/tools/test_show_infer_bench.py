@@ -30,7 +30,14 @@ def offline(tmp_path: Path, invoke: Invoke) -> Path:
 def test_show_tells_of_inputs_gears_engines_and_memory(invoke: Invoke, offline: Path) -> None:
     result = invoke("show", offline)
     assert result.exit_code == 0
-    for part in ("add, made by anycann", "input   a     float32  [N, 4]", "programs, 2 gears", "float32[3,4];float32[3,4]", "Relu", "AiCore"):
+    for part in (
+        "add, made by anycann",
+        "input   a     float32  [N, 4]",
+        "programs, 2 gears",
+        "float32[3,4];float32[3,4]",
+        "Relu",
+        "AiCore",
+    ):
         assert part in result.stdout, part
 
 
@@ -47,6 +54,15 @@ def test_show_compiles_an_onnx_model_and_splits_its_operators_by_engine(invoke: 
     (program,) = made["programs"]
     assert program["aicpu"] == {"NonZero": 1}
     assert program["aicore"]["Relu"] == 1
+
+
+def test_show_of_a_model_of_open_shape_tells_where_its_operators_can_run(invoke: Invoke, tiny: Path) -> None:
+    result = invoke("show", tiny)
+    assert result.exit_code == 0, result.stderr
+    rows = {line.split()[0]: line.split()[1:] for line in result.stdout.splitlines() if line.split()}
+    assert "engines, once shapes are known" in result.stdout
+    assert (rows["NonZero"], rows["Relu"]) == (["1"], ["1"])
+    assert rows["input"] == ["scale", "float32", "[3]"]
 
 
 def test_show_writes_the_graph_as_a_valid_model_that_computes_the_same(invoke: Invoke, tmp_path: Path) -> None:

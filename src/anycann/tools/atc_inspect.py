@@ -7,8 +7,6 @@ import json
 
 import onnx_ir as ir
 
-from anycann.graph.evaluate import has_reference
-from anycann.graph.registry import OPSET, library
 from anycann.support.files import write_whole
 from anycann.tools.atc_errors import AtcUnsupportedError, AtcUsageError
 from anycann.tools.atc_outcome import Outcome
@@ -17,6 +15,7 @@ from anycann.tools.atc_request import ONNX, check_framework
 from anycann.tools.model_files import load_graph, load_offline_model
 from anycann.tools.model_info import model_info
 from anycann.tools.model_json import Json, model_json
+from anycann.tools.operators import possible_engine
 
 
 def write_model_json(line: CommandLine, words: Sequence[str]) -> Outcome:
@@ -62,13 +61,11 @@ def check_model(line: CommandLine, words: Sequence[str]) -> Outcome:
 
 
 def _check_node(node: ir.Node) -> Json:
-    """One row of the report: AiCore where the operator has a lowering or moves nothing, AiCpu where it has a meaning in numpy."""
+    """One row of the report."""
     row: Json = {"name": node.name, "type": node.op_type, "result": "success"}
-    operator = library().of(node)
-    if operator is not None and (operator.lower is not None or operator.view):
-        return {**row, "engine": "AiCore"}
-    if has_reference(node.domain, node.op_type, OPSET):
-        return {**row, "engine": "AiCpu"}
+    engine = possible_engine(node)
+    if engine is not None:
+        return {**row, "engine": engine}
     cause = {
         "code": "E19010",
         "message": f"No parser is registered for Op [{node.name}, optype [{node.domain or 'ai.onnx'}::{node.op_type}]].",

@@ -16,6 +16,7 @@ import sys
 from typing import Literal, TypeAlias
 
 import click
+from rich.text import Text
 
 from anycann.support.logging import get_logger
 from anycann.tools.output import console, format_bytes, json_option, print_json, table
@@ -195,14 +196,6 @@ def doctor_command(ctx: click.Context, as_json: bool) -> None:
     if as_json:
         print_json({"ok": not failed, "findings": [asdict(finding) for finding in findings]})
     else:
-        rows = table(("", "what", "found"), ())
-        for finding in findings:
-            rows.add_row(f"[{_COLOURS[finding.verdict]}]{finding.verdict}[/]", finding.subject, _plain(finding.detail))
-        console().print(rows)
+        rows = [(Text(row.verdict, style=_COLOURS[row.verdict]), row.subject, row.detail) for row in findings]
+        console().print(table(("", "what", "found"), rows))
     ctx.exit(1 if failed else 0)
-
-
-def _plain(text: str) -> str:
-    from anycann.tools.output import escape
-
-    return escape(text)

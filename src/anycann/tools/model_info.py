@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 import shlex
 
 from anycann.om.metadata import specs_from_json
@@ -90,7 +90,8 @@ def model_info(model: OfflineModel) -> ModelInfo:
     assert isinstance(arguments, Mapping)
     outputs = specs_from_json(metadata["outputs"], "outputs")
     if len(model.programs) == 1:
-        outputs = next(iter(model.programs.values())).outputs  # every size is known there
+        known = next(iter(model.programs.values())).outputs  # every size is known there
+        outputs = tuple(replace(spec, shape=made.shape) for spec, made in zip(outputs, known, strict=True))
     return ModelInfo(
         name=str(metadata["name"]),
         producer=str(metadata["producer"]),

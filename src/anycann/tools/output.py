@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 import click
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-PLAIN_WIDTH = 120  # characters of a line where standard output is no terminal
+PLAIN_WIDTH = 1000  # characters of a line where standard output is no terminal: nothing is wrapped
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
@@ -37,22 +38,15 @@ def console() -> Console:
     return Console(file=sys.stdout, width=None if sys.stdout.isatty() else PLAIN_WIDTH, highlight=False, soft_wrap=False)
 
 
-def table(columns: Iterable[str], rows: Iterable[Iterable[object]], title: str = "", numbers: Iterable[str] = ()) -> Table:
-    """A table with left-aligned text; `numbers` names the right-aligned columns."""
+def table(columns: Iterable[str], rows: Iterable[Iterable[object]], numbers: Iterable[str] = ()) -> Table:
+    """A table of cells that print as they are; `numbers` names the right-aligned columns."""
     right = set(numbers)
-    made = Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold", title_style="bold")
+    made = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         made.add_column(column, justify="right" if column in right else "left", overflow="fold")
     for row in rows:
-        made.add_row(*(escape(str(cell)) for cell in row))
+        made.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
     return made
-
-
-def escape(text: str) -> str:
-    """Text that rich prints as it is."""
-    from rich.markup import escape as rich_escape
-
-    return rich_escape(text)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import click
 import onnx_ir as ir
@@ -14,6 +14,7 @@ from anycann.tools.atc_shapes import parse_input_shape
 from anycann.tools.model_files import holds_offline_model, load_graph, open_info, optimised_graph, write_graph
 from anycann.tools.model_info import ModelInfo, ProgramInfo
 from anycann.tools.model_options import model_argument
+from anycann.tools.operators import count_operators
 from anycann.tools.output import console, format_bytes, format_count, format_dims, json_option, print_json, table
 
 _MANY = 12  # programs or operator types before the rest is summed up
@@ -54,10 +55,14 @@ def _parts(model: str, info: ModelInfo) -> Iterator[Table | str]:
     yield ""
     yield _memory_line(info)
     if info.programs:
-        yield ""
+        yield f"\nprograms, {len(info.gears)} gears" if info.gears else "\nprograms"
         yield _programs_table(info)
-        yield ""
-        yield _engines_table(info.programs)
+        yield "\nengines"
+        yield _engines_table(info.programs[0].aicore, info.programs[0].aicpu)  # the others differ in sizes only
+    else:
+        counts = count_operators(load_graph(model))
+        yield "\nengines, once shapes are known"
+        yield _engines_table(counts["AiCore"], counts["AiCpu"])
 
 
 def _tensor_rows(kind: str, specs: tuple[TensorSpec, ...]) -> Iterator[tuple[str, str, str, str]]:
@@ -77,8 +82,7 @@ def _programs_table(info: ModelInfo) -> Table:
     hidden = len(info.programs) - len(rows)
     if hidden > 0:
         rows.append((f"and {hidden} more", "", "", "", "", "", ""))
-    gears = f", {len(info.gears)} gears" if info.gears else ""
-    return table(columns, rows, title=f"programs{gears}", numbers=columns[1:])
+    return table(columns, rows, numbers=columns[1:])
 
 
 def _program_row(program: ProgramInfo) -> tuple[str, ...]:
@@ -86,9 +90,8 @@ def _program_row(program: ProgramInfo) -> tuple[str, ...]:
     return (program.key, format_bytes(program.arena_bytes), format_count(program.flops), *map(str, counts))
 
 
-def _engines_table(programs: tuple[ProgramInfo, ...]) -> Table:
-    """Operators by type in the first program (the others differ in sizes only) and in regions."""
-    shown = programs[0]
-    types = sorted({*shown.aicore, *shown.aicpu}, key=lambda name: (-shown.aicpu.get(name, 0), -shown.aicore.get(name, 0), name))
-    rows = [(name, shown.aicore.get(name, ""), shown.aicpu.get(name, "")) for name in types]
-    return table(("operator", "AiCore", "AiCpu"), rows, title="engines", numbers=("AiCore", "AiCpu"))
+def _engines_table(aicore: Mapping[str, int], aicpu: Mapping[str, int]) -> Table:
+    """Operators by type and engine, those on the host first."""
+    types = sorted({*aicore, *aicpu}, key=lambda name: (-aicpu.get(name, 0), -aicore.get(name, 0), name))
+    rows = [(name, aicore.get(name, ""), aicpu.get(name, "")) for name in types]
+    return table(("operator", "AiCore", "AiCpu"), rows, numbers=("AiCore", "AiCpu"))
