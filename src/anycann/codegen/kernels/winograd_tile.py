@@ -144,7 +144,7 @@ def winograd_estimate(shape: ConvolutionShape, target: Target, tile: WinogradTil
     block_count = -(-total // tile.tiles)
     widths = block_groups(tile.tiles, tile.columns)
     groups = block_groups(shape.out_blocks(lanes), tile.blocks)
-    steps = sum(step_cycles(target, width, blocks, 0.0) for blocks in groups for width in widths)
+    steps = sum(step_cycles(target, width, blocks) for blocks in groups for width in widths)
     products = POINTS * shape.in_channels * steps + 30.0 * POINTS * len(groups) * len(widths)
     weights = winograd_weight_bytes(shape, lanes)
     resident = weights <= target.l2_bytes // 2
