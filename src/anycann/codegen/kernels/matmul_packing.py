@@ -24,7 +24,10 @@ def pack_columns(b: np.ndarray, width: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class PanelCopy:
-    """How a panel is copied: the operand, its strides, how many of the panel's `width` columns exist, and lanes of a register."""
+    """How a panel is copied: the operand, its strides, how many of the panel's `width` columns exist, and lanes of a register.
+
+    rest: the rows that are left when their number is divided by the lanes, if that is known; None if it is not.
+    """
 
     operand: Operand
     row: int
@@ -32,6 +35,7 @@ class PanelCopy:
     columns: int
     width: int
     lanes: int
+    rest: int | None = None
 
     @property
     def element(self) -> str:
@@ -51,7 +55,12 @@ def emit_copy(e: Emitter, copy: PanelCopy, source: Value, count: Value, panel: V
     done = e.const(0)
     if copy.row == 1 and copy.lanes > 1:
         done = e.sub(count, e.urem(count, copy.lanes))
-        _copy_transposed(e, copy, source, done, panel)
+        with e.loop(0, done, copy.lanes) as k:
+            _copy_square(e, copy, source, k.index, panel, copy.lanes)
+        if copy.rest is not None:
+            with e.loop(done, count, copy.lanes) as k:
+                _copy_square(e, copy, source, k.index, panel, copy.rest)
+            return
     _copy_elements(e, copy, source, done, count, panel)
 
 
@@ -65,18 +74,24 @@ def _copy_rows(e: Emitter, copy: PanelCopy, source: Value, count: Value, panel: 
             e.store(value, e.gep(to, first, copy.element), copy.nbytes)
 
 
-def _copy_transposed(e: Emitter, copy: PanelCopy, source: Value, count: Value, panel: Value) -> None:
-    """Squares of lanes x lanes, for a B whose columns are contiguous (a transposed operand); `count` is a multiple of the lanes."""
-    lanes = copy.lanes
-    with e.loop(0, count, lanes) as k:
-        to = e.gep(panel, e.mul(k.index, copy.width), copy.element)
-        for first in range(0, copy.columns, lanes):
-            exist = min(lanes, copy.columns - first)
-            column = copy.operand.step(e, source, e.add(k.index, first * copy.column))
-            rows = [copy.operand.load(e, copy.operand.step(e, column, i * copy.column), lanes) for i in range(exist)]
-            rows += [e.zero(rows[0].type)] * (lanes - exist)
-            for i, row in enumerate(transpose(e, rows)):
-                e.store(row, e.gep(to, i * copy.width + first, copy.element), copy.nbytes)
+def _copy_square(e: Emitter, copy: PanelCopy, source: Value, k: Value, panel: Value, rows: int) -> None:
+    """`rows` rows of the panel from `k` on, by transposing squares of lanes x lanes: for a B whose columns are contiguous."""
+    full, rest = divmod(copy.columns, copy.lanes)
+    if full:
+        with e.loop(0, full) as square:
+            _transpose_square(e, copy, source, k, panel, rows, e.mul(square.index, copy.lanes), copy.lanes)
+    if rest:
+        _transpose_square(e, copy, source, k, panel, rows, e.const(full * copy.lanes), rest)
+
+
+def _transpose_square(e: Emitter, copy: PanelCopy, source: Value, k: Value, panel: Value, rows: int, first: Value, columns: int) -> None:
+    lanes, mask = copy.lanes, first_lanes(e, rows, copy.lanes)
+    corner = copy.operand.step(e, source, e.add(k, e.mul(first, copy.column)))
+    loaded = [copy.operand.load(e, copy.operand.step(e, corner, i * copy.column), lanes, mask) for i in range(columns)]
+    loaded += [e.zero(loaded[0].type)] * (lanes - columns)
+    to = e.gep(panel, e.add(e.mul(k, copy.width), first), copy.element)
+    for i, row in enumerate(transpose(e, loaded)[:rows]):
+        e.store(row, e.gep(to, i * copy.width, copy.element), copy.nbytes)
 
 
 def _copy_elements(e: Emitter, copy: PanelCopy, source: Value, start: Value, count: Value, panel: Value) -> None:

@@ -217,7 +217,8 @@ def _rows_of_b(e: Emitter, kernel: PanelKernel, panel: _Panel, k: Value, count: 
     if not kernel.tile.copy:
         return place, shape.b.row
     copy = e.gep(e.scratch, kernel.sums_bytes, "i8")
-    emit_copy(e, PanelCopy(source, shape.b.row, shape.b.column, panel.columns, width, kernel.lanes), place, count, copy)
+    rest = shape.k % kernel.lanes if not kernel.is_blocked or kernel.tile.depth % kernel.lanes == 0 else None
+    emit_copy(e, PanelCopy(source, shape.b.row, shape.b.column, panel.columns, width, kernel.lanes, rest or None), place, count, copy)
     return copy, width
 
 

@@ -134,13 +134,14 @@ def _tile(shape: MatmulShape, target: Target, rows: int, vectors: int, panels_in
     if panels_inner:
         room = max(1, target.l2_bytes // 2 // max(1, rows * shape.k * shape.a_dtype.nbytes))
         chunks = max(chunks, -(-blocks // room))
-    least = -(-(_COPY_ROWS if copy else 4 * rows) // rows)  # a panel is fetched, or copied, once a task
+    least = -(-(_ROWS_PER_COPY if copy else 4 * rows) // rows)  # a panel is fetched, or copied, once a task
     row_blocks = max(1, min(blocks, max(-(-blocks // chunks), least)))
     return MatmulTile(rows, vectors, _depth(shape, target, vectors * lanes, row_blocks), row_blocks, panels_inner, copy)
 
 
 # From so many rows on, a copy of B in place of far-apart rows pays for itself (measured with rows of 4 KiB and more).
 _COPY_ROWS, _FAR_BYTES = 192, 4096
+_ROWS_PER_COPY = 384
 
 
 def _copies(shape: MatmulShape) -> bool:
