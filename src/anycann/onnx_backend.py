@@ -49,7 +49,13 @@ class Backend(OnnxBackend):  # type: ignore[misc]  # onnx.backend has no annotat
 
     @classmethod
     def run_node(
-        cls, node: onnx.NodeProto, inputs: Any, device: str = "CPU", outputs_info: Any = None, opset_version: int | None = None, **options: Any
+        cls,
+        node: onnx.NodeProto,
+        inputs: Any,
+        device: str = "CPU",
+        outputs_info: Any = None,
+        opset_version: int | None = None,
+        **options: Any,
     ) -> tuple[Any, ...]:
         """Run one node, at `opset_version` of the default domain (the newest ONNX knows here when it is not given)."""
         names = [name for name in dict.fromkeys(node.input) if name]

@@ -84,7 +84,7 @@ def _shape(value: ir.Value | None) -> list[int] | None:
         return None if any(not isinstance(size, int) for size in value.shape) else [int(size) for size in value.shape]  # type: ignore[arg-type]
     producer = value.producer()
     shapes = [_shape(operand) for operand in producer.inputs] if producer is not None and producer.op_type in BACKWARD else [None]
-    return None if any(shape is None for shape in shapes) else list(np.broadcast_shapes(*shapes))  # type: ignore[arg-type]
+    return None if any(shape is None for shape in shapes) else list(np.broadcast_shapes(*shapes))
 
 
 def _add(edit: Edit, node: ir.Node, dy: ir.Value) -> Sequence[ir.Value]:

@@ -1,69 +1,179 @@
-"""DynamicQuantizeLSTM: an LSTM whose weights are 8 bits and whose inputs are quantised step by step."""
+"""LSTM, GRU and RNN with every attribute of the specification, and DynamicQuantizeLSTM of com.microsoft.
+
+The classes of `onnx.reference` leave out the cell state, sequence lengths and most activation functions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from onnx.reference.op_run import OpRun
 
-from anycann.graph.reference.base import MicrosoftOp, sigmoid
+from anycann.graph.reference.base import MicrosoftOp
 from anycann.graph.reference.quantization import dequantize, fake_quantize
-from anycann.support.errors import UnsupportedError
+from anycann.graph.reference.recurrent_cells import Activation, State, Step, activation_functions, unroll
 
-ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {"sigmoid": sigmoid, "tanh": np.tanh, "relu": lambda x: np.maximum(x, 0)}
+Project = Callable[[np.ndarray], np.ndarray]  # [batch, hidden] -> [batch, gates * hidden]
+MakeStep = Callable[[int, Project, list[Activation]], Step]  # number of the direction, its recurrent product and functions
 
 
-@dataclass(frozen=True)
-class Direction:
-    """One direction of an LSTM: weights [input, 4 hidden] and [hidden, 4 hidden] in gate order i, o, f, c; peepholes [3, hidden]."""
+def lstm_step(
+    project: Project, bias: np.ndarray, peepholes: np.ndarray, functions: list[Activation], clip: float | None, coupled: bool
+) -> Step:
+    """One step of an LSTM in gate order i, o, f, c. The state is the hidden and the cell state; `coupled` makes f = 1 - i."""
+    f, g, h = functions
+    limit = clip or np.inf
 
-    weights: np.ndarray
-    recurrent: np.ndarray
-    bias: np.ndarray
-    peepholes: np.ndarray
-    hidden: np.ndarray  # [batch, hidden]
-    cell: np.ndarray
-    activations: tuple[str, str, str]
-    clip: float | None
+    def step(gates_of_input: np.ndarray, state: State) -> State:
+        hidden, cell = state
+        i, o, forget, c = np.split(gates_of_input + project(hidden) + bias, 4, axis=-1)
+        i = f(np.clip(i + peepholes[0] * cell, -limit, limit))
+        forget = 1 - i if coupled else f(np.clip(forget + peepholes[2] * cell, -limit, limit))
+        cell = forget * cell + i * g(np.clip(c, -limit, limit))
+        o = f(np.clip(o + peepholes[1] * cell, -limit, limit))
+        return o * h(cell), cell
+
+    return step
+
+
+def gru_step(project: Project, bias: np.ndarray, functions: list[Activation], clip: float | None, r_h: np.ndarray, linear: bool) -> Step:
+    """One step of a GRU in gate order z, r, h. `bias` [2, 3 hidden]; `r_h` [hidden, hidden]; `linear` is linear_before_reset."""
+    f, g = functions
+    limit = clip or np.inf
+    input_bias, hidden_bias = bias
+
+    def step(gates_of_input: np.ndarray, state: State) -> State:
+        hidden = state[0]
+        xz, xr, xh = np.split(gates_of_input + input_bias, 3, axis=-1)
+        hz, hr, hh = np.split(project(hidden) + hidden_bias, 3, axis=-1)
+        z, r = (f(np.clip(gate, -limit, limit)) for gate in (xz + hz, xr + hr))
+        reset = r * hh if linear else (r * hidden) @ r_h + np.split(hidden_bias, 3)[2]
+        return ((1 - z) * g(np.clip(xh + reset, -limit, limit)) + z * hidden,)
+
+    return step
+
+
+def run_directions(
+    x: np.ndarray,
+    weights: list[np.ndarray],
+    steps: list[Step],
+    lengths: np.ndarray | None,
+    states: list[State],
+    direction: str,
+    layout: int,
+) -> tuple[np.ndarray, ...]:
+    """Y and the last states of all directions; x [steps, batch, input] times `weights` [input, gates] is what `steps` read."""
+    lengths = np.full(x.shape[1], len(x)) if lengths is None else lengths
+    outputs, last = [], []
+    for index, (matrix, step, state) in enumerate(zip(weights, steps, states, strict=True)):
+        y, state = unroll(step, x @ matrix, lengths, direction == "reverse" or index == 1, state)
+        outputs.append(y)
+        last.append(state)
+    y, finals = np.stack(outputs, axis=1), [np.stack(parts) for parts in zip(*last, strict=True)]
+    if layout:
+        return np.transpose(y, (2, 0, 1, 3)), *(np.swapaxes(final, 0, 1) for final in finals)
+    return y, *finals
+
+
+class _Recurrent(OpRun):
+    """A standard recurrent operator: reads operands, builds a step for each direction, runs them."""
+
+    gates = 1
+    defaults: tuple[str, ...] = ("tanh",)
+    states = 1
+
+    def _run(
+        self, x: np.ndarray, w: np.ndarray, r: np.ndarray, bias: Any = None, lengths: Any = None, *initial: Any, **attributes: Any
+    ) -> tuple[np.ndarray, ...]:
+        layout = attributes.get("layout") or 0
+        x = np.swapaxes(x, 0, 1) if layout else x
+        count, hidden, batch = len(r), r.shape[-1], x.shape[1]
+        given = [None if value is None else np.swapaxes(value, 0, 1) if layout else value for value in initial[: self.states]]
+        given += [None] * (self.states - len(given))
+        first = [np.zeros((count, batch, hidden), x.dtype) if value is None else value for value in given]
+        bias = np.zeros((count, 2 * self.gates * hidden), x.dtype) if bias is None else bias
+        functions = activation_functions(attributes, self.defaults, count)
+        steps = [self._step(n, r[n], bias[n].reshape(2, -1), functions[n], initial, attributes) for n in range(count)]
+        states = [tuple(value[n] for value in first) for n in range(count)]
+        return run_directions(x, [matrix.T for matrix in w], steps, lengths, states, attributes.get("direction") or "forward", layout)
+
+    def _step(self, n: int, r: np.ndarray, bias: np.ndarray, functions: list[Activation], operands: Any, attributes: Any) -> Step:
+        """The step of direction `n`: recurrent weights `r` [gates * hidden, hidden], `bias` [2, gates * hidden]."""
+        raise NotImplementedError
+
+
+class RNN(_Recurrent):
+    """RNN(X, W, R, B, sequence_lens, initial_h): H = f(X W + H R + b)."""
+
+    def _step(self, n: int, r: np.ndarray, bias: np.ndarray, functions: list[Activation], operands: Any, attributes: Any) -> Step:
+        limit = attributes.get("clip") or np.inf
+        return lambda x, state: (functions[0](np.clip(x + state[0] @ r.T + bias.sum(axis=0), -limit, limit)),)
+
+
+class GRU(_Recurrent):
+    """GRU(X, W, R, B, sequence_lens, initial_h)."""
+
+    gates = 3
+    defaults = ("sigmoid", "tanh")
+
+    def _step(self, n: int, r: np.ndarray, bias: np.ndarray, functions: list[Activation], operands: Any, attributes: Any) -> Step:
+        r_h = np.split(r, 3)[2].T
+        linear = bool(attributes.get("linear_before_reset"))
+        return gru_step(lambda hidden: hidden @ r.T, bias, functions, attributes.get("clip"), r_h, linear)
+
+
+class LSTM(_Recurrent):
+    """LSTM(X, W, R, B, sequence_lens, initial_h, initial_c, P)."""
+
+    gates = 4
+    defaults = ("sigmoid", "tanh", "tanh")
+    states = 2
+
+    def _step(self, n: int, r: np.ndarray, bias: np.ndarray, functions: list[Activation], operands: Any, attributes: Any) -> Step:
+        peepholes = _peepholes(operands[2] if len(operands) > 2 else None, n, r.shape[-1], r.dtype)
+        coupled = bool(attributes.get("input_forget"))
+        return lstm_step(lambda hidden: hidden @ r.T, bias.sum(axis=0), peepholes, functions, attributes.get("clip"), coupled)
 
 
 class DynamicQuantizeLSTM(MicrosoftOp):
     """DynamicQuantizeLSTM(X, W, R, B, sequence_lens, initial_h, initial_c, P, W_scale, W_zero_point, R_scale, R_zero_point).
 
-    X is float [steps, batch, input]; W [directions, input, 4 hidden] and R [directions, hidden, 4 hidden] are 8-bit integers.
-    Gives Y [steps, directions, batch, hidden], Y_h and Y_c [directions, batch, hidden].
+    W [directions, input, 4 hidden] and R [directions, hidden, 4 hidden] are 8-bit integers; X, and each hidden state, are quantised by
+    their own range. Gives Y [steps, directions, batch, hidden], Y_h and Y_c [directions, batch, hidden].
     """
 
     def _run(self, x: np.ndarray, *inputs: Any, **attributes: Any) -> tuple[np.ndarray, ...]:
         w, r, bias, lengths, initial_h, initial_c, peepholes, w_scale, w_zero, r_scale, r_zero = inputs
-        if attributes.get("input_forget"):
-            raise UnsupportedError("DynamicQuantizeLSTM with input_forget = 1 is not implemented; 0 is")
         weights, recurrent = _dequantized(w, w_scale, w_zero), _dequantized(r, r_scale, r_zero)
         count, hidden, batch = len(recurrent), recurrent.shape[1], x.shape[1]
         bias = np.zeros((count, 8 * hidden), x.dtype) if bias is None else bias
-        peepholes = np.zeros((count, 3 * hidden), x.dtype) if peepholes is None else peepholes
-        state = np.zeros((count, batch, hidden), x.dtype)
-        initial_h, initial_c = (state if value is None else value for value in (initial_h, initial_c))
-        lengths = np.full(batch, len(x)) if lengths is None else lengths
-        names = _activation_names(attributes.get("activations"), count)
-        results = []
-        for index in range(count):
-            direction = Direction(
-                weights[index],
-                recurrent[index],
-                bias[index].reshape(2, -1).sum(axis=0),
-                peepholes[index].reshape(3, hidden),
-                initial_h[index],
-                initial_c[index],
-                names[index],
+        zeros = np.zeros((count, batch, hidden), x.dtype)
+        first = [zeros if value is None else value for value in (initial_h, initial_c)]
+        functions = activation_functions(attributes, LSTM.defaults, count)
+        steps = [
+            lstm_step(
+                _quantized_product(recurrent[n]),
+                bias[n].reshape(2, -1).sum(axis=0),
+                _peepholes(peepholes, n, hidden, x.dtype),
+                functions[n],
                 attributes.get("clip"),
+                bool(attributes.get("input_forget")),
             )
-            reverse = index == 1 or attributes.get("direction") == "reverse"
-            results.append(_run_direction(direction, x, lengths, reverse))
-        y, y_h, y_c = (np.stack(parts) for parts in zip(*results, strict=True))
-        return np.swapaxes(y, 0, 1), y_h, y_c
+            for n in range(count)
+        ]
+        states: list[State] = [(first[0][n], first[1][n]) for n in range(count)]
+        return run_directions(fake_quantize(x), list(weights), steps, lengths, states, attributes.get("direction") or "forward", 0)
+
+
+def _quantized_product(matrix: np.ndarray) -> Project:
+    return lambda hidden: np.asarray(fake_quantize(hidden) @ matrix)
+
+
+def _peepholes(values: np.ndarray | None, direction: int, hidden: int, dtype: np.dtype) -> np.ndarray:
+    """[3, hidden] in order i, o, f; zeros when the operator has none."""
+    return np.zeros((3, hidden), dtype) if values is None else values[direction].reshape(3, hidden)
 
 
 def _dequantized(weights: np.ndarray, scale: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
@@ -72,42 +182,3 @@ def _dequantized(weights: np.ndarray, scale: np.ndarray, zero_point: np.ndarray)
         scale, zero_point = scale.reshape(-1, 1, 1), zero_point.reshape(-1, 1, 1)
         return dequantize(weights, scale, zero_point)
     return dequantize(weights, scale[:, None, :], zero_point.reshape(scale.shape)[:, None, :])
-
-
-def _activation_names(names: object, directions: int) -> list[tuple[str, str, str]]:
-    given = [str(name).lower() for name in names] if isinstance(names, Sequence) and names else ["sigmoid", "tanh", "tanh"] * directions
-    unknown = sorted(set(given) - set(ACTIVATIONS))
-    if unknown or len(given) != 3 * directions:
-        raise UnsupportedError(
-            f"DynamicQuantizeLSTM: activations {given} are not implemented; three a direction of {sorted(ACTIVATIONS)} are"
-        )
-    return [(given[i], given[i + 1], given[i + 2]) for i in range(0, len(given), 3)]
-
-
-def _run_direction(direction: Direction, x: np.ndarray, lengths: np.ndarray, reverse: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Y [steps, batch, hidden] and the last hidden and cell state. Steps beyond a sequence's length keep its state and give zeros."""
-    gates_of_input = fake_quantize(x) @ direction.weights
-    y = np.zeros((len(x), *direction.hidden.shape), x.dtype)
-    for step in range(int(lengths.max(initial=0))):
-        source = np.where(step < lengths, lengths - 1 - step if reverse else step, 0)
-        gates = gates_of_input[source, np.arange(x.shape[1])]
-        hidden, cell = _step(direction, gates)
-        active = (step < lengths)[:, None]
-        direction = replace(direction, hidden=np.where(active, hidden, direction.hidden), cell=np.where(active, cell, direction.cell))
-        rows = np.nonzero(step < lengths)[0]
-        y[source[rows], rows] = direction.hidden[rows]
-    return y, direction.hidden, direction.cell
-
-
-def _step(direction: Direction, gates_of_input: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The next hidden and cell state, [batch, hidden] each."""
-    f, g, h = (ACTIVATIONS[name] for name in direction.activations)
-    limit = direction.clip or np.inf
-    gates = gates_of_input + fake_quantize(direction.hidden) @ direction.recurrent + direction.bias
-    i, o, forget, c = np.split(gates, 4, axis=-1)
-    peep_i, peep_o, peep_f = direction.peepholes
-    i = f(np.clip(i + peep_i * direction.cell, -limit, limit))
-    forget = f(np.clip(forget + peep_f * direction.cell, -limit, limit))
-    cell = forget * direction.cell + i * g(np.clip(c, -limit, limit))
-    o = f(np.clip(o + peep_o * cell, -limit, limit))
-    return (o * h(cell)).astype(gates.dtype), cell.astype(gates.dtype)

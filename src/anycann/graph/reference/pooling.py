@@ -1,0 +1,68 @@
+"""MaxPool with the indices of its maxima, which `onnx.reference` gets wrong for some windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import itertools
+import math
+
+import numpy as np
+from onnx.reference.op_run import OpRun
+
+
+class MaxPool(OpRun):
+    """MaxPool(X): the maximum of each window of X [N, C, *spatial], and where in X it is as a flat index (the first one, of several)."""
+
+    def _run(
+        self,
+        x: np.ndarray,
+        kernel_shape: Sequence[int],
+        auto_pad: str = "NOTSET",
+        ceil_mode: int = 0,
+        dilations: Sequence[int] | None = None,
+        pads: Sequence[int] | None = None,
+        storage_order: int = 0,
+        strides: Sequence[int] | None = None,
+    ) -> tuple[np.ndarray, ...]:
+        rank = len(kernel_shape)
+        strides, dilations, pads = strides or [1] * rank, dilations or [1] * rank, pads or [0] * (2 * rank)
+        axes = [
+            _window_starts(size, (kernel_shape[n] - 1) * dilations[n] + 1, strides[n], (pads[n], pads[n + rank]), auto_pad, bool(ceil_mode))
+            for n, size in enumerate(x.shape[2:])
+        ]
+        shape = (*x.shape[:2], *map(len, axes))
+        y, indices = np.empty(shape, x.dtype), np.empty(shape, np.int64)
+        for place in itertools.product(*map(range, shape)):
+            starts = [axes[n][position] for n, position in enumerate(place[2:])]
+            taps = [
+                [start + k * dilations[n] for k in range(kernel_shape[n]) if 0 <= start + k * dilations[n] < x.shape[n + 2]]
+                for n, start in enumerate(starts)
+            ]
+            y[place], indices[place] = _largest(x, place[:2], taps, bool(storage_order))
+        return (y, indices) if len(self.onnx_node.output) > 1 else (y,)
+
+
+def _largest(x: np.ndarray, channel: tuple[int, ...], taps: list[list[int]], column_major: bool) -> tuple[np.generic, int]:
+    """The first largest element of x[channel] at the product of `taps`, and its flat index in x."""
+    places = list(itertools.product(*taps))
+    best = max(places, key=lambda place: x[(*channel, *place)])
+    spatial = x.shape[2:]
+    inner = np.ravel_multi_index(best, spatial, order="F" if column_major else "C")
+    return x[(*channel, *best)], int(np.ravel_multi_index(channel, x.shape[:2])) * math.prod(spatial) + int(inner)
+
+
+def _window_starts(size: int, reach: int, stride: int, pads: tuple[int, int], auto_pad: str, ceil_mode: bool) -> list[int]:
+    """The first element of each window along an axis of `size`; `reach` is the extent of a dilated window."""
+    before, after = pads
+    if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+        count = -(-size // stride)
+        total = max((count - 1) * stride + reach - size, 0)
+        before = total // 2 if auto_pad == "SAME_UPPER" else total - total // 2
+        return [n * stride - before for n in range(count)]
+    if auto_pad == "VALID":
+        before = after = 0
+    room = size + before + after - reach
+    count = (-(-room // stride) if ceil_mode else room // stride) + 1
+    if ceil_mode and (count - 1) * stride >= size + before:  # a window that would start in the padding behind
+        count -= 1
+    return [n * stride - before for n in range(count)]
