@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 from anycann.codegen.emitter import POINTER, Emitter, Value, mangle, vector_type
 from anycann.codegen.kernels.convolution_packing import channel_block
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
-from anycann.codegen.kernels.convolution_tile import aligned_groups, method
+from anycann.codegen.kernels.convolution_tile import aligned_groups, groups_of_vector, method
 from anycann.codegen.lanes import from_storage
 from anycann.te.dtypes import DType
 
@@ -22,6 +22,12 @@ class InputLayout:
     block: int
     channel: int
     pixel: int
+
+    def of_channel(self, e: Emitter, number: Value, lanes: int) -> Value:
+        """Offset of a channel by its number."""
+        if self.channel != 1:
+            return e.mul(number, self.channel)
+        return e.add(e.mul(e.udiv(number, lanes), self.block), e.urem(number, lanes))
 
 
 def input_layout(shape: ConvolutionShape, lanes: int, blocked: bool) -> InputLayout:
@@ -97,6 +103,8 @@ def source(shape: ConvolutionShape, lanes: int, blocked: bool, pointer: Value, z
     how = method(shape, lanes, blocked)
     if how == "lanes":
         return _Lanes(shape, lanes, layout, elements)
+    if how == "blend":
+        return _Blend(shape, lanes, layout, elements)
     if how == "gather":
         return _Gather(shape, lanes, layout, elements)
     return _Broadcast(shape, lanes, layout, elements)
@@ -129,9 +137,7 @@ class _Broadcast:
         if aligned_groups(self.shape, self.lanes):
             return e.add(origin, e.add(e.mul(in_block, self.layout.block), e.mul(channel, self.layout.channel)))
         number = e.add(origin, e.add(e.mul(in_block, channel_block(self.shape, self.lanes)), channel))
-        if self.layout.channel != 1:
-            return e.mul(number, self.layout.channel)
-        return e.add(e.mul(e.udiv(number, self.lanes), self.layout.block), e.urem(number, self.lanes))
+        return self.layout.of_channel(e, number, self.lanes)
 
 
 @dataclass(frozen=True)
@@ -162,6 +168,40 @@ class _Lanes:
     def _pattern(self, channel: int) -> list[int]:
         size = self.shape.group_inputs
         return [lane // size * size + channel for lane in range(self.lanes)]
+
+
+@dataclass(frozen=True)
+class _Blend:
+    """The lanes of an output vector belong to a few neighbouring groups: a scalar for each, chosen lane by lane."""
+
+    shape: ConvolutionShape
+    lanes: int
+    layout: InputLayout
+    elements: Elements
+
+    def origin(self, e: Emitter, group: Value, block: Value) -> Value:
+        """Of an output channel block: the number of its first channel."""
+        return e.mul(block, self.lanes)
+
+    def fetcher(self, e: Emitter, origin: Value, spatial: Value, in_block: Value, channel: Value) -> Fetch:
+        shape, first = self.shape, e.udiv(origin, self.shape.group_outputs)
+        inner = e.add(e.mul(in_block, channel_block(shape, self.lanes)), channel)
+        pointers, masks = [], []
+        for i in range(groups_of_vector(shape, self.lanes)):
+            group = e.smin(e.add(first, i), e.const(shape.group - 1))
+            offset = self.layout.of_channel(e, e.add(e.mul(group, shape.group_inputs), inner), self.lanes)
+            pointers.append(self.elements.moved(e, self.elements.pointer, e.add(offset, spatial)))
+            stop = e.cast("trunc", e.sub(e.mul(e.add(first, i + 1), shape.group_outputs), origin), "i32")
+            masks.append(e.compare("slt", e.lane_numbers(self.lanes, "i32"), e.splat(stop, self.lanes)))
+
+        def fetch(i: int, offset: int) -> Value:
+            values = [self.elements.scalar(e, self.elements.moved(e, pointer, offset), self.lanes) for pointer in pointers]
+            result = values[-1]
+            for mask, value in zip(masks[-2::-1], values[-2::-1], strict=True):
+                result = e.select(mask, value, result)
+            return result
+
+        return fetch
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from anycann.codegen.kernels.convolution_packing import channel_block, packed_si
 from anycann.codegen.kernels.convolution_shape import Axis, ConvolutionShape, axes
 from anycann.target.target import Target
 
-Method: TypeAlias = Literal["dense", "lanes", "gather"]
+Method: TypeAlias = Literal["dense", "lanes", "blend", "gather"]
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,24 @@ def method(shape: ConvolutionShape, lanes: int, blocked_input: bool) -> Method:
     """How the lanes of a vector of output channels get their input.
 
     dense: all lanes see the same input channels, one scalar serves them all; lanes: input and output channels lie in equal lanes
-    (depthwise) or in the same few lanes (small groups); gather: anything else.
+    (depthwise) or in the same few lanes (small groups); blend: the lanes of a vector belong to few groups, each with a scalar of its own;
+    gather: anything else.
     """
     if shape.group == 1 or shape.group_outputs % lanes == 0:
         return "dense"
     if blocked_input and shape.group_inputs == shape.group_outputs and lanes % shape.group_outputs == 0:
         return "lanes"
-    return "gather"
+    return "blend" if groups_of_vector(shape, lanes) <= _MOST_BLENDED else "gather"
+
+
+_MOST_BLENDED = 4
+
+
+def groups_of_vector(shape: ConvolutionShape, lanes: int) -> int:
+    """The most groups that one vector of output channels has lanes of."""
+    first_lanes = range(0, shape.out_channels, lanes)
+    last_lanes = (min(first + lanes, shape.out_channels) - 1 for first in first_lanes)
+    return max(last // shape.group_outputs - first // shape.group_outputs + 1 for first, last in zip(first_lanes, last_lanes, strict=True))
 
 
 def tiles(shape: ConvolutionShape, target: Target, blocked_input: bool = True) -> list[ConvolutionTile]:
@@ -78,14 +89,14 @@ def _most_columns(shape: ConvolutionShape, target: Target, blocks: int, how: Met
     """Pixels of a tile: accumulators, one weight vector a block and one broadcast have to fit; without FMA a product needs a place too."""
     registers = target.registers * 4 // shape.accumulator.nbytes  # a vector of float64 takes two
     if how != "dense":
-        return {"lanes": _LANES_COLUMNS, "gather": _GATHER_COLUMNS}[how] if registers >= 32 else 8
+        return _MOST_COLUMNS[how] if registers >= 32 else 8
     broadcast = 0 if blocks == 1 and target.lanes == 16 else 1  # AVX-512 broadcasts from memory inside the FMA
     spare = broadcast + (0 if has_fma(target) else 1) + (1 if registers <= 16 and blocks != 2 else 0)  # LLVM spills one
     return max(1, (registers - spare) // blocks - 1)
 
 
 # Depthwise: longer tiles measured slower, however many registers are left.
-_LANES_COLUMNS, _GATHER_COLUMNS = 16, 8
+_MOST_COLUMNS = {"lanes": 16, "blend": 20, "gather": 8}
 
 
 def has_fma(target: Target) -> bool:
@@ -103,7 +114,7 @@ def _unroll(shape: ConvolutionShape, lanes: int, blocked: bool, accumulators: in
     how = method(shape, lanes, blocked)
     if how == "lanes":
         return shape.group_inputs
-    if how == "gather" or not aligned_groups(shape, lanes):
+    if how in ("blend", "gather") or not aligned_groups(shape, lanes):
         return 1
     inner = channel_block(shape, lanes)
     last = shape.group_inputs % inner or inner
