@@ -52,6 +52,9 @@ def write_array(path: Path, array: np.ndarray[Any, np.dtype[Any]], suffix: str) 
 
 def save_outputs(outputs: Mapping[str, Any], folder: str | None, suffix: str) -> list[Written]:
     """Write every output into `folder` (made if missing; None writes nothing). Raises UnsupportedError for a sequence."""
+    for name, value in outputs.items():
+        if isinstance(value, (list, dict)) or value is None:
+            raise UnsupportedError(f"output {name} is a {type(value).__name__}, not a tensor: infer writes tensors only")
     if folder:
         try:
             Path(folder).mkdir(parents=True, exist_ok=True)
@@ -59,8 +62,6 @@ def save_outputs(outputs: Mapping[str, Any], folder: str | None, suffix: str) ->
             raise file_error(folder, "write", error) from error
     written = []
     for index, (name, value) in enumerate(outputs.items()):
-        if isinstance(value, (list, dict)) or value is None:
-            raise UnsupportedError(f"output {name} is a {type(value).__name__}, not a tensor: infer writes tensors only")
         array = np.asarray(value)
         path = Path(folder) / file_name(index, name, suffix) if folder else None
         if path:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 import json
 import os
 from pathlib import Path
+import pickle
 import resource
 import subprocess
 import sys
@@ -83,8 +84,8 @@ def measure_interleaved(
 def measure_cold_start(engine_name: str, path: str, feeds: Mapping[str, Array], threads: int | None) -> ColdStart:
     """Load and call the model once in a new process. Raises DeviceError with its last words if that process fails."""
     with tempfile.TemporaryDirectory() as folder:
-        feeds_path = os.path.join(folder, "feeds.npz")
-        np.savez(feeds_path, **{f"feed:{name}": array for name, array in feeds.items()})  # type: ignore[arg-type]
+        feeds_path = os.path.join(folder, "feeds")
+        Path(feeds_path).write_bytes(pickle.dumps(dict(feeds)))
         words = [sys.executable, "-m", "anycann.tools.measure", engine_name, path, feeds_path, str(threads or 0)]
         done = subprocess.run(words, capture_output=True, text=True, check=False, env=child_environment())
     if done.returncode:
@@ -114,8 +115,7 @@ def _peak_bytes() -> int:
 
 
 def _cold_start(engine_name: str, path: str, feeds_path: str, threads: int) -> ColdStart:
-    with np.load(feeds_path) as archive:
-        feeds = {key.removeprefix("feed:"): archive[key] for key in archive.files}
+    feeds = pickle.loads(Path(feeds_path).read_bytes())
     import_engine(engine_name)
     base = _peak_bytes()
     started = time.perf_counter()

@@ -9,7 +9,7 @@ import traceback
 import click
 
 from anycann.support import options
-from anycann.support.errors import AnyCANNError, InternalError, UsageError
+from anycann.support.errors import AnyCANNError, DeviceError, InternalError, UsageError
 
 FAILED, WRONG_USE, INTERRUPTED = 1, 2, 130
 REPORT = "this is a fault of AnyCANN; please report it with the model and the text that --traceback prints"
@@ -46,6 +46,8 @@ def as_anycann_error(error: BaseException) -> AnyCANNError:
     """`error` itself, or an InternalError with its text and notes that asks for a report."""
     if isinstance(error, AnyCANNError):
         return error
+    if isinstance(error, MemoryError):
+        return DeviceError("the memory of this machine is used up")
     wrapped = InternalError(f"{type(error).__name__}: {error}")
     for note in (*getattr(error, "__notes__", ()), REPORT):
         wrapped.add_note(note)
