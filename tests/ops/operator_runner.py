@@ -63,9 +63,16 @@ def build_node(operator: Operator, sample: Sample) -> ir.Node:
         tensor = ir.tensor(array, name=f"x{number}")
         known = tensor if number in sample.constant else None
         values.append(ir.Value(name=f"x{number}", type=ir.TensorType(tensor.dtype), shape=ir.Shape(array.shape), const_value=known))
-    attributes = {name: value for name, value in sample.attributes.items() if value is not None}
+    attributes = {name: _as_stored(value) for name, value in sample.attributes.items() if value is not None}
     outputs = [ir.Value(name=f"y{n}") for n in range(sample.outputs)]
     return ir.node(operator.op_type, values, attributes, domain=operator.domain, outputs=outputs, name="sample")
+
+
+def _as_stored(value: object) -> object:
+    """An attribute as a model file gives it back: its floats have 32 bits."""
+    if isinstance(value, float):
+        return float(np.float32(value))
+    return [_as_stored(v) for v in value] if isinstance(value, list) else value
 
 
 def infer_types(operator: Operator, node: ir.Node, sample: Sample) -> tuple[TensorType, ...]:

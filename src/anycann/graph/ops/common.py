@@ -42,8 +42,14 @@ SHAPES: tuple[tuple[int, ...], ...] = ((), (1,), (37,), (3, 17), (2, 3, 5, 7), (
 def unary_samples(
     low: float = -3.0, high: float = 3.0, attributes: dict[str, object] | None = None
 ) -> Callable[[np.random.Generator], Iterable[Sample]]:
-    """One float operand of assorted shapes."""
-    return lambda rng: [Sample((floats(rng, *shape, low=low, high=high),), attributes or {}) for shape in SHAPES]
+    """One float operand of assorted shapes, and 64 and 16-bit floats."""
+
+    def draw(rng: np.random.Generator) -> Iterable[Sample]:
+        for shape in SHAPES:
+            yield Sample((floats(rng, *shape, low=low, high=high),), attributes or {})
+        yield from retyped(Sample((floats(rng, 3, 20, low=low, high=high),), attributes or {}), ("float64", "float16"))
+
+    return draw
 
 
 def binary_samples(low: float = -3.0, high: float = 3.0, dtype: str = "float32") -> Callable[[np.random.Generator], Iterable[Sample]]:

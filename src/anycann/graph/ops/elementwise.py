@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 import math
 
+import numpy as np
 
-from anycann.graph.ops.common import binary_samples, elementwise, unary_samples
-from anycann.graph.registry import Lowering, NotLowered, Samples, operator
-from anycann.te import dtypes
-from anycann.te import expression as x
-from anycann.te.dtypes import DType
+from anycann.graph.ops.common import (
+    INTEGERS, OTHER_FLOATS, binary_samples, elementwise, floats, integers, like_first, retyped, unary_samples,
+)  # fmt: skip
+from anycann.graph.registry import Lowering, Sample, Samples, operator
+from anycann.te import dtypes, expression as x
 from anycann.te.expression import Expr
 from anycann.te.tensor import Tensor
 
@@ -37,40 +38,94 @@ for _op_type, _name, _low, _high in (
     ("Sigmoid", "sigmoid", -9, 9), ("Sin", "sin", -9, 9), ("Cos", "cos", -9, 9), ("Tan", "tan", -1, 1), ("Floor", "floor", -5, 5),
     ("Ceil", "ceil", -5, 5), ("Round", "round", -5, 5), ("Softplus", "softplus", -9, 9), ("Asin", "asin", -1, 1), ("Acos", "acos", -1, 1),
     ("Atan", "atan", -9, 9), ("Sinh", "sinh", -3, 3), ("Cosh", "cosh", -3, 3), ("Asinh", "asinh", -9, 9), ("Acosh", "acosh", 1, 9),
-    ("Atanh", "atanh", -0.9, 0.9), ("Abs", "abs", -3, 3), ("Neg", "neg", -3, 3), ("Sign", "sign", -3, 3),
+    ("Atanh", "atanh", -0.9, 0.9),
 ):  # fmt: skip
     _unary(_op_type, named(_name), unary_samples(_low, _high))
 
-_unary("Relu", lambda a: x.maximum(a, 0))
+
+
+def _sign(a: Expr) -> Expr:
+    if a.dtype.is_float:
+        return x.unary("sign", a)
+    positive = x.select(a > 0, x.const(1, a.dtype), x.const(0, a.dtype))
+    return positive if a.dtype.kind == "uint" else x.select(a < 0, x.const(-1, a.dtype), positive)
+
+
+def _with_integers(signed: bool = False) -> Samples:
+    """Float operands, and integers of every width."""
+    names = ("int8", "int16", "int32", "int64") if signed else INTEGERS
+
+    def draw(rng: np.random.Generator) -> Iterable[Sample]:
+        yield from unary_samples()(rng)
+        yield from retyped(Sample((floats(rng, 3, 20, low=-90, high=90),)), (*OTHER_FLOATS, *names))
+
+    return draw
+
+
+_unary("Abs", named("abs"), _with_integers())
+_unary("Neg", named("neg"), _with_integers(signed=True))
+_unary("Sign", _sign, _with_integers())
+_unary("Relu", lambda a: x.maximum(a, 0), _with_integers(signed=True))
 _unary("Reciprocal", lambda a: x.const(1.0, a.dtype) / a, unary_samples(0.5, 3))
-_unary("Softsign", lambda a: a / (x.unary("abs", a) + 1.0))
+_unary("Softsign", lambda a: a / (x.unary("abs", a) + 1.0), lambda rng: [Sample((floats(rng, *s),)) for s in ((1,), (3, 17), (2, 5, 4, 3))])
 _unary("HardSwish", lambda a: a * x.clamp(a * (1 / 6) + 0.5, 0.0, 1.0))
 _unary("Mish", lambda a: a * x.unary("tanh", x.unary("softplus", a)))
 
-_binary("Add", lambda a, b: a + b)
-_binary("Sub", lambda a, b: a - b)
-_binary("Mul", lambda a, b: a * b)
-_binary("Div", lambda a, b: a / b, binary_samples(0.5, 3))
+
+def _arithmetic_samples(low: float, high: float) -> Samples:
+    """Broadcast floats, and integers of every width."""
+
+    def draw(rng: np.random.Generator) -> Iterable[Sample]:
+        yield from binary_samples(low, high)(rng)
+        pair = Sample((floats(rng, 3, 20, low=low * 9, high=high * 9), floats(rng, 20, low=low * 3, high=high * 3)))
+        yield from retyped(pair, (*OTHER_FLOATS, *INTEGERS, "uint32", "int16"))
+
+    return draw
 
 
-@operator("Pow", samples=binary_samples(0.5, 3))
+_binary("Add", lambda a, b: a + b, _arithmetic_samples(-3, 3))
+_binary("Sub", lambda a, b: a - b, _arithmetic_samples(0.5, 3))
+_binary("Mul", lambda a, b: a * b, _arithmetic_samples(-3, 3))
+_binary("Div", lambda a, b: a / b, _arithmetic_samples(0.5, 3))
+
+
+def _power_samples(rng: np.random.Generator) -> Iterable[Sample]:
+    yield from binary_samples(0.5, 3)(rng)
+    for exponent in (1, 2, 3, 0.5, -1.5):
+        yield Sample((floats(rng, 3, 17, low=0.1), np.array(exponent, np.float32)), constant=(1,))
+    yield Sample((integers(rng, 3, 17, low=-5, high=5), integers(rng, 17, low=0, high=6)))
+    yield Sample((integers(rng, 3, 17, low=-5, high=5, dtype="int32"), np.array(2, np.float32)), constant=(1,))
+    yield Sample((floats(rng, 3, 17), integers(rng, 17, low=0, high=4)))
+
+
+@operator("Pow", samples=_power_samples)
 def power(context: Lowering) -> Tensor:
-    """x ** y; small constant exponents are multiplications and square roots."""
+    """x ** y; small constant exponents are multiplications and square roots, integers are raised in float64."""
     base, exponent = context.operand(0), context.operand(1)
-    if not base.dtype.is_float or not exponent.dtype.is_float:
-        raise NotLowered(f"power of {base.dtype} to {exponent.dtype}")
     known = context.node.inputs[1].const_value if context.node.inputs[1] is not None else None
     value = float(known.numpy().reshape(-1)[0]) if known is not None and known.size == 1 else math.nan
     special: dict[float, Callable[[Expr], Expr]] = {1.0: lambda a: a, 2.0: lambda a: a * a, 3.0: lambda a: a * a * a, 0.5: named("sqrt")}
-    if value in special:
+    if value in special and (base.dtype.is_float or value != 0.5):
         return elementwise(context, special[value], base)
-    return elementwise(context, lambda a, b: x.binary("pow", a, x.cast(b, a.dtype)), base, exponent)
+    work = base.dtype if base.dtype.is_float else dtypes.float64
+
+    def raised(a: Expr, b: Expr) -> Expr:
+        result = x.binary("pow", x.cast(a, work), x.cast(b, work))
+        return result if base.dtype.is_float else x.cast(x.unary("round", result), base.dtype)
+
+    return elementwise(context, raised, base, exponent)
 
 
-def _fold(op_type: str, function: Callable[[Expr, Expr], Expr]) -> None:
+def _fold(op_type: str, function: Callable[[Expr, Expr], Expr], types: tuple[str, ...] = OTHER_FLOATS) -> None:
     """Variadic operators."""
 
-    @operator(op_type, samples=binary_samples())
+    def draw(rng: np.random.Generator) -> Iterable[Sample]:
+        yield from binary_samples()(rng)
+        yield Sample((floats(rng, 3, 17),))
+        yield Sample((floats(rng, 3, 17), floats(rng, 17), floats(rng, 3, 1)))
+        yield from retyped(Sample((floats(rng, 3, 20, low=-90, high=90), floats(rng, 20))), types)
+
+    @operator(op_type, samples=draw)
     def lower(context: Lowering) -> Tensor:
         def all_of(*parts: Expr) -> Expr:
             total = parts[0]
@@ -81,13 +136,14 @@ def _fold(op_type: str, function: Callable[[Expr, Expr], Expr]) -> None:
         return elementwise(context, all_of, *(context.operand(i) for i in range(len(context.inputs))))
 
 
-_fold("Max", x.maximum)
-_fold("Min", x.minimum)
+_fold("Max", x.maximum, (*OTHER_FLOATS, *INTEGERS))
+_fold("Min", x.minimum, (*OTHER_FLOATS, *INTEGERS))
 _fold("Sum", lambda a, b: a + b)
 
 
-@operator("Mean", samples=binary_samples())
+@operator("Mean", samples=lambda rng: [Sample((floats(rng, 3, 17),) * n) for n in (1, 3)] + [Sample((floats(rng, 3, 5), floats(rng, 5)))])
 def mean(context: Lowering) -> Tensor:
+    """The mean of the operands, broadcast."""
     count = len(context.inputs)
     return elementwise(context, lambda *parts: sum(parts[1:], parts[0]) / count, *(context.operand(i) for i in range(count)))
 
@@ -98,7 +154,12 @@ def leaky_relu(context: Lowering) -> Tensor:
     return elementwise(context, lambda a: x.select(a < 0, a * alpha, a), context.operand(0))
 
 
-@operator("PRelu", samples=binary_samples())
+def _prelu_samples(rng: np.random.Generator) -> Iterable[Sample]:
+    for shape, slope in (((37,), (37,)), ((2, 3, 5), (5,)), ((1, 20, 3, 3), (20, 1, 1)), ((3, 17), (1,))):
+        yield Sample((floats(rng, *shape), floats(rng, *slope)))
+
+
+@operator("PRelu", samples=_prelu_samples)
 def prelu(context: Lowering) -> Tensor:
     return elementwise(context, lambda a, slope: x.select(a < 0, a * slope, a), context.operand(0), context.operand(1))
 
@@ -135,17 +196,51 @@ def hard_sigmoid(context: Lowering) -> Tensor:
     return elementwise(context, lambda a: x.clamp(a * alpha + beta, 0.0, 1.0), context.operand(0))
 
 
-@operator("Gelu", samples=unary_samples())
+def _gelu_samples(rng: np.random.Generator) -> Iterable[Sample]:
+    yield from unary_samples()(rng)
+    yield from unary_samples(attributes={"approximate": "tanh"})(rng)
+
+
+@operator("Gelu", samples=_gelu_samples)
 def gelu(context: Lowering) -> Tensor:
-    if context.text("approximate") == "tanh":
-        scale = math.sqrt(2 / math.pi)
-        return elementwise(
-            context, lambda a: a * 0.5 * (x.unary("tanh", (a + a * a * a * 0.044715) * scale) + 1.0), context.operand(0)
-        )
-    return elementwise(context, lambda a: a * 0.5 * (x.unary("erf", a * (1 / math.sqrt(2))) + 1.0), context.operand(0))
+    """x times the normal distribution function of x, or its tanh approximation."""
+    return elementwise(context, _gelu_tanh if context.text("approximate") == "tanh" else _gelu, context.operand(0))
 
 
-@operator("Clip", samples=unary_samples())
+def _gelu(a: Expr) -> Expr:
+    return a * 0.5 * (x.unary("erf", a * (1 / math.sqrt(2))) + 1.0)
+
+
+def _gelu_tanh(a: Expr) -> Expr:
+    return a * 0.5 * (x.unary("tanh", (a + a * a * a * 0.044715) * math.sqrt(2 / math.pi)) + 1.0)
+
+
+def _microsoft_gelu(op_type: str, function: Callable[[Expr], Expr], biased: bool) -> None:
+    def draw(rng: np.random.Generator) -> Iterable[Sample]:
+        for shape in ((37,), (2, 3, 20)):
+            yield Sample((floats(rng, *shape), floats(rng, shape[-1])) if biased else (floats(rng, *shape),))
+
+    @operator(op_type, domain="com.microsoft", samples=draw, infer=like_first)
+    def lower(context: Lowering) -> Tensor:
+        if not context.has(1):
+            return elementwise(context, function, context.operand(0))
+        return elementwise(context, lambda a, b: function(a + b), context.operand(0), context.operand(1))
+
+
+_microsoft_gelu("Gelu", _gelu, biased=False)
+_microsoft_gelu("BiasGelu", _gelu, biased=True)
+_microsoft_gelu("FastGelu", _gelu_tanh, biased=True)
+
+
+def _clip_samples(rng: np.random.Generator) -> Iterable[Sample]:
+    low, high = np.array(-1, np.float32), np.array(1.5, np.float32)
+    for bounds in ((), (low,), (None, high), (low, high)):
+        yield Sample((floats(rng, 3, 17), *bounds))
+        yield Sample((floats(rng, 2, 5, 4, 3), *bounds), constant=(1, 2))
+    yield from retyped(Sample((floats(rng, 3, 20, low=-90, high=90), low, high)), (*OTHER_FLOATS, "int8", "int32", "int64"))
+
+
+@operator("Clip", samples=_clip_samples)
 def clip(context: Lowering) -> Tensor:
     operands = [context.operand(i) for i in range(3) if context.has(i)]
     low, high = context.has(1), context.has(2)
@@ -156,75 +251,24 @@ def clip(context: Lowering) -> Tensor:
     return elementwise(context, clamp, *operands)
 
 
-def _compare(op_type: str, name: str) -> None:
-    @operator(op_type, samples=binary_samples())
-    def lower(context: Lowering) -> Tensor:
-        return elementwise(context, lambda a, b: x.compare(name, a, b), context.operand(0), context.operand(1))
+@operator("Shrink", samples=unary_samples(attributes={"lambd": 0.7, "bias": 0.3}))
+def shrink(context: Lowering) -> Tensor:
+    """Moved towards zero by `bias`; zero where |x| <= lambd."""
+    bias, limit = context.number("bias"), context.number("lambd")
+    return elementwise(context, lambda a: x.select(a < -limit, a + bias, x.select(a > limit, a - bias, 0.0)), context.operand(0))
 
 
-for _op_type, _name in (("Equal", "eq"), ("Less", "lt"), ("LessOrEqual", "le"), ("Greater", "gt"), ("GreaterOrEqual", "ge")):
-    _compare(_op_type, _name)
+def _swish_of(context: Lowering, alpha: float) -> Tensor:
+    return elementwise(context, lambda a: a * x.unary("sigmoid", a * alpha), context.operand(0))
 
 
-def _logical(op_type: str, name: str) -> None:
-    _binary(op_type, lambda a, b: x.binary(name, a, b), lambda rng: [])
+@operator("Swish", samples=unary_samples(attributes={"alpha": 1.3}), infer=like_first)
+def swish(context: Lowering) -> Tensor:
+    """x * sigmoid(alpha x)."""
+    return _swish_of(context, context.number("alpha", 1.0))
 
 
-for _op_type, _name in (("And", "and"), ("Or", "or"), ("Xor", "xor"), ("BitwiseAnd", "and"), ("BitwiseOr", "or"), ("BitwiseXor", "xor")):
-    _logical(_op_type, _name)
-_unary("Not", x.logical_not, lambda rng: [])
-_unary("BitwiseNot", x.logical_not, lambda rng: [])
-
-
-@operator("Where")
-def where(context: Lowering) -> Tensor:
-    return elementwise(context, x.select, context.operand(0), context.operand(1), context.operand(2))
-
-
-@operator("IsNaN", samples=unary_samples())
-def is_nan(context: Lowering) -> Tensor:
-    return elementwise(context, lambda a: x.not_equal(a, a), context.operand(0))
-
-
-@operator("IsInf", samples=unary_samples())
-def is_inf(context: Lowering) -> Tensor:
-    positive, negative = context.integer("detect_positive"), context.integer("detect_negative")
-
-    def infinite(a: Expr) -> Expr:
-        above = x.equal(a, math.inf) if positive else x.const(False, dtypes.bool_)
-        below = x.equal(a, -math.inf) if negative else x.const(False, dtypes.bool_)
-        return above | below
-
-    return elementwise(context, infinite, context.operand(0))
-
-
-@operator("Cast", samples=unary_samples(attributes={"to": 7}))
-def cast(context: Lowering) -> Tensor:
-    return _cast(context, context.outputs[0].dtype)
-
-
-@operator("CastLike")
-def cast_like(context: Lowering) -> Tensor:
-    return _cast(context, context.outputs[0].dtype)
-
-
-def _cast(context: Lowering, dtype: DType) -> Tensor:
-    return elementwise(context, lambda a: x.cast(a, dtype), context.operand(0))
-
-
-@operator("Mod")
-def modulo(context: Lowering) -> Tensor:
-    """Integers: the sign of the divisor (Python); fmod=1: the sign of the dividend (C)."""
-    a = context.operand(0)
-    name = "rem" if context.integer("fmod") else "floormod"
-    if a.dtype.is_float:
-        name = "fmod" if context.integer("fmod") else "mod"
-    return elementwise(context, lambda p, q: x.binary(name, p, q), a, context.operand(1))
-
-
-@operator("BitShift")
-def bit_shift(context: Lowering) -> Tensor:
-    name = "shl" if context.text("direction") == "LEFT" else "shr"
-    return elementwise(context, lambda a, b: x.binary(name, a, b), context.operand(0), context.operand(1))
-
-
+@operator("QuickGelu", domain="com.microsoft", samples=unary_samples(), infer=like_first)
+def quick_gelu(context: Lowering) -> Tensor:
+    """x * sigmoid(1.702 x)."""
+    return _swish_of(context, context.number("alpha", 1.702))
