@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+import importlib
 import importlib.util
 from pathlib import Path
 import sys
@@ -35,15 +36,15 @@ class Files:
         return self.originals / "PP-OCRv6_det_small.onnx", self.originals / "PP-OCRv6_rec_small.onnx"
 
 
-def open_anycann(files: Files, threads: int) -> Reader:
+def open_anycann(files: Files, alphabet: list[str], threads: int) -> Reader:
     """The two offline models."""
     from anycann import InferenceSession
 
     detection, recognition = (InferenceSession(file, num_threads=threads) for file in (files.detection, files.recognition))
-    return Reader(detection, recognition, characters(files.onnx[1]))
+    return Reader(detection, recognition, alphabet)
 
 
-def open_onnxruntime(files: Files, threads: int) -> Reader:
+def open_onnxruntime(files: Files, alphabet: list[str], threads: int) -> Reader:
     """The two ONNX files on ONNX Runtime's CPU provider, with the same number of threads."""
     import onnxruntime
 
@@ -51,14 +52,20 @@ def open_onnxruntime(files: Files, threads: int) -> Reader:
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.log_severity_level = 3
     detection, recognition = (onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"]) for file in files.onnx)
-    return Reader(detection, recognition, characters(files.onnx[1]))
+    return Reader(detection, recognition, alphabet)
+
+
+ENGINES = (("AnyCANN", "anycann.session", open_anycann), ("ONNX Runtime", "onnxruntime", open_onnxruntime))
 
 
 def engines(files: Files, threads: int) -> dict[str, Callable[[], Reader]]:
-    """AnyCANN, and ONNX Runtime where it is installed, by the name printed for it."""
-    found: dict[str, Callable[[], Reader]] = {"AnyCANN": partial(open_anycann, files, threads)}
-    if importlib.util.find_spec("onnxruntime"):
-        found["ONNX Runtime"] = partial(open_onnxruntime, files, threads)
+    """The engines that are installed, by the name printed for them, their packages imported: opening is then loading the models."""
+    alphabet = characters(files.onnx[1])
+    found: dict[str, Callable[[], Reader]] = {}
+    for name, module, opener in ENGINES:
+        if importlib.util.find_spec(module):
+            importlib.import_module(module)
+            found[name] = partial(opener, files, alphabet, threads)
     return found
 
 
