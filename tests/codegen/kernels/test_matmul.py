@@ -235,6 +235,27 @@ def test_bytes_are_summed_in_int32(a_dtype: DType, b_dtype: DType) -> None:
         check(problem(17, 37, 50, transpose_b=transpose_b, a_dtype=a_dtype, b_dtype=b_dtype, accumulator=dtypes.int32))
 
 
+@pytest.mark.skipif(not HOST.has("avx512vnni"), reason="this processor has no dot product of bytes")
+@pytest.mark.parametrize("a_dtype", [dtypes.int8, dtypes.uint8], ids=str)
+@pytest.mark.parametrize("b_dtype", [dtypes.int8, dtypes.uint8], ids=str)
+def test_dot_products_of_four_bytes_are_exact_for_all_signs(a_dtype: DType, b_dtype: DType) -> None:
+    for m, n, k in ((17, 37, 50), (1, 200, 7), (8, 48, 64), (3, 5, 3), (5, 20, 0)):
+        p = problem(m, n, k, (2,), a_dtype=a_dtype, b_dtype=b_dtype, accumulator=dtypes.int32)
+        shape = replace(p.shape, packed=True, quads=True, b=Strides((1,), 0, 0))
+        assert matmul.wants_quads(p.shape, HOST)
+        tile = matmul.default_tile(shape, HOST)
+        first = np.random.default_rng().integers(-1000, 1000, (2, n), np.int32)
+        panels = matmul.pack_quads(p.b, matmul.panel_width(shape, HOST, tile), a_dtype, first)
+        got = compute(replace(p, shape=shape, b_memory=panels), tile=tile)
+        np.testing.assert_array_equal(got, p.exact + first[:, None])
+
+
+def test_dot_products_of_bytes_are_only_wanted_where_the_processor_has_them() -> None:
+    shape = contiguous((), 8, 32, 16, a_dtype=dtypes.uint8, b_dtype=dtypes.int8, accumulator=dtypes.int32)
+    assert not matmul.wants_quads(shape, by_name("avx2"))
+    assert not matmul.wants_quads(contiguous((), 8, 32, 16), HOST)
+
+
 @pytest.mark.parametrize("dtype", [dtypes.int32, dtypes.int64, dtypes.uint32], ids=str)
 def test_wider_integers_are_summed_in_their_own_type(dtype: DType) -> None:
     check(problem(17, 37, 20, a_dtype=dtype, b_dtype=dtype, accumulator=dtype))
@@ -281,11 +302,19 @@ def guarded_cases() -> None:
                     p = problem(m, n, k, (2,), transpose_a=transpose_a, transpose_b=transpose_b, a_dtype=dtype, b_dtype=dtype)
                     run_guarded(p, target)
 
+    for m, n, k in ((3, 20, 6), (9, 33, 13)):
+        p = problem(m, n, k, a_dtype=dtypes.int8, b_dtype=dtypes.uint8, accumulator=dtypes.int32)
+        if matmul.wants_quads(p.shape, HOST):
+            shape = replace(p.shape, packed=True, quads=True)
+            tile = matmul.default_tile(shape, HOST)
+            panels = matmul.pack_quads(p.b, matmul.panel_width(shape, HOST, tile), shape.a_dtype)
+            run_guarded(replace(p, shape=shape, b_memory=panels), HOST)
+
 
 def run_guarded(p: Problem, target: Target) -> None:
     tile = matmul.default_tile(p.shape, target)
     e, tasks = write(p.shape, target, tile)
-    memory = [Guarded(x) for x in (p.a_memory, p.b_memory, np.full((*p.shape.batch, p.shape.m, p.shape.n), -77, np.float32))]
+    memory = [Guarded(x) for x in (p.a_memory, p.b_memory, np.full((*p.shape.batch, p.shape.m, p.shape.n), 77, p.shape.accumulator.numpy))]
     Compiled(e, "matmul", target, matmul.scratch_bytes(p.shape, target, tile)).run([x.address for x in memory], tasks)
     np.testing.assert_allclose(memory[2].array, p.exact, rtol=1e-3, atol=1e-3)
 

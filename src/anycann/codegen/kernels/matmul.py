@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from anycann.codegen.emitter import Emitter, Value
+from anycann.codegen.kernels.matmul_bytes import pack_quads, wants_quads
 from anycann.codegen.kernels.matmul_dot import emit_dots
 from anycann.codegen.kernels.matmul_packing import pack_columns
 from anycann.codegen.kernels.matmul_panel import PanelKernel, emit_panels, panel_scratch
@@ -27,11 +28,13 @@ __all__ = [
     "default_tile",
     "emit_matmul",
     "pack_columns",
+    "pack_quads",
     "panel_width",
     "plain_writer",
     "scratch_bytes",
     "tiles",
     "wants_packing",
+    "wants_quads",
 ]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from anycann.codegen.emitter import Emitter, Value, vector_type
+from anycann.codegen.kernels.matmul_bytes import emit_byte_sums, panel_bytes
 from anycann.codegen.kernels.matmul_packing import PanelCopy, emit_copy
 from anycann.codegen.kernels.matmul_shape import MatmulShape, Operand, first_lanes, multiply_add
 from anycann.codegen.kernels.matmul_tile import MatmulTile, row_chunks
@@ -151,9 +152,14 @@ def _for_each_height(e: Emitter, kernel: PanelKernel, m: Value, emit: Callable[[
 
 
 def _whole_sums(e: Emitter, kernel: PanelKernel, panel: _Panel, m: Value, rows: int, rows_of_b: Value, step: int) -> None:
-    places = [MatmulIndex(panel.batch, e.add(m, i), e.add(panel.n, j * kernel.lanes)) for i in range(rows) for j in range(panel.vectors)]
+    places = [MatmulIndex(panel.batch, e.add(m, i), e.add(panel.n, j * kernel.lanes)) for i, j in _tile(rows, panel.vectors)]
     sums = [kernel.start(e, place) if kernel.start else e.zero(kernel.vector) for place in places]
-    sums = _innermost(e, kernel, panel, m, rows, sums, rows_of_b, step, e.const(0), e.const(kernel.shape.k))
+    if kernel.shape.quads:
+        corners = [_corner_of_a(e, kernel, panel, e.add(m, i), e.const(0)) for i in range(rows)]
+        found = emit_byte_sums(e, kernel.shape, kernel.lanes, panel.vectors, kernel.width, corners, rows_of_b)
+        sums = [e.binary("add", a, b) for a, b in zip(sums, found, strict=True)] if kernel.start else found
+    else:
+        sums = _innermost(e, kernel, panel, m, rows, sums, rows_of_b, step, e.const(0), e.const(kernel.shape.k))
     if not kernel.inline:
         _store_sums(e, kernel, panel, e.scratch, sums)
         return
@@ -184,8 +190,7 @@ def _innermost(
 ) -> list[Value]:
     """sums[i, j] += A[m + i, k..k+count] B[k..k+count, vector j]: the loop where the time goes."""
     strides, left, right = kernel.shape.a, kernel.left, kernel.right
-    corner = e.add(e.add(offset(e, panel.batch, strides.batch), e.mul(m, strides.row)), e.mul(k, strides.column))
-    corner_of_a = left.step(e, kernel.a, corner)
+    corner_of_a = _corner_of_a(e, kernel, panel, m, k)
     mask = panel.mask if not (kernel.shape.packed or kernel.tile.copy) else None
     with e.loop(0, count, carried=sums) as loop:
         row_of_b = right.step(e, rows_of_b, e.mul(loop.index, step))
@@ -203,6 +208,12 @@ def _innermost(
     return loop.values
 
 
+def _corner_of_a(e: Emitter, kernel: PanelKernel, panel: _Panel, m: Value, k: Value) -> Value:
+    strides = kernel.shape.a
+    corner = e.add(e.add(offset(e, panel.batch, strides.batch), e.mul(m, strides.row)), e.mul(k, strides.column))
+    return kernel.left.step(e, kernel.a, corner)
+
+
 def _rows_of_b(e: Emitter, kernel: PanelKernel, panel: _Panel, k: Value, count: Value) -> tuple[Value, int]:
     """(address of B[k, first column of the panel], elements to the next row): in the panels, in place, or in the copy made here."""
     shape, width = kernel.shape, kernel.width
@@ -211,6 +222,8 @@ def _rows_of_b(e: Emitter, kernel: PanelKernel, panel: _Panel, k: Value, count: 
     if shape.packed:
         panels = -(-shape.n // width)
         number = e.add(e.mul(batch, panels), panel.number)
+        if shape.quads:
+            return e.gep(kernel.b, e.mul(number, panel_bytes(shape, width)), "i8"), 0
         return source.step(e, kernel.b, e.mul(e.add(e.mul(number, shape.k), k), width)), width
     corner = e.add(batch, e.add(e.mul(k, shape.b.row), e.mul(panel.n, shape.b.column)))
     place = source.step(e, kernel.b, corner)

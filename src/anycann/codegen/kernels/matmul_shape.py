@@ -26,7 +26,8 @@ class MatmulShape:
 
     a: strides of A; `a.row` leads to the next m, `a.column` to the next k. b: strides of B; `b.row` leads to the next k, `b.column` to the
     next n. packed: B lies in the panels of `pack_columns`; its batch strides then count matrices, and its other strides mean nothing.
-    accumulator: the type of the sums (float32 for float16 and bfloat16 operands, int32 for 8-bit integers).
+    quads: packed, and by `pack_quads` (8-bit operands). accumulator: the type of the sums (float32 for float16 and bfloat16 operands,
+    int32 for 8-bit integers).
     """
 
     batch: tuple[int, ...]
@@ -36,6 +37,7 @@ class MatmulShape:
     a: Strides
     b: Strides
     packed: bool = False
+    quads: bool = False
     a_dtype: DType = dtypes.float32
     b_dtype: DType = dtypes.float32
     accumulator: DType = dtypes.float32

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 
 from anycann.codegen.kernels.matmul_shape import MatmulShape, folded, lanes_of
 from anycann.target.target import Target
+from anycann.te import dtypes
 
 Method: TypeAlias = Literal["panel", "dot"]
 
@@ -63,7 +64,9 @@ def tiles(shape: MatmulShape, target: Target) -> list[MatmulTile]:
         return [_dot_tile(shape, target)]
     lanes = lanes_of(shape.accumulator, target.lanes)
     most_vectors = min(8, max(1, -(-shape.n // lanes)))
-    sizes = [(rows, vectors) for vectors in range(1, most_vectors + 1) for rows in range(1, min(shape.m, _most_rows(target, vectors)) + 1)]
+    sizes = [
+        (rows, vectors) for vectors in range(1, most_vectors + 1) for rows in range(1, min(shape.m, _most_rows(shape, target, vectors)) + 1)
+    ]
     sizes = sizes or [(1, 1)]
     sizes.sort(key=lambda size: (estimate(shape, target, *size), size[0] * size[1]))
     best = [_tile(shape, target, rows, vectors, order) for rows, vectors in sizes[:16] for order in (False, True)]
@@ -75,8 +78,10 @@ def has_fma(target: Target) -> bool:
     return not target.is_x86 or target.has("fma")
 
 
-def _most_rows(target: Target, vectors: int) -> int:
-    """Sums, one vector of B each and one of A have to fit; without FMA a product needs a place too."""
+def _most_rows(shape: MatmulShape, target: Target, vectors: int) -> int:
+    """Sums, one vector of B each and one of A have to fit; without FMA a product too, with an unsigned B of `quads` sums of rows of A."""
+    if shape.quads and shape.b_dtype is dtypes.uint8:
+        return (target.registers - vectors - 2) // (vectors + 1)
     return (target.registers - vectors - 1 - (0 if has_fma(target) else 1)) // vectors
 
 
@@ -94,7 +99,8 @@ def estimate(shape: MatmulShape, target: Target, rows: int, vectors: int) -> flo
     for tile_vectors, panels in _parts(all_vectors, vectors):
         for tile_rows, blocks in _parts(shape.m, rows):
             step = _step_cycles(shape, target, tile_rows, tile_vectors)
-            cycles += panels * blocks * (shape.k * step + _TILE_CYCLES + _WRITE_CYCLES * tile_rows * tile_vectors)
+            steps = -(-shape.k // 4) if shape.quads else shape.k
+            cycles += panels * blocks * (steps * step + _TILE_CYCLES + _WRITE_CYCLES * tile_rows * tile_vectors)
     return cycles
 
 
@@ -107,7 +113,9 @@ def _parts(total: int, size: int) -> list[tuple[int, int]]:
 def _step_cycles(shape: MatmulShape, target: Target, rows: int, vectors: int) -> float:
     """Cycles of one k: limited by FMAs, by loads, or by waiting for the sums."""
     wide = target.lanes == 16
-    fmas = rows * vectors / ((1 if wide else 2) if has_fma(target) else 1)
+    widened = rows * (shape.a_dtype is not shape.accumulator) + vectors * (shape.b_dtype is not shape.accumulator and not _copies(shape))
+    operations = rows * vectors + (0 if shape.quads else widened)
+    fmas = operations / ((1 if wide else 2) if has_fma(target) else 1)
     loads = vectors + rows / 2 if wide else (vectors + rows) / 2
     return max(fmas * _stream_penalty(shape, rows), loads, float(_FMA_LATENCY))
 
@@ -153,7 +161,7 @@ def _copies(shape: MatmulShape) -> bool:
 def _depth(shape: MatmulShape, target: Target, width: int, row_blocks: int) -> int:
     """All of k, or equal parts of which a panel fills at most 3/4 of the second-level cache, if several register tiles read it."""
     most = max(256, target.l2_bytes * 3 // 4 // (width * shape.accumulator.nbytes))
-    if shape.k <= most or (row_blocks == 1 and not _copies(shape)):
+    if shape.quads or shape.k <= most or (row_blocks == 1 and not _copies(shape)):
         return max(1, shape.k)
     parts = -(-shape.k // most)
     return -(-shape.k // parts // 16) * 16
