@@ -14,9 +14,9 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from anycann.codegen.contract import generate_contraction, refuse, wanted_layout
+from anycann.codegen.contract_recurrent import generate_recurrent
 from anycann.codegen.kernel import Kernel
 from anycann.codegen.loops import Output, generate
-from anycann.codegen.contract_recurrent import generate_recurrent
 from anycann.codegen.tail import Constants, Generated
 from anycann.graph.registry import OPSET, NotLowered, Registry, TensorType, dtype_of, library, static_type
 from anycann.om.plan import Buffer, HostStep, Location, NativeStep, Program, RegionStep, Step, Task, TensorSpec
@@ -57,6 +57,18 @@ class NodeReport:
     reason: str = ""
 
 
+@dataclass(frozen=True)
+class Apart:
+    """A node that did not join the kernel of a producer, and why."""
+
+    node: str
+    producer: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.node} stays apart from {self.producer}: {self.reason}"
+
+
 @dataclass
 class Compiled:
     """A program and what belongs to it."""
@@ -66,7 +78,8 @@ class Compiled:
     regions: dict[str, ir.Model]
     nodes: list[NodeReport]
     reports: list[Report] = field(default_factory=list)
-    fusion: list[str] = field(default_factory=list)
+    apart: list[Apart] = field(default_factory=list)
+    intervals: list[Interval] = field(default_factory=list)  # the memory planner's question
 
 
 @dataclass(frozen=True)
@@ -136,6 +149,7 @@ class _Assembly:
         self.aliases = Aliases({}, frozenset())
         self.workspaces: dict[Group, tuple[str, int]] = {}  # memory a group's kernels hand something over in: name, bytes
         self.buffers: dict[str, Buffer] = {}
+        self.intervals: list[Interval] = []
         self.packed: dict[str, np.ndarray[Any, Any]] = {}
 
     def run(self) -> Compiled:
@@ -152,8 +166,8 @@ class _Assembly:
         program = Program(
             tuple(self.inputs), tuple(self._output_spec(v) for v in self.graph.outputs), arena_bytes, tuple(steps), self.values
         )
-        fusion = [f"{name} stays apart from {g.nodes[0].name}: {why}" for g in dict.fromkeys(groups.values()) for name, why in g.skipped]
-        return Compiled(program, self.kernels, self.regions, _node_reports(engines), self.reports, fusion)
+        apart = [Apart(name, g.nodes[0].name or "", why) for g in dict.fromkeys(groups.values()) for name, why in g.skipped]
+        return Compiled(program, self.kernels, self.regions, _node_reports(engines), self.reports, apart, self.intervals)
 
     # ---- questions of the passes
     def _native_problem(self, node: ir.Node, tensors: list[Tensor]) -> str | None:
@@ -197,7 +211,8 @@ class _Assembly:
             if unit.group in self.workspaces
             for name, nbytes in [self.workspaces[unit.group]]
         ]
-        plan = plan_memory([*intervals.values(), *work])
+        self.intervals = [*intervals.values(), *work]
+        plan = plan_memory(self.intervals)
         self.buffers = {each.name: Buffer("arena", plan.offsets[each.name], each.nbytes) for each in work}
         for unit in units:
             for value in (v for node in unit.nodes for v in node.outputs):

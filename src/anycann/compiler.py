@@ -11,7 +11,7 @@ import onnx
 import onnx_ir as ir
 
 from anycann import __version__
-from anycann.assembly import Compiled, GraphCompiler, NodeReport
+from anycann.assembly import Apart, GraphCompiler, NodeReport
 from anycann.codegen.kernel_cache import compile_kernels
 from anycann.frontends.onnx.load import load_model
 from anycann.frontends.onnx.upgrade import upgrade_model
@@ -21,6 +21,7 @@ from anycann.om.metadata import specs_to_json
 from anycann.om.model import OfflineModel, Region, input_key
 from anycann.om.plan import Program, TensorSpec
 from anycann.om.weights import store_graph
+from anycann.passes.memory import Interval
 from anycann.passes.pipeline import Report
 from anycann.passes.precision import storage_of
 from anycann.support.errors import UsageError, context
@@ -53,12 +54,13 @@ class CompileOptions:
 
 @dataclass
 class Conversion:
-    """An offline model and what the passes said on the way."""
+    """An offline model, and what the passes said on the way of its first program (explain.py makes it readable)."""
 
     model: OfflineModel
     nodes: list[NodeReport]
     reports: list[Report]
-    fusion: list[str]
+    apart: list[Apart]
+    intervals: list[Interval]
 
 
 def compile_model(
@@ -94,12 +96,10 @@ def convert_model(
     programs: dict[str, Program] = {key: each.program for key, each in compiled.items()}
     regions = {name: Region(store_graph(body, pool)) for each in compiled.values() for name, body in each.regions.items()}
     offline = OfflineModel(_metadata(model.graph, options, programs), graph, pool, programs, regions, {target.key: code})
-    return Conversion(offline, *_told(list(compiled.values())))
-
-
-def _told(compiled: Sequence[Compiled]) -> tuple[list[NodeReport], list[Report], list[str]]:
-    first = compiled[0] if compiled else None
-    return (first.nodes, first.reports, first.fusion) if first is not None else ([], [], [])
+    first = next(iter(compiled.values()), None)
+    if first is None:
+        return Conversion(offline, [], [], [], [])
+    return Conversion(offline, first.nodes, first.reports, first.apart, first.intervals)
 
 
 # ---- what the options change in the graph

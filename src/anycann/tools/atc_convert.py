@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 from anycann.compiler import CompileOptions, Conversion, convert_model
+from anycann.explain import Explanation, explain, slow_nodes
 from anycann.frontends.onnx.load import load_model
 from anycann.om.writer import write_offline_model
 from anycann.passes.pipeline import PIPELINE
@@ -38,13 +39,14 @@ def convert(line: CommandLine, words: Sequence[str]) -> Outcome:
     as_json = line["message_format"] == "json"
     with progress("compiling kernels", enabled=not as_json) as report:
         conversion = convert_model(model, compile_options(request, line, switched_off), report)
+    explained = explain(conversion) if request.explain else None
     path = output_path(request, conversion)
     _make_folder(path)
     write_offline_model(path, conversion.model)
-    lines = [*unknown, *(explain_lines(conversion) if request.explain else ()), *engine_lines(conversion)]
+    lines = [*unknown, *(explained.lines() if explained else ()), *engine_lines(conversion)]
     if line.switch("display_model_info"):
         lines += model_info(conversion.model).lines()
-    return Outcome((*lines, f"{path}: {format_bytes(os.path.getsize(path))}"), facts(path, conversion, unknown))
+    return Outcome((*lines, f"{path}: {format_bytes(os.path.getsize(path))}"), facts(path, conversion, unknown, explained))
 
 
 def output_path(request: ConvertRequest, conversion: Conversion) -> str:
@@ -100,30 +102,17 @@ def _make_folder(path: str) -> None:
         raise file_error(path, "write", error) from error
 
 
-def explain_lines(conversion: Conversion) -> Iterator[str]:
-    """`--explain`: what each pass and rule did or why it did not apply, and which nodes stay apart."""
-    for report in conversion.reports:
-        yield f"{report.name}:"
-        yield from (f"  {text}" for text in report.lines or ("nothing to do",))
-    yield "fusion:"
-    yield from (f"  {text}" for text in conversion.fusion or ("every node that could be joined was joined",))
-    yield "engines:"
-    for node in conversion.nodes:
-        yield f"  {node.name} ({node.op_type}): {node.engine}" + (f", because {node.reason}" if node.reason else "")
-
-
 def engine_lines(conversion: Conversion) -> Iterator[str]:
     """What falls back to AiCpu is said out loud: how many operators, which, and why."""
-    slow = [node for node in conversion.nodes if node.engine == "AiCpu"]
+    slow = slow_nodes(conversion.nodes)
     if not slow:
         return
-    yield f"{len(slow)} of {len(conversion.nodes)} operators run on AiCpu (numpy on the host):"
-    counts = Counter((node.op_type, node.reason) for node in slow)
-    for (op_type, reason), count in counts.most_common():
+    yield f"{sum(count for *_, count in slow)} of {len(conversion.nodes)} operators run on AiCpu (numpy on the host):"
+    for op_type, reason, count in slow:
         yield f"  {count} {op_type}" + (f": {reason}" if reason else "")
 
 
-def facts(path: str, conversion: Conversion, unknown: Sequence[str]) -> dict[str, object]:
+def facts(path: str, conversion: Conversion, unknown: Sequence[str], explained: Explanation | None) -> dict[str, object]:
     """The same for `--message_format=json`."""
     engines: Mapping[str, int] = Counter(node.engine for node in conversion.nodes)
     return {
@@ -133,4 +122,5 @@ def facts(path: str, conversion: Conversion, unknown: Sequence[str]) -> dict[str
         "engines": engines,
         "unknown_rules": list(unknown),
         "passes": {report.name: list(report.lines) for report in conversion.reports},
+        **({} if explained is None else {"explanation": explained.facts()}),
     }
