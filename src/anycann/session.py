@@ -89,6 +89,7 @@ class InferenceSession:
         self._inputs = tuple(_node_arg(value) for value in graph.inputs)
         self._outputs = tuple(_node_arg(value) for value in graph.outputs)
         self._types = tuple(_input_dtype(value) for value in graph.inputs)
+        self._checked: dict[tuple[object, ...], CompiledProgram] = {}
         self._positions = {arg.name: n for n, arg in enumerate(self._outputs)}
         if all(isinstance(size, int) for arg in self._inputs for size in arg.shape) and all(self._types):
             self._engine.program(self._declared_specs())
@@ -106,12 +107,21 @@ class InferenceSession:
 
         `outputs` may give arrays to write results into, by output name. Raises UsageError for a wrong name, dtype, rank or shape.
         """
-        wanted = range(len(self._outputs)) if output_names is None else [self._output(name) for name in output_names]
-        values = self._values(feeds)
-        loaded = self._engine.program(_specs(self._inputs, values))
-        buffers = None if outputs is None else self._buffers(outputs)
-        results = loaded.executable.run(values, buffers)
-        return [results[number] for number in wanted]
+        values, executable = self._prepared(feeds)
+        results = executable.run(values, None if outputs is None else self._buffers(outputs))
+        return results if output_names is None else [results[self._output(name)] for name in output_names]
+
+    def _prepared(self, feeds: Mapping[str, object]) -> tuple[list[object], CompiledProgram]:
+        """The feeds in order and the program for their types; types that were checked once are not checked again."""
+        values = [feeds.get(arg.name) for arg in self._inputs]
+        key = tuple((v.dtype, v.shape) if type(v) is np.ndarray else None for v in values)
+        executable = self._checked.get(key) if len(feeds) == len(values) and None not in key else None
+        if executable is None:
+            values = self._values(feeds)
+            executable = self._engine.program(_specs(self._inputs, values)).executable
+            if None not in key:
+                self._checked = {**(self._checked if len(self._checked) < PROGRAMS_KEPT else {}), key: executable}
+        return values, executable
 
     def engines(self) -> list[NodeReport]:
         """Where every node of the programs compiled so far runs, those in regions included: AiCore (native) or AiCpu, and why."""

@@ -40,6 +40,8 @@ class _Specialiser:
             self._visit(node)
 
     def _visit(self, node: ir.Node) -> None:
+        if node.op_type == "Resize" and node.domain == "":
+            _drop_empty_operands(node)
         if node.domain == "" and node.op_type in CONTROL_FLOW:
             self._control(node)
         elif node.domain == "" and node.op_type in ("Shape", "Size") and self._fold_shape(node):
@@ -133,7 +135,7 @@ class _Specialiser:
             self._infer_own(node, operator.infer)
             return
         found = schema(node.domain, node.op_type)
-        if found is None:
+        if found is None or any(v is not None and v.type is None for v in node.inputs):
             for output in node.outputs:
                 output.shape = None
             return
@@ -154,6 +156,13 @@ class _Specialiser:
             return
         for output, type_ in zip(node.outputs, infer(node, inputs), strict=False):  # type: ignore[operator]
             _set_type(output, type_)
+
+
+def _drop_empty_operands(node: ir.Node) -> None:
+    """Resize(x, [], [], sizes) -> Resize(x, , , sizes): exporters leave operands out by giving empty ones, in every opset."""
+    for number, value in enumerate(node.inputs):
+        if number and value is not None and value.const_value is not None and value.const_value.size == 0:
+            node.replace_input_with(number, None)
 
 
 def _set_type(value: ir.Value, type_: TensorType | None) -> None:

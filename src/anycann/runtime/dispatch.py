@@ -31,7 +31,7 @@ def dispatch_ir(target: Target) -> str:
         pause, pause_type, futex = "@llvm.x86.sse2.pause()", "@llvm.x86.sse2.pause()", 202
     else:
         pause, pause_type, futex = "@llvm.aarch64.hint(i32 1)", "@llvm.aarch64.hint(i32)", 98
-    parts = (_HEAD, _WORKER, _FORK_JOIN, _RUN, _STOP)
+    parts = (_HEAD, _X86_DENORMALS if target.is_x86 else _ARM_DENORMALS, _WORKER, _FORK_JOIN, _RUN, _ENTRY, _STOP)
     text = "\n".join(parts)
     for name in (
         "EPOCH",
@@ -59,6 +59,57 @@ declare i64 @syscall(i64, ...)
 declare i32 @clock_gettime(i32, ptr)
 """
 
+# Kernels take denormal numbers for zero: some processors need a hundred cycles for each, and none carries a digit that matters.
+_X86_DENORMALS = """
+declare void @llvm.x86.sse.stmxcsr(ptr)
+declare void @llvm.x86.sse.ldmxcsr(ptr)
+
+define internal i64 @flush_denormals() alwaysinline {
+  %word = alloca i32
+  call void @llvm.x86.sse.stmxcsr(ptr %word)
+  %old = load i32, ptr %word
+  %new = or i32 %old, 32832
+  store i32 %new, ptr %word
+  call void @llvm.x86.sse.ldmxcsr(ptr %word)
+  %mode = zext i32 %old to i64
+  ret i64 %mode
+}
+
+define internal void @restore_denormals(i64 %mode) alwaysinline {
+  %word = alloca i32
+  %old = trunc i64 %mode to i32
+  store i32 %old, ptr %word
+  call void @llvm.x86.sse.ldmxcsr(ptr %word)
+  ret void
+}
+"""
+
+_ARM_DENORMALS = """
+declare i64 @llvm.aarch64.get.fpcr()
+declare void @llvm.aarch64.set.fpcr(i64)
+
+define internal i64 @flush_denormals() alwaysinline {
+  %mode = call i64 @llvm.aarch64.get.fpcr()
+  %new = or i64 %mode, 16777216
+  call void @llvm.aarch64.set.fpcr(i64 %new)
+  ret i64 %mode
+}
+
+define internal void @restore_denormals(i64 %mode) alwaysinline {
+  call void @llvm.aarch64.set.fpcr(i64 %mode)
+  ret void
+}
+"""
+
+_ENTRY = """
+define void @anycann_run(ptr %pool, ptr %table, i64 %rows, ptr %scratch, i64 %stride, ptr %times) {
+  %mode = call i64 @flush_denormals()
+  call void @run_rows(ptr %pool, ptr %table, i64 %rows, ptr %scratch, i64 %stride, ptr %times)
+  call void @restore_denormals(i64 %mode)
+  ret void
+}
+"""
+
 _WORKER = """
 define internal i64 @first_task(i64 %tasks, i64 %id, i64 %threads) alwaysinline {
   %product = mul i64 %tasks, %id
@@ -83,6 +134,7 @@ entry:
   %caller_sleeps_at = $CALLER_SLEEPS$
   %sleepers_at = $SLEEPERS$
   %spin_limit = load i32, ptr %spin_at
+  %mode = call i64 @flush_denormals()
   br label %wait
 wait:
   %seen = phi i32 [ 0, %entry ], [ %seen, %spin ], [ %seen, %sleep ], [ %epoch, %finished ], [ %epoch, %wake_caller ]
@@ -218,7 +270,7 @@ out:
   ret void
 }
 
-define void @anycann_run(ptr %pool, ptr %table, i64 %rows, ptr %scratch, i64 %stride, ptr %times) {
+define internal void @run_rows(ptr %pool, ptr %table, i64 %rows, ptr %scratch, i64 %stride, ptr %times) {
 entry:
   %threads_at = $THREADS$
   %scratch_at = $SCRATCH$
