@@ -158,7 +158,7 @@ def _target() -> tuple[Option, ...]:
 
 
 def _feature() -> tuple[Option, ...]:
-    done, _, later = _rows("Feature")
+    done, idle, later = _rows("Feature")
     return (
         done("out_nodes", Kind.TEXT, "", 'Outputs of the offline model: "node:0;other:1", or names of output tensors.'),
         done("input_fp16_nodes", Kind.TEXT, "", 'Inputs that are given in fp16: "a;b".'),
@@ -166,13 +166,15 @@ def _feature() -> tuple[Option, ...]:
         later("op_name_map", Kind.INPUT_FILE, "", "Names of custom operators.", reason="custom operators are not there yet"),
         later("is_input_adjust_hw_layout", Kind.TEXT, "false", "Inputs are fp16 NC1HWC0.", reason=_LAYOUT),
         later("is_output_adjust_hw_layout", Kind.TEXT, "false", "Outputs are fp16 NC1HWC0.", reason=_LAYOUT),
-        later(
+        idle(
             "external_weight",
             Kind.CHOICE,
             "0",
-            "0: weights in the .om; 1: a file for each; 2: all in one file.",
-            *("0", "1", "2"),
-            reason="weights are always in the .om, which is mapped and not read",
+            "1: a file for each weight; 2: one for all.",
+            "0",
+            "1",
+            "2",
+            reason="weights are always in the .om",
         ),
     )
 

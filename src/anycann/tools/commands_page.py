@@ -54,7 +54,8 @@ def _section(name: str, command: click.Command) -> Iterator[str]:
 def _click_row(option: click.Option) -> str:
     names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
     accepted = f" One of {', '.join(f'`{choice}`' for choice in option.type.choices)}." if isinstance(option.type, click.Choice) else ""
-    default = f" Default: `{option.default}`." if option.show_default and isinstance(option.default, (str, int, float)) else ""
+    shown = option.show_default and not isinstance(option.default, bool)
+    default = f" Default: `{option.default}`." if shown else f" Default: `{option.opts[0]}`." if option.secondary_opts else ""
     return f"| {names} | {_cell(option.help or '')}{accepted}{default} |"
 
 

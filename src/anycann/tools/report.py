@@ -49,8 +49,7 @@ def as_anycann_error(error: BaseException) -> AnyCANNError:
     if isinstance(error, MemoryError):
         return DeviceError("the memory of this machine is used up")
     wrapped = InternalError(f"{type(error).__name__}: {error}")
-    for note in (*getattr(error, "__notes__", ()), REPORT):
-        wrapped.add_note(note)
+    wrapped.__notes__ = [*getattr(error, "__notes__", ()), REPORT]
     return wrapped
 
 
