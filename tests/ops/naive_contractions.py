@@ -6,7 +6,9 @@ import math
 
 import numpy as np
 
-from anycann.te import dtypes, expression as x, tensor as te
+from anycann.te import dtypes
+from anycann.te import expression as x
+from anycann.te import tensor as te
 from anycann.te.contractions import Convolution, MatMul
 from anycann.te.dtypes import DType
 from anycann.te.expression import Expr

@@ -1,10 +1,11 @@
-"""Runs the samples of an operator through its lowering: types inferred, kernels generated, compiled, loaded and compared with the reference."""
+"""Runs the samples of an operator through its lowering: kernels generated, compiled, loaded and compared with the reference."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 import ctypes
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import onnx
@@ -26,7 +27,9 @@ from anycann.te.tensor import Compute, Constant, Placeholder, Reduction, Tensor
 from tests.ops.naive_contractions import naive
 
 # onnx.reference ignores paddings, ceil_mode or dilations of some of these, or sums in the wrong order.
-BY_ONNX_RUNTIME = frozenset({"MaxPool", "AveragePool", "LpPool", "GlobalLpPool", "GlobalMaxPool", "QLinearMatMul", "QLinearConv", "ConvInteger"})
+BY_ONNX_RUNTIME = frozenset(
+    {"MaxPool", "AveragePool", "LpPool", "GlobalLpPool", "GlobalMaxPool", "QLinearMatMul", "QLinearConv", "ConvInteger"}
+)
 RUNTIME_OPSET = 21
 POISON = 0xA5
 GUARD_BYTES = 64
@@ -55,7 +58,7 @@ class Case:
 
 def build_node(operator: Operator, sample: Sample) -> ir.Node:
     """The node of a sample: operands named x0, x1 ..., outputs y0, y1 ..."""
-    values = []
+    values: list[ir.Value | None] = []
     for number, array in enumerate(sample.operands):
         if array is None:
             values.append(None)
@@ -63,7 +66,7 @@ def build_node(operator: Operator, sample: Sample) -> ir.Node:
         tensor = ir.tensor(array, name=f"x{number}")
         known = tensor if number in sample.constant else None
         values.append(ir.Value(name=f"x{number}", type=ir.TensorType(tensor.dtype), shape=ir.Shape(array.shape), const_value=known))
-    attributes = {name: _as_stored(value) for name, value in sample.attributes.items() if value is not None}
+    attributes: dict[str, Any] = {name: _as_stored(value) for name, value in sample.attributes.items() if value is not None}
     outputs = [ir.Value(name=f"y{n}") for n in range(sample.outputs)]
     return ir.node(operator.op_type, values, attributes, domain=operator.domain, outputs=outputs, name="sample")
 
@@ -81,20 +84,15 @@ def infer_types(operator: Operator, node: ir.Node, sample: Sample) -> tuple[Tens
         return tuple(operator.infer(node, [None if a is None else TensorType(dtypes.of(a.dtype), a.shape) for a in sample.operands]))
     found = schema(operator.domain, operator.op_type)
     assert found is not None, f"{operator.op_type} has neither a schema nor infer"
-    types = {v.name: ir.serde.serialize_type(v.type) for v in node.inputs if v is not None}
-    for value in node.inputs:
-        if value is not None:
-            for size in value.shape:
-                types[value.name].tensor_type.shape.dim.add().dim_value = size
-            if not len(value.shape):
-                types[value.name].tensor_type.shape.SetInParent()
-    data = {v.name: ir.to_proto(v.const_value) for v in node.inputs if v is not None and v.const_value is not None}
+    known = [(f"x{n}", v, a) for n, (v, a) in enumerate(zip(node.inputs, sample.operands, strict=True)) if v is not None and a is not None]
+    types = {name: onnx.helper.make_tensor_type_proto(onnx.helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for name, _, a in known}
+    data = {name: onnx.numpy_helper.from_array(a, name) for name, v, a in known if v.const_value is not None}
     inferred = onnx.shape_inference.infer_node_outputs(
         found, ir.to_proto(node), types, data, opset_imports=[onnx.helper.make_opsetid("", OPSET)]
     )
     result = []
-    for output in node.outputs:
-        proto = inferred[output.name].tensor_type
+    for number in range(len(node.outputs)):
+        proto = inferred[f"y{number}"].tensor_type
         dtype = dtype_of(ir.DataType(proto.elem_type))
         assert dtype is not None
         assert proto.HasField("shape"), f"no shape inferred for {operator.op_type}"

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from anycann.graph.registry import Lowering, NotLowered, Sample, TensorType, schema
+from anycann.graph.registry import Lowering, NotLowered, Sample, Samples, TensorType, schema
 from anycann.te import dtypes
 from anycann.te import expression as x
 from anycann.te import tensor as te
@@ -40,14 +40,14 @@ SHAPES: tuple[tuple[int, ...], ...] = ((), (1,), (37,), (3, 17), (2, 3, 5, 7), (
 
 
 def unary_samples(
-    low: float = -3.0, high: float = 3.0, attributes: dict[str, object] | None = None
-) -> Callable[[np.random.Generator], Iterable[Sample]]:
-    """One float operand of assorted shapes, and 64 and 16-bit floats."""
+    low: float = -3.0, high: float = 3.0, attributes: dict[str, object] | None = None, types: Sequence[str] = ("float64", "float16")
+) -> Samples:
+    """One float operand of assorted shapes, and of other element types."""
 
     def draw(rng: np.random.Generator) -> Iterable[Sample]:
         for shape in SHAPES:
             yield Sample((floats(rng, *shape, low=low, high=high),), attributes or {})
-        yield from retyped(Sample((floats(rng, 3, 20, low=low, high=high),), attributes or {}), ("float64", "float16"))
+        yield from retyped(Sample((floats(rng, 3, 20, low=low, high=high),), attributes or {}), types)
 
     return draw
 

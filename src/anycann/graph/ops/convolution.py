@@ -64,7 +64,7 @@ def _infer_conv(node: ir.Node, inputs: Sequence[TensorType | None]) -> Sequence[
 
 def _fused_samples(rng: np.random.Generator) -> Iterable[Sample]:
     for name, parameters in (("Relu", None), ("LeakyRelu", [0.2]), ("Clip", [-1.0, 2.0]), ("HardSigmoid", [0.3, 0.4]), ("Tanh", None)):
-        attributes = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "activation": name, "activation_params": parameters}
+        attributes: dict[str, object] = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "activation": name, "activation_params": parameters}
         yield Sample((floats(rng, 1, 3, 5, 6), floats(rng, 8, 3, 3, 3), floats(rng, 8)), attributes, constant=(1, 2))
     operands = (floats(rng, 1, 3, 5, 6), floats(rng, 8, 3, 3, 3), floats(rng, 8), floats(rng, 1, 8, 3, 4))
     yield Sample(operands, {"activation": "Relu"}, constant=(1, 2))

@@ -8,10 +8,19 @@ import math
 import numpy as np
 
 from anycann.graph.ops.common import (
-    INTEGERS, OTHER_FLOATS, binary_samples, elementwise, floats, integers, like_first, retyped, unary_samples,
+    INTEGERS,
+    OTHER_FLOATS,
+    binary_samples,
+    elementwise,
+    floats,
+    integers,
+    like_first,
+    retyped,
+    unary_samples,
 )  # fmt: skip
 from anycann.graph.registry import Lowering, Sample, Samples, operator
-from anycann.te import dtypes, expression as x
+from anycann.te import dtypes
+from anycann.te import expression as x
 from anycann.te.expression import Expr
 from anycann.te.tensor import Tensor
 
@@ -34,14 +43,13 @@ def named(name: str) -> Callable[[Expr], Expr]:
 
 
 for _op_type, _name, _low, _high in (
-    ("Exp", "exp", -5, 5), ("Log", "log", 0.01, 9), ("Sqrt", "sqrt", 0, 9), ("Tanh", "tanh", -4, 4), ("Erf", "erf", -3, 3),
+    ("Exp", "exp", -5, 5), ("Log", "log", 0.01, 9), ("Sqrt", "sqrt", 0, 9), ("Tanh", "tanh", -4, 4),
     ("Sigmoid", "sigmoid", -9, 9), ("Sin", "sin", -9, 9), ("Cos", "cos", -9, 9), ("Tan", "tan", -1, 1), ("Floor", "floor", -5, 5),
     ("Ceil", "ceil", -5, 5), ("Round", "round", -5, 5), ("Softplus", "softplus", -9, 9), ("Asin", "asin", -1, 1), ("Acos", "acos", -1, 1),
     ("Atan", "atan", -9, 9), ("Sinh", "sinh", -3, 3), ("Cosh", "cosh", -3, 3), ("Asinh", "asinh", -9, 9), ("Acosh", "acosh", 1, 9),
     ("Atanh", "atanh", -0.9, 0.9),
 ):  # fmt: skip
     _unary(_op_type, named(_name), unary_samples(_low, _high))
-
 
 
 def _sign(a: Expr) -> Expr:
@@ -68,7 +76,9 @@ _unary("Sign", _sign, _with_integers())
 _unary("Relu", lambda a: x.maximum(a, 0), _with_integers(signed=True))
 _unary("Reciprocal", lambda a: x.const(1.0, a.dtype) / a, unary_samples(0.5, 3))
 _unary("Softsign", lambda a: a / (x.unary("abs", a) + 1.0), lambda rng: [Sample((floats(rng, *s),)) for s in ((1,), (3, 17), (2, 5, 4, 3))])
-_unary("HardSwish", lambda a: a * x.clamp(a * (1 / 6) + 0.5, 0.0, 1.0))
+# onnx.reference computes erf, and the constants of HardSwish and Gelu, in float32
+_unary("HardSwish", lambda a: a * x.clamp(a * (1 / 6) + 0.5, 0.0, 1.0), unary_samples(types=["float16"]))
+_unary("Erf", named("erf"), unary_samples(types=["float16"]))
 _unary("Mish", lambda a: a * x.unary("tanh", x.unary("softplus", a)))
 
 
@@ -150,6 +160,7 @@ def mean(context: Lowering) -> Tensor:
 
 @operator("LeakyRelu", samples=unary_samples(attributes={"alpha": 0.2}))
 def leaky_relu(context: Lowering) -> Tensor:
+    """x, or alpha x where it is negative."""
     alpha = context.number("alpha")
     return elementwise(context, lambda a: x.select(a < 0, a * alpha, a), context.operand(0))
 
@@ -161,29 +172,34 @@ def _prelu_samples(rng: np.random.Generator) -> Iterable[Sample]:
 
 @operator("PRelu", samples=_prelu_samples)
 def prelu(context: Lowering) -> Tensor:
+    """x, or slope x where it is negative."""
     return elementwise(context, lambda a, slope: x.select(a < 0, a * slope, a), context.operand(0), context.operand(1))
 
 
 @operator("ThresholdedRelu", samples=unary_samples(attributes={"alpha": 0.7}))
 def thresholded_relu(context: Lowering) -> Tensor:
+    """x where it is above alpha, else 0."""
     alpha = context.number("alpha")
     return elementwise(context, lambda a: x.select(a > alpha, a, 0.0), context.operand(0))
 
 
 @operator("Elu", samples=unary_samples(attributes={"alpha": 0.7}))
 def elu(context: Lowering) -> Tensor:
+    """x, or alpha (e^x - 1) where it is negative."""
     alpha = context.number("alpha")
     return elementwise(context, lambda a: x.select(a < 0, (x.unary("exp", a) - 1.0) * alpha, a), context.operand(0))
 
 
 @operator("Selu", samples=unary_samples())
 def selu(context: Lowering) -> Tensor:
+    """Elu, scaled by gamma."""
     alpha, gamma = context.number("alpha"), context.number("gamma")
     return elementwise(context, lambda a: x.select(a > 0, a, x.unary("exp", a) * alpha - alpha) * gamma, context.operand(0))
 
 
-@operator("Celu", samples=unary_samples(attributes={"alpha": 0.7}))
+@operator("Celu", samples=unary_samples(attributes={"alpha": 0.7}, types=()))
 def celu(context: Lowering) -> Tensor:
+    """max(0, x) + min(0, alpha (e^(x / alpha) - 1))."""
     alpha = context.number("alpha")
     return elementwise(
         context, lambda a: x.maximum(a, 0.0) + x.minimum((x.unary("exp", a * (1 / alpha)) - 1.0) * alpha, 0.0), context.operand(0)
@@ -192,13 +208,14 @@ def celu(context: Lowering) -> Tensor:
 
 @operator("HardSigmoid", samples=unary_samples(attributes={"alpha": 0.3, "beta": 0.4}))
 def hard_sigmoid(context: Lowering) -> Tensor:
+    """alpha x + beta, held within 0..1."""
     alpha, beta = context.number("alpha"), context.number("beta")
     return elementwise(context, lambda a: x.clamp(a * alpha + beta, 0.0, 1.0), context.operand(0))
 
 
 def _gelu_samples(rng: np.random.Generator) -> Iterable[Sample]:
-    yield from unary_samples()(rng)
-    yield from unary_samples(attributes={"approximate": "tanh"})(rng)
+    yield from unary_samples(types=["float16"])(rng)
+    yield from unary_samples(attributes={"approximate": "tanh"}, types=["float16"])(rng)
 
 
 @operator("Gelu", samples=_gelu_samples)
@@ -242,6 +259,7 @@ def _clip_samples(rng: np.random.Generator) -> Iterable[Sample]:
 
 @operator("Clip", samples=_clip_samples)
 def clip(context: Lowering) -> Tensor:
+    """Held between two scalars, either of which may be absent."""
     operands = [context.operand(i) for i in range(3) if context.has(i)]
     low, high = context.has(1), context.has(2)
 

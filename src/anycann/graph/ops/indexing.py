@@ -65,6 +65,7 @@ def _gather_elements_samples(rng: np.random.Generator) -> Iterable[Sample]:
 
 @operator("GatherElements", samples=_gather_elements_samples)
 def gather_elements(context: Lowering) -> Tensor:
+    """One element along an axis for each element of the indices."""
     data, indices = context.operand(0), context.operand(1)
     axis = normal_axis(context.integer("axis"), data.rank)
     if indices.size == 0 or data.size == 0:
@@ -81,6 +82,7 @@ def _gather_nd_samples(rng: np.random.Generator) -> Iterable[Sample]:
 
 @operator("GatherND", samples=_gather_nd_samples)
 def gather_nd(context: Lowering) -> Tensor:
+    """Slices at the places that the last axis of the indices spells out."""
     data, indices = context.operand(0), context.operand(1)
     shape, batch = context.outputs[0].shape, context.integer("batch_dims")
     depth = indices.shape[-1]
@@ -141,7 +143,8 @@ def _pad_samples(rng: np.random.Generator) -> Iterable[Sample]:
     def one(
         shape: tuple[int, ...], pads: list[int], mode: str = "constant", value: float | None = None, axes: list[int] | None = None
     ) -> Sample:
-        operands = [floats(rng, *shape), np.array(pads, np.int64), None if value is None else np.float32(value).reshape(())]
+        border = None if value is None else np.array(value, np.float32)
+        operands: list[np.ndarray | None] = [floats(rng, *shape), np.array(pads, np.int64), border]
         operands += [] if axes is None else [np.array(axes, np.int64)]
         return Sample(tuple(operands), {"mode": mode}, constant=(1, 3))
 
@@ -212,6 +215,7 @@ def _space_samples(channels: int, high: int, wide: int) -> Callable[[np.random.G
 
 @operator("DepthToSpace", samples=_space_samples(20, 3, 5))
 def depth_to_space(context: Lowering) -> Tensor:
+    """Channels become blocks of pixels."""
     data, shape, block = context.operand(0), context.outputs[0].shape, context.integer("blocksize")
     depth_first = context.text("mode") == "DCR"
 
@@ -225,6 +229,7 @@ def depth_to_space(context: Lowering) -> Tensor:
 
 @operator("SpaceToDepth", samples=_space_samples(3, 4, 10))
 def space_to_depth(context: Lowering) -> Tensor:
+    """Blocks of pixels become channels."""
     data, block = context.operand(0), context.integer("blocksize")
     channels = data.shape[1]
 
@@ -238,9 +243,10 @@ def space_to_depth(context: Lowering) -> Tensor:
 # ---- tensors made of positions
 @operator("Range", samples=lambda rng: [
     Sample((np.array(3, np.int64), np.array(40, np.int64), np.array(2, np.int64)), constant=(0, 1, 2)),
-    Sample((np.float32(5), np.float32(-3), np.float32(-0.25)), constant=(0, 1, 2)),
+    Sample(tuple(np.array(v, np.float32) for v in (5, -3, -0.25)), constant=(0, 1, 2)),
 ])  # fmt: skip
 def number_range(context: Lowering) -> Tensor:
+    """start, start + step ..."""
     start, step, dtype = context.operand(0), context.operand(2), context.outputs[0].dtype
     return te.compute(context.outputs[0].shape, lambda i: start[()] + x.cast(i, dtype) * step[()])
 
@@ -256,6 +262,7 @@ def constant_of_shape(context: Lowering) -> Tensor:
 
 @operator("EyeLike", samples=lambda rng: [Sample((floats(rng, 5, 17),), {"k": k, "dtype": to}) for k, to in ((0, None), (-2, 7), (3, 11))])
 def eye_like(context: Lowering) -> Tensor:
+    """Ones on diagonal k."""
     type_, k = context.outputs[0], context.integer("k")
     one, zero = x.const(1, type_.dtype), x.const(0, type_.dtype)
     return te.compute(type_.shape, lambda i, j: x.select(x.equal(i + k, j), one, zero))

@@ -9,7 +9,8 @@ import numpy as np
 
 from anycann.graph.ops.common import EVERY_DTYPE, INTEGERS, OTHER_FLOATS, elementwise, floats, integers, retyped, unary_samples
 from anycann.graph.registry import Lowering, NotLowered, Sample, Samples, operator
-from anycann.te import dtypes, expression as x
+from anycann.te import dtypes
+from anycann.te import expression as x
 from anycann.te.dtypes import DType
 from anycann.te.expression import Expr
 from anycann.te.tensor import Tensor
@@ -142,7 +143,9 @@ def cast(context: Lowering) -> Tensor:
     return _cast(context, context.outputs[0].dtype)
 
 
-@operator("CastLike", samples=lambda rng: [Sample((floats(rng, 3, 17, low=-90, high=90), np.zeros(1, d))) for d in ("int32", "bool", "float16")])
+@operator(
+    "CastLike", samples=lambda rng: [Sample((floats(rng, 3, 17, low=-90, high=90), np.zeros(1, d))) for d in ("int32", "bool", "float16")]
+)
 def cast_like(context: Lowering) -> Tensor:
     """Cast to the type of the second operand."""
     return _cast(context, context.outputs[0].dtype)

@@ -10,7 +10,9 @@ import onnx_ir as ir
 from anycann.graph.ops.activations import activation
 from anycann.graph.ops.common import broadcast_index, floats, integer, integers, retyped
 from anycann.graph.registry import Lowering, NotLowered, Sample, TensorType, operator
-from anycann.te import dtypes, expression as x, tensor as te
+from anycann.te import dtypes
+from anycann.te import expression as x
+from anycann.te import tensor as te
 from anycann.te.contractions import MatMul
 from anycann.te.dtypes import DType
 from anycann.te.expression import Expr
@@ -58,6 +60,10 @@ def scaled(value: Expr, factor: float) -> Expr:
     return value * (factor if value.dtype.is_float else int(factor))
 
 
+def _in_type(sums: Tensor, type_: TensorType) -> Tensor:
+    return te.compute(type_.shape, lambda *index: x.cast(sums[index], type_.dtype))
+
+
 # ---- MatMul
 def _matmul_samples(rng: np.random.Generator) -> Iterable[Sample]:
     for a, b in (
@@ -72,14 +78,14 @@ def _matmul_samples(rng: np.random.Generator) -> Iterable[Sample]:
 def matmul(context: Lowering) -> Tensor:
     """numpy.matmul: vectors are rows or columns, leading axes broadcast."""
     type_ = context.outputs[0]
-    result = product(context.operand(0), context.operand(1), type_.shape)
-    return te.compute(type_.shape, lambda *index: x.cast(result[index], type_.dtype))
+    return _in_type(product(context.operand(0), context.operand(1), type_.shape), type_)
 
 
 # ---- Gemm
 def _gemm_samples(rng: np.random.Generator) -> Iterable[Sample]:
     for a, b, c, attributes in (
-        ((5, 7), (7, 20), (20,), {}), ((5, 7), (20, 7), (5, 1), {"transB": 1, "alpha": 0.5}), ((7, 5), (7, 3), (5, 3), {"transA": 1, "beta": 2.0}),
+        ((5, 7), (7, 20), (20,), {}), ((5, 7), (20, 7), (5, 1), {"transB": 1, "alpha": 0.5}),
+        ((7, 5), (7, 3), (5, 3), {"transA": 1, "beta": 2.0}),
         ((7, 5), (3, 7), (1, 3), {"transA": 1, "transB": 1, "alpha": 2.0, "beta": 0.5}), ((5, 7), (7, 3), None, {"alpha": -1.0}),
         ((5, 7), (7, 3), (), {"beta": 0.0}),
     ):  # fmt: skip
@@ -111,7 +117,8 @@ def gemm(context: Lowering) -> Tensor:
 
 def _infer_gemm(node: ir.Node, inputs: Sequence[TensorType | None]) -> Sequence[TensorType]:
     a, b = inputs[0], inputs[1]
-    assert a is not None and b is not None
+    assert a is not None
+    assert b is not None
     rows = a.shape[1 if node.attributes.get_int("transA", 0) else 0]
     columns = b.shape[0 if node.attributes.get_int("transB", 0) else 1]
     return [TensorType(a.dtype, (rows, columns))]
@@ -119,7 +126,7 @@ def _infer_gemm(node: ir.Node, inputs: Sequence[TensorType | None]) -> Sequence[
 
 def _fused_gemm_samples(rng: np.random.Generator) -> Iterable[Sample]:
     for name in ("Relu", "LeakyRelu", "Sigmoid"):
-        attributes = {"activation": name, "activation_alpha": 0.3, "transB": 1}
+        attributes: dict[str, object] = {"activation": name, "activation_alpha": 0.3, "transB": 1}
         yield Sample((floats(rng, 5, 7), floats(rng, 20, 7), floats(rng, 20)), attributes)
 
 
@@ -133,7 +140,8 @@ def fused_gemm(context: Lowering) -> Tensor:
 # ---- FusedMatMul
 def _infer_fused(node: ir.Node, inputs: Sequence[TensorType | None]) -> Sequence[TensorType]:
     a, b = inputs[0], inputs[1]
-    assert a is not None and b is not None
+    assert a is not None
+    assert b is not None
     left = _swapped(a.shape, node.attributes.get_int("transA", 0))
     right = _swapped(b.shape, node.attributes.get_int("transB", 0))
     batch = np.broadcast_shapes(left[:-2], right[:-2])
@@ -147,7 +155,8 @@ def _swapped(shape: tuple[int, ...], transposed: int) -> tuple[int, ...]:
 
 def _fused_samples(rng: np.random.Generator) -> Iterable[Sample]:
     for a, b, attributes in (
-        ((5, 7), (7, 20), {"alpha": 0.5}), ((2, 7, 5), (2, 7, 3), {"transA": 1}), ((2, 3, 5, 7), (2, 3, 4, 7), {"transB": 1, "alpha": 0.125}),
+        ((5, 7), (7, 20), {"alpha": 0.5}),
+        ((2, 7, 5), (2, 7, 3), {"transA": 1}), ((2, 3, 5, 7), (2, 3, 4, 7), {"transB": 1, "alpha": 0.125}),
     ):  # fmt: skip
         yield Sample((floats(rng, *a), floats(rng, *b)), dict(attributes))
 
@@ -167,7 +176,8 @@ def fused_matmul(context: Lowering) -> Tensor:
 def _einsum_samples(rng: np.random.Generator) -> Iterable[Sample]:
     for equation, *shapes in (
         ("ij,jk->ik", (5, 7), (7, 20)), ("bij,bkj->bik", (2, 5, 7), (2, 3, 7)), ("bhid,bhjd->bhij", (2, 3, 5, 7), (2, 3, 4, 7)),
-        ("ij,jk->ki", (5, 7), (7, 3)), ("bij,jk", (2, 5, 7), (7, 3)), ("ij->ji", (5, 17)), ("ij->i", (5, 17)), ("ii->i", (5, 5)), ("ii", (5, 5)),
+        ("ij,jk->ki", (5, 7), (7, 3)), ("bij,jk", (2, 5, 7), (7, 3)), ("ij->ji", (5, 17)),
+        ("ij->i", (5, 17)), ("ii->i", (5, 5)), ("ii", (5, 5)),
         ("i,j->ij", (5,), (17,)), ("...ij,...jk->...ik", (2, 5, 7), (1, 7, 3)), ("bthd,bshd->bhts", (2, 5, 3, 4), (2, 6, 3, 4)),
         ("ij,ij,j->i", (5, 17), (5, 17), (17,)), ("bic, ck -> bik", (2, 3, 5), (5, 4)), ("i,i->", (37,), (37,)),
     ):  # fmt: skip
@@ -203,8 +213,7 @@ def einsum(context: Lowering) -> Tensor:
         for a, b in ((0, 1), (1, 0)):
             found = _as_matmul(terms[a], terms[b], result)
             if found is not None:
-                value = product(operands[a], operands[b], type_.shape, *found)
-                return te.compute(type_.shape, lambda *index: x.cast(value[index], type_.dtype))
+                return _in_type(product(operands[a], operands[b], type_.shape, *found), type_)
     return _sum_of_products(operands, terms, result, type_)
 
 
@@ -239,5 +248,4 @@ def _sum_of_products(operands: Sequence[Tensor], terms: Sequence[str], result: s
         assert total is not None
         return total
 
-    sums = te.reduce("sum", type_.shape, [extents[label] for label in inner], element)
-    return te.compute(type_.shape, lambda *index: x.cast(sums[index], type_.dtype))
+    return _in_type(te.reduce("sum", type_.shape, [extents[label] for label in inner], element), type_)

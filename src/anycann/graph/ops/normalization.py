@@ -11,7 +11,9 @@ import numpy as np
 from anycann.graph.ops.common import broadcast_index, floats, like_first, normal_axes, normal_axis, retyped
 from anycann.graph.ops.reduction import Index, reduce_axes, row_of
 from anycann.graph.registry import Lowering, NotLowered, Sample, TensorType, operator
-from anycann.te import dtypes, expression as x, tensor as te
+from anycann.te import dtypes
+from anycann.te import expression as x
+from anycann.te import tensor as te
 from anycann.te.expression import Expr
 from anycann.te.tensor import Tensor
 
@@ -218,15 +220,16 @@ def lp_normalization(context: Lowering) -> Tensor:
     total = reduce_axes("sum", source.shape, [axis], lambda i: source[i] * source[i] if p == 2 else x.unary("abs", source[i]))
 
     def element(*index: Expr) -> Expr:
-        norm = total[row_of(index, [axis])]
-        norm = x.unary("sqrt", norm) if p == 2 else norm
+        sums = total[row_of(index, [axis])]
+        norm = x.unary("sqrt", sums) if p == 2 else sums
         return source[index] / x.select(x.equal(norm, 0), x.const(1, norm.dtype), norm)
 
     return te.compute(source.shape, element)
 
 
 @operator("LRN", samples=lambda rng: [
-    Sample((floats(rng, 20, 20, 3, 5),), {"size": 5, "alpha": 0.3}), Sample((floats(rng, 6, 6, 2, 2),), {"size": 4, "bias": 2.0, "beta": 0.5}),
+    Sample((floats(rng, 20, 20, 3, 5),), {"size": 5, "alpha": 0.3}),
+    Sample((floats(rng, 6, 6, 2, 2),), {"size": 4, "bias": 2.0, "beta": 0.5}),
 ])  # fmt: skip
 def local_response_normalization(context: Lowering) -> Tensor:
     """x / (bias + alpha / size * sum of squares of the neighbouring channels) ** beta."""
@@ -247,4 +250,3 @@ def local_response_normalization(context: Lowering) -> Tensor:
         return source[index] / x.binary("pow", base, x.const(beta, base.dtype))
 
     return te.compute(source.shape, element)
-

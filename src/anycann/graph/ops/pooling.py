@@ -11,7 +11,8 @@ from anycann.graph.ops.common import all_inside, floats, guarded, index_map, int
 from anycann.graph.ops.reduction import reduce_axes, row_of
 from anycann.graph.ops.windows import Window, window
 from anycann.graph.registry import Lowering, Sample, operator
-from anycann.te import dtypes, expression as x, tensor as te
+from anycann.te import expression as x
+from anycann.te import tensor as te
 from anycann.te.dtypes import DType
 from anycann.te.expression import Expr
 from anycann.te.tensor import Reduction, Tensor

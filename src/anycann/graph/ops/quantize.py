@@ -9,7 +9,9 @@ import numpy as np
 from anycann.graph.ops.common import floats, integer, integers, normal_axis
 from anycann.graph.ops.reduction import reduce_axes
 from anycann.graph.registry import Lowering, Sample, operator
-from anycann.te import dtypes, expression as x, tensor as te
+from anycann.te import dtypes
+from anycann.te import expression as x
+from anycann.te import tensor as te
 from anycann.te.dtypes import DType
 from anycann.te.expression import Expr
 from anycann.te.tensor import Tensor

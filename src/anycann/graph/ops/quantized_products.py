@@ -10,7 +10,9 @@ from anycann.graph.ops.common import all_inside, guarded, integer, integers
 from anycann.graph.ops.quantize import saturated
 from anycann.graph.ops.windows import window
 from anycann.graph.registry import Lowering, NotLowered, Sample, operator
-from anycann.te import dtypes, expression as x, tensor as te
+from anycann.te import dtypes
+from anycann.te import expression as x
+from anycann.te import tensor as te
 from anycann.te.contractions import MatMul
 from anycann.te.expression import Expr
 from anycann.te.tensor import Placeholder, Reduction, Tensor
@@ -58,7 +60,8 @@ def integer_product(context: Lowering, numbers: tuple[int, int, int, int], shape
             return sums
         if known_b is not None and zero_a.size == 1:
             columns = te.table(known_b.astype(np.int32).sum(axis=-2, keepdims=True, dtype=np.int32))
-            return te.compute(shape, lambda *index: sums[index] - _zero_at(zero_a, index, 0) * _column(columns, index))
+            zero = x.cast(zero_a[(integer(0),) * zero_a.rank], dtypes.int32)
+            return te.compute(shape, lambda *index: sums[index] - _column(columns, index) * zero)
     return _plain_product(a, b, zero_a, zero_b, shape)
 
 

@@ -9,7 +9,9 @@ import numpy as np
 
 from anycann.graph.ops.common import empty, floats, integers, normal_axes, normal_axis, replaced, retyped
 from anycann.graph.registry import Lowering, NotLowered, Sample, operator
-from anycann.te import dtypes, expression as x, tensor as te
+from anycann.te import dtypes
+from anycann.te import expression as x
+from anycann.te import tensor as te
 from anycann.te.expression import Expr
 from anycann.te.tensor import Reduction, Tensor
 

@@ -10,7 +10,9 @@ import numpy as np
 
 from anycann.graph.ops.common import floats, index_map, integers, normal_axes, retyped
 from anycann.graph.registry import Lowering, NotLowered, Sample, operator
-from anycann.te import dtypes, expression as x, tensor as te
+from anycann.te import dtypes
+from anycann.te import expression as x
+from anycann.te import tensor as te
 from anycann.te.dtypes import DType
 from anycann.te.expression import Expr
 from anycann.te.tensor import Tensor
@@ -20,7 +22,7 @@ UNROLLED_TAPS = 16  # products of taps written out; more are a reduction
 
 @dataclass(frozen=True)
 class Taps:
-    """One axis: output position o is the sum over t of weights[t, o] * source[places[t, o]]; outside: where it is the extrapolation value."""
+    """One axis: output o is the sum over t of weights[t, o] * source[places[t, o]]; outside: where it is the extrapolation value."""
 
     axis: int
     places: np.ndarray
@@ -47,7 +49,7 @@ class AxisResize:
 # ---- coordinates: ONNX specification, operator Resize
 def _align_corners(a: AxisResize, o: np.ndarray) -> np.ndarray:
     wide = a.scale * a.size
-    return o * 0.0 if wide == 1 else o * (a.size - 1) / (wide - 1)
+    return np.asarray(o * 0.0 if wide == 1 else o * (a.size - 1) / (wide - 1))
 
 
 def _crop(a: AxisResize, o: np.ndarray) -> np.ndarray:
@@ -82,7 +84,7 @@ _NEAREST: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 # ---- weights of the taps first, first + 1 ... around floor(v), for the fractions of v
 def _triangle(distance: np.ndarray) -> np.ndarray:
-    return np.clip(1 - np.abs(distance), 0, 1)
+    return np.asarray(np.clip(1 - np.abs(distance), 0, 1))
 
 
 def _keys(distance: np.ndarray, a: float) -> np.ndarray:
@@ -142,7 +144,13 @@ def _axes_to_resize(context: Lowering) -> list[AxisResize]:
 
 
 def _resize_samples(rng: np.random.Generator) -> Iterable[Sample]:
-    def one(shape: tuple[int, ...], scales: list[float] | None, sizes: list[int] | None = None, roi: list[float] | None = None, **attributes: object) -> Sample:
+    def one(
+        shape: tuple[int, ...],
+        scales: list[float] | None,
+        sizes: list[int] | None = None,
+        roi: list[float] | None = None,
+        **attributes: object,
+    ) -> Sample:
         lists = (roi, scales, sizes)
         kinds = (np.float32, np.float32, np.int64)
         operands = [None if v is None else np.array(v, kind) for v, kind in zip(lists, kinds, strict=True)]

@@ -8,6 +8,7 @@ import numpy as np
 
 from anycann.graph.ops.common import EVERY_DTYPE, broadcast_index, empty, floats, normal_axes, normal_axis, replaced, retyped
 from anycann.graph.registry import Lowering, NotLowered, Sample, operator
+from anycann.te import dtypes
 from anycann.te import expression as x
 from anycann.te import tensor as te
 from anycann.te.expression import Expr
@@ -21,12 +22,12 @@ def reshaped(source: Tensor, shape: Sequence[int]) -> Tensor:
         return empty(shape, source.dtype)
 
     def element(*indices: Expr) -> Expr:
-        flat: Expr = x.const(0, x.dtypes.int64)
+        flat: Expr = x.const(0, dtypes.int64)
         for extent, index in zip(shape, indices, strict=True):
             flat = flat * extent + index
         places: list[Expr] = []
         for extent in reversed(source.shape):
-            places.append(flat % extent if extent > 1 else x.const(0, x.dtypes.int64))
+            places.append(flat % extent if extent > 1 else x.const(0, dtypes.int64))
             flat = flat // extent
         return source[tuple(reversed(places))]
 
@@ -47,7 +48,7 @@ def identity(context: Lowering) -> Sequence[Tensor]:
             raise NotLowered("dropout while training")
     source = context.operand(0)
     outputs: list[Tensor] = [te.compute(source.shape, lambda *index: source[index])]
-    outputs += [te.compute(t.shape, lambda *_: x.const(True, x.dtypes.bool_)) for t in context.outputs[1:]]
+    outputs += [te.compute(t.shape, lambda *_: x.const(True, dtypes.bool_)) for t in context.outputs[1:]]
     return outputs
 
 
@@ -61,11 +62,13 @@ def _reshape_samples(rng: np.random.Generator) -> Iterable[Sample]:
 
 @operator("Reshape", view=True, samples=_reshape_samples)
 def reshape(context: Lowering) -> Tensor:
+    """Another shape of as many elements."""
     return reshaped(context.operand(0), context.outputs[0].shape)
 
 
 @operator("Flatten", view=True, samples=lambda rng: [Sample((floats(rng, 2, 3, 5, 7),), {"axis": axis}) for axis in (0, 1, 2, 4, -1)])
 def flatten(context: Lowering) -> Tensor:
+    """A matrix: the axes before `axis`, and the rest."""
     return reshaped(context.operand(0), context.outputs[0].shape)
 
 
@@ -82,11 +85,13 @@ def _unsqueeze_samples(rng: np.random.Generator) -> Iterable[Sample]:
 
 @operator("Squeeze", view=True, samples=_squeeze_samples)
 def squeeze(context: Lowering) -> Tensor:
+    """Without axes of extent 1."""
     return reshaped(context.operand(0), context.outputs[0].shape)
 
 
 @operator("Unsqueeze", view=True, samples=_unsqueeze_samples)
 def unsqueeze(context: Lowering) -> Tensor:
+    """With new axes of extent 1."""
     return reshaped(context.operand(0), context.outputs[0].shape)
 
 
@@ -102,6 +107,7 @@ def _transpose_samples(rng: np.random.Generator) -> Iterable[Sample]:
 
 @operator("Transpose", samples=_transpose_samples)
 def transpose(context: Lowering) -> Tensor:
+    """Axes in another order."""
     source = context.operand(0)
     order = context.integers("perm") or tuple(reversed(range(source.rank)))
     places = [order.index(axis) for axis in range(source.rank)]
@@ -153,6 +159,7 @@ def _split_samples(rng: np.random.Generator) -> Iterable[Sample]:
 
 @operator("Split", samples=_split_samples)
 def split(context: Lowering) -> Sequence[Tensor]:
+    """Consecutive parts along an axis."""
     source = context.operand(0)
     axis = normal_axis(context.integer("axis"), source.rank)
     outputs: list[Tensor] = []
@@ -209,6 +216,7 @@ def _expand_samples(rng: np.random.Generator) -> Iterable[Sample]:
 
 @operator("Expand", samples=_expand_samples)
 def expand(context: Lowering) -> Tensor:
+    """Broadcast to a shape."""
     source = context.operand(0)
     return te.compute(context.outputs[0].shape, lambda *index: source[broadcast_index(source, index)])
 
@@ -220,6 +228,7 @@ def _tile_samples(rng: np.random.Generator) -> Iterable[Sample]:
 
 @operator("Tile", samples=_tile_samples)
 def tile(context: Lowering) -> Tensor:
+    """Repeated along each axis."""
     source, shape = context.operand(0), context.outputs[0].shape
     if 0 in shape:
         return empty(shape, source.dtype)

@@ -9,14 +9,24 @@ import numpy as np
 from anycann.graph.ops.common import floats, normal_axis, retyped
 from anycann.graph.ops.reduction import first_position, reduce_axes, row_of
 from anycann.graph.registry import Lowering, Sample, operator
-from anycann.te import expression as x, tensor as te
+from anycann.te import expression as x
+from anycann.te import tensor as te
 from anycann.te.expression import Expr
 from anycann.te.tensor import Tensor
 
 
 def softmax_samples(rng: np.random.Generator) -> Iterable[Sample]:
     """Every axis, rows longer and shorter than a vector, large values."""
-    for shape, axis in (((3, 17), None), ((3, 17), 0), ((2, 20, 3, 5), 1), ((2, 3, 4, 5), -1), ((4, 70), 1), ((37,), 0), ((3, 1), 1), ((0, 3), 1)):
+    for shape, axis in (
+        ((3, 17), None),
+        ((3, 17), 0),
+        ((2, 20, 3, 5), 1),
+        ((2, 3, 4, 5), -1),
+        ((4, 70), 1),
+        ((37,), 0),
+        ((3, 1), 1),
+        ((0, 3), 1),
+    ):
         yield Sample((floats(rng, *shape, low=-8, high=8),), {} if axis is None else {"axis": axis})
     yield Sample((floats(rng, 3, 17, low=500, high=900),))
     yield from retyped(Sample((floats(rng, 3, 20),)), ("float64", "float16", "bfloat16"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 import itertools
 
 import numpy as np
@@ -23,27 +23,30 @@ def convolve(x: np.ndarray, w: np.ndarray, strides: Ints, dilations: Ints, pads:
     y = np.zeros((x.shape[0], group, w.shape[0] // group, *out), x.dtype)
     for tap in _taps(w.shape[2:]):
         places = [slice(k * d, k * d + (n - 1) * s + 1, s) for k, d, n, s in zip(tap, dilations, out, strides, strict=True)]
-        y += np.einsum("ngi...,goi->ngo...", grouped[(..., *places)], weights[(..., *tap)])
+        y += np.einsum("ngi...,goi->ngo...", _at(grouped, places), _at(weights, tap))
     return y.reshape(x.shape[0], w.shape[0], *out)
 
 
 def convolve_transposed(x: np.ndarray, w: np.ndarray, strides: Ints, dilations: Ints, begins: Ints, out: Ints, group: int) -> np.ndarray:
     """The gradient of `convolve`: [N, C, *size] with [C, O / group, *kernel] gives [N, O, *out]; `begins` elements are cut off."""
     spans = [d * (k - 1) + 1 for k, d in zip(w.shape[2:], dilations, strict=True)]
-    full = [
-        max((n - 1) * s + span, b + o) for n, s, span, b, o in zip(x.shape[2:], strides, spans, begins, out, strict=True)
-    ]
+    full = [max((n - 1) * s + span, b + o) for n, s, span, b, o in zip(x.shape[2:], strides, spans, begins, out, strict=True)]
     grouped, weights = _grouped(x, group), w.reshape(group, w.shape[0] // group, *w.shape[1:])
     y = np.zeros((x.shape[0], group, w.shape[1], *full), x.dtype)
     for tap in _taps(w.shape[2:]):
         places = [slice(k * d, k * d + (n - 1) * s + 1, s) for k, d, n, s in zip(tap, dilations, x.shape[2:], strides, strict=True)]
-        y[(..., *places)] += np.einsum("ngi...,gio->ngo...", grouped, weights[(..., *tap)])
+        _at(y, places)[...] += np.einsum("ngi...,gio->ngo...", grouped, _at(weights, tap))
     kept = [slice(b, b + o) for b, o in zip(begins, out, strict=True)]
-    return y[(..., *kept)].reshape(x.shape[0], w.shape[1] * group, *out)
+    return _at(y, kept).reshape(x.shape[0], w.shape[1] * group, *out)
 
 
 def _grouped(x: np.ndarray, group: int) -> np.ndarray:
     return x.reshape(x.shape[0], group, x.shape[1] // group, *x.shape[2:])
+
+
+def _at(x: np.ndarray, places: Sequence[int | slice]) -> np.ndarray:
+    """x[..., *places]."""
+    return np.asarray(x.__getitem__((Ellipsis, *places)))
 
 
 def _taps(kernel: Ints) -> Iterator[tuple[int, ...]]:
@@ -59,9 +62,7 @@ def _shared(totals: Ints, mode: str) -> tuple[list[int], list[int]]:
 class _Convolution(OpRun):
     """Defaults of attributes, and padding from auto_pad."""
 
-    def _window(
-        self, x: np.ndarray, w: np.ndarray, attributes: dict[str, object]
-    ) -> tuple[list[int], list[int], list[int]]:
+    def _window(self, x: np.ndarray, w: np.ndarray, attributes: dict[str, object]) -> tuple[list[int], list[int], list[int]]:
         ones = [1] * (x.ndim - 2)
         strides, dilations = list(attributes.get("strides") or ones), list(attributes.get("dilations") or ones)  # type: ignore[call-overload]
         pads = list(attributes.get("pads") or [0] * (2 * len(ones)))  # type: ignore[call-overload]
@@ -71,7 +72,7 @@ class _Convolution(OpRun):
         if mode in ("SAME_UPPER", "SAME_LOWER"):
             spans = [d * (k - 1) + 1 for k, d in zip(w.shape[2:], dilations, strict=True)]
             totals = [(-(-n // s) - 1) * s + span - n for n, s, span in zip(x.shape[2:], strides, spans, strict=True)]
-            pads = sum(_shared(totals, str(mode)), [])
+            pads = [part for side in _shared(totals, str(mode)) for part in side]
         return strides, dilations, pads
 
 
@@ -105,12 +106,17 @@ class ConvTranspose(_Convolution):
 def activate(y: np.ndarray, name: str, first: float, second: float) -> np.ndarray:
     """The fused activations of ONNX Runtime. Raises NotImplementedError for another name."""
     if name == "Clip":
-        return np.clip(y, first, second)
+        return np.asarray(np.clip(y, first, second))
     if name == "LeakyRelu":
         return np.where(y < 0, y * first, y)
     if name == "HardSigmoid":
-        return np.clip(y * first + second, 0, 1)
-    functions = {"": lambda a: a, "Relu": lambda a: np.maximum(a, 0), "Tanh": np.tanh, "Sigmoid": sigmoid}
+        return np.asarray(np.clip(y * first + second, 0, 1))
+    functions: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+        "": lambda a: a,
+        "Relu": lambda a: np.maximum(a, 0),
+        "Tanh": np.tanh,
+        "Sigmoid": sigmoid,
+    }
     if name not in functions:
         raise NotImplementedError(f"the fused activation {name!r}")
     return np.asarray(functions[name](y))
