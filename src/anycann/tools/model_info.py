@@ -115,8 +115,11 @@ def command_text(arguments: Mapping[str, object]) -> str:
 
 
 def _programs(model: OfflineModel) -> Iterator[tuple[str, Program]]:
-    """Programs of the gears, then those of the regions under `region/key`."""
-    yield from model.programs.items()
+    """Programs of the gears in the order they were asked for, then those of the regions under `region/key`."""
+    gears = model.metadata["gears"]
+    asked = [str(gear.get("key")) for gear in gears if isinstance(gear, Mapping)] if isinstance(gears, list) else []
+    for key in dict.fromkeys((*(key for key in asked if key in model.programs), *model.programs)):
+        yield key, model.programs[key]
     for name, region in model.regions.items():
         yield from ((f"{name}/{key}", program) for key, program in region.programs.items())
 
