@@ -241,19 +241,28 @@ def test_bytes_are_summed_in_int32(a_dtype: DType, b_dtype: DType) -> None:
 def test_dot_products_of_four_bytes_are_exact_for_all_signs(a_dtype: DType, b_dtype: DType) -> None:
     for m, n, k in ((17, 37, 50), (1, 200, 7), (8, 48, 64), (3, 5, 3), (5, 20, 0)):
         p = problem(m, n, k, (2,), a_dtype=a_dtype, b_dtype=b_dtype, accumulator=dtypes.int32)
-        shape = replace(p.shape, packed=True, quads=True, b=Strides((1,), 0, 0))
-        assert matmul.wants_quads(p.shape, HOST)
+        shape = replace(p.shape, packed=True, grouped=True, b=Strides((1,), 0, 0))
+        assert matmul.wants_groups(p.shape, HOST)
         tile = matmul.default_tile(shape, HOST)
         first = np.random.default_rng().integers(-1000, 1000, (2, n), np.int32)
-        panels = matmul.pack_quads(p.b, matmul.panel_width(shape, HOST, tile), a_dtype, first)
+        panels = matmul.pack_b(shape, HOST, tile, p.b, first)
         got = compute(replace(p, shape=shape, b_memory=panels), tile=tile)
         np.testing.assert_array_equal(got, p.exact + first[:, None])
 
 
+@pytest.mark.skipif(not HOST.has("avx512bf16"), reason="this processor has no dot product of bfloat16")
+@pytest.mark.parametrize("size", [(17, 37, 50), (1, 200, 7), (8, 48, 64), (3, 5, 1), (5, 20, 0)], ids=str)
+def test_dot_products_of_two_bfloat16_are_summed_in_float32(size: tuple[int, int, int]) -> None:
+    p = problem(*size, (2,), a_dtype=dtypes.bfloat16, b_dtype=dtypes.bfloat16)
+    assert matmul.wants_groups(p.shape, HOST)
+    shape = replace(p.shape, packed=True, grouped=True, b=Strides((1,), 0, 0))
+    check(replace(p, shape=shape, b_memory=matmul.pack_b(shape, HOST, matmul.default_tile(shape, HOST), p.b)))
+
+
 def test_dot_products_of_bytes_are_only_wanted_where_the_processor_has_them() -> None:
     shape = contiguous((), 8, 32, 16, a_dtype=dtypes.uint8, b_dtype=dtypes.int8, accumulator=dtypes.int32)
-    assert not matmul.wants_quads(shape, by_name("avx2"))
-    assert not matmul.wants_quads(contiguous((), 8, 32, 16), HOST)
+    assert not matmul.wants_groups(shape, by_name("avx2"))
+    assert not matmul.wants_groups(contiguous((), 8, 32, 16), HOST)
 
 
 @pytest.mark.parametrize("dtype", [dtypes.int32, dtypes.int64, dtypes.uint32], ids=str)
@@ -304,10 +313,10 @@ def guarded_cases() -> None:
 
     for m, n, k in ((3, 20, 6), (9, 33, 13)):
         p = problem(m, n, k, a_dtype=dtypes.int8, b_dtype=dtypes.uint8, accumulator=dtypes.int32)
-        if matmul.wants_quads(p.shape, HOST):
-            shape = replace(p.shape, packed=True, quads=True)
+        if matmul.wants_groups(p.shape, HOST):
+            shape = replace(p.shape, packed=True, grouped=True)
             tile = matmul.default_tile(shape, HOST)
-            panels = matmul.pack_quads(p.b, matmul.panel_width(shape, HOST, tile), shape.a_dtype)
+            panels = matmul.pack_b(shape, HOST, tile, p.b)
             run_guarded(replace(p, shape=shape, b_memory=panels), HOST)
 
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
 from anycann.codegen.emitter import Emitter, Value
 from anycann.codegen.kernels.matmul_bytes import pack_quads, wants_quads
 from anycann.codegen.kernels.matmul_dot import emit_dots
 from anycann.codegen.kernels.matmul_packing import pack_columns
+from anycann.codegen.kernels.matmul_pairs import pack_pairs, wants_pairs
 from anycann.codegen.kernels.matmul_panel import PanelKernel, emit_panels, panel_scratch
 from anycann.codegen.kernels.matmul_shape import MatmulShape, Strides, contiguous, folded, lanes_of
 from anycann.codegen.kernels.matmul_tile import MatmulTile, default_tile, method, tiles, wants_packing
@@ -27,14 +31,14 @@ __all__ = [
     "contiguous",
     "default_tile",
     "emit_matmul",
+    "pack_b",
     "pack_columns",
-    "pack_quads",
     "panel_width",
     "plain_writer",
     "scratch_bytes",
     "tiles",
+    "wants_groups",
     "wants_packing",
-    "wants_quads",
 ]
 
 
@@ -80,6 +84,21 @@ def scratch_bytes(shape: MatmulShape, target: Target, tile: MatmulTile) -> int:
     """Bytes of a thread's scratch memory that the kernel uses."""
     shape, lanes = folded(shape), lanes_of(shape.accumulator, target.lanes)
     return lanes * shape.accumulator.nbytes if method(shape) == "dot" else panel_scratch(shape, lanes, tile)
+
+
+def wants_groups(shape: MatmulShape, target: Target) -> bool:
+    """True if a constant B is best packed for the processor's dot product instructions: set `grouped` beside `packed`."""
+    return wants_quads(shape, target) or wants_pairs(shape, target)
+
+
+def pack_b(
+    shape: MatmulShape, target: Target, tile: MatmulTile, b: npt.NDArray[np.generic], start: npt.NDArray[np.int32] | None = None
+) -> npt.NDArray[np.generic]:
+    """B[..., K, N] as the kernel of this packed shape and tile reads it. `start`: integers that the sums of `grouped` bytes begin with."""
+    width = panel_width(shape, target, tile)
+    if not shape.grouped:
+        return pack_columns(b, width)
+    return pack_quads(b, width, shape.a_dtype, start) if shape.b_dtype.nbytes == 1 else pack_pairs(b, width)
 
 
 def panel_width(shape: MatmulShape, target: Target, tile: MatmulTile) -> int:

@@ -19,7 +19,7 @@ QUAD = 4
 
 
 def wants_quads(shape: MatmulShape, target: Target) -> bool:
-    """True if a constant B of this product should be packed by `pack_quads` and the shape marked `quads`."""
+    """True if a constant B of this product should be packed by `pack_quads` and the shape marked `grouped`."""
     is_bytes = {shape.a_dtype, shape.b_dtype} <= {dtypes.int8, dtypes.uint8} and shape.accumulator is dtypes.int32
     return is_bytes and shape.a.column == 1 and shape.n > 1 and target.lanes == 16 and target.has("avx512vnni")
 
@@ -44,7 +44,7 @@ def pack_quads(b: npt.NDArray[np.generic], width: int, a_dtype: DType, start: np
     return np.ascontiguousarray(np.concatenate([head, rows], axis=-3))
 
 
-def panel_bytes(shape: MatmulShape, width: int) -> int:
+def byte_panel_bytes(shape: MatmulShape, width: int) -> int:
     """Bytes of one panel of `pack_quads`."""
     return (1 + -(-shape.k // QUAD)) * width * QUAD
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from anycann.codegen.emitter import Emitter, Value
 from anycann.codegen.kernels.matmul_panel import PanelKernel
-from anycann.codegen.kernels.matmul_shape import Operand, Strides, first_lanes, multiply_add
+from anycann.codegen.kernels.matmul_shape import Operand, Strides, addition, first_lanes, multiply_add
 from anycann.codegen.kernels.matmul_writer import MatmulIndex, batch_index, offset
 
 
@@ -60,7 +60,7 @@ def _emit_group(e: Emitter, kernel: PanelKernel, batch: tuple[Value, ...], first
         total = _group(e, kernel, b, a, batch, first, m.index, count)
         place = MatmulIndex(batch, m.index, first)
         if kernel.start:
-            total = e.binary(_addition(total), total, kernel.start(e, place))
+            total = e.binary(addition(total), total, kernel.start(e, place))
         kernel.write(e, place, total, first_lanes(e, count, kernel.lanes))
 
 
@@ -71,7 +71,7 @@ def _write_one(e: Emitter, kernel: PanelKernel, batch: tuple[Value, ...], m: Val
     place = MatmulIndex(batch, m, e.const(0))
     if kernel.start:
         first = kernel.start(e, place)
-        total = e.binary(_addition(total), total, e.extract(first, 0) if first.lanes > 1 else first)
+        total = e.binary(addition(total), total, e.extract(first, 0) if first.lanes > 1 else first)
     kernel.write(e, place, total, None)
 
 
@@ -123,10 +123,6 @@ def add_across(e: Emitter, vectors: list[Value]) -> Value:
         upper = [lane if lane & distance == 0 else size + lane - distance for lane in range(size)]
         lower = [lane + distance if lane & distance == 0 else size + lane for lane in range(size)]
         pairs = [(vectors[i], vectors[i + distance]) for i in range(distance)]
-        vectors = [e.binary(_addition(a), e.shuffle(a, b, upper), e.shuffle(a, b, lower)) for a, b in pairs]
+        vectors = [e.binary(addition(a), e.shuffle(a, b, upper), e.shuffle(a, b, lower)) for a, b in pairs]
         distance //= 2
     return vectors[0]
-
-
-def _addition(value: Value) -> str:
-    return "fadd" if value.element in ("float", "double") else "add"

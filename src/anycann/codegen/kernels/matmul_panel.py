@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from anycann.codegen.emitter import Emitter, Value, vector_type
-from anycann.codegen.kernels.matmul_bytes import emit_byte_sums, panel_bytes
+from anycann.codegen.kernels.matmul_bytes import byte_panel_bytes, emit_byte_sums
 from anycann.codegen.kernels.matmul_packing import PanelCopy, emit_copy
-from anycann.codegen.kernels.matmul_shape import MatmulShape, Operand, first_lanes, multiply_add
+from anycann.codegen.kernels.matmul_pairs import emit_pair_sums, pair_panel_bytes
+from anycann.codegen.kernels.matmul_shape import MatmulShape, Operand, addition, first_lanes, multiply_add
 from anycann.codegen.kernels.matmul_tile import MatmulTile, row_chunks
 from anycann.codegen.kernels.matmul_writer import MatmulIndex, Start, Write, batch_index, offset
 
@@ -154,10 +155,11 @@ def _for_each_height(e: Emitter, kernel: PanelKernel, m: Value, emit: Callable[[
 def _whole_sums(e: Emitter, kernel: PanelKernel, panel: _Panel, m: Value, rows: int, rows_of_b: Value, step: int) -> None:
     places = [MatmulIndex(panel.batch, e.add(m, i), e.add(panel.n, j * kernel.lanes)) for i, j in _tile(rows, panel.vectors)]
     sums = [kernel.start(e, place) if kernel.start else e.zero(kernel.vector) for place in places]
-    if kernel.shape.quads:
+    if kernel.shape.grouped:
         corners = [_corner_of_a(e, kernel, panel, e.add(m, i), e.const(0)) for i in range(rows)]
-        found = emit_byte_sums(e, kernel.shape, kernel.lanes, panel.vectors, kernel.width, corners, rows_of_b)
-        sums = [e.binary("add", a, b) for a, b in zip(sums, found, strict=True)] if kernel.start else found
+        emit_sums = emit_byte_sums if kernel.shape.b_dtype.nbytes == 1 else emit_pair_sums
+        found = emit_sums(e, kernel.shape, kernel.lanes, panel.vectors, kernel.width, corners, rows_of_b)
+        sums = [e.binary(addition(a), a, b) for a, b in zip(sums, found, strict=True)] if kernel.start else found
     else:
         sums = _innermost(e, kernel, panel, m, rows, sums, rows_of_b, step, e.const(0), e.const(kernel.shape.k))
     if not kernel.inline:
@@ -222,8 +224,9 @@ def _rows_of_b(e: Emitter, kernel: PanelKernel, panel: _Panel, k: Value, count: 
     if shape.packed:
         panels = -(-shape.n // width)
         number = e.add(e.mul(batch, panels), panel.number)
-        if shape.quads:
-            return e.gep(kernel.b, e.mul(number, panel_bytes(shape, width)), "i8"), 0
+        if shape.grouped:
+            nbytes = byte_panel_bytes(shape, width) if shape.b_dtype.nbytes == 1 else pair_panel_bytes(shape, width)
+            return e.gep(kernel.b, e.mul(number, nbytes), "i8"), 0
         return source.step(e, kernel.b, e.mul(e.add(e.mul(number, shape.k), k), width)), width
     corner = e.add(batch, e.add(e.mul(k, shape.b.row), e.mul(panel.n, shape.b.column)))
     place = source.step(e, kernel.b, corner)

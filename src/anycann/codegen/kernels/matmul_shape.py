@@ -26,8 +26,8 @@ class MatmulShape:
 
     a: strides of A; `a.row` leads to the next m, `a.column` to the next k. b: strides of B; `b.row` leads to the next k, `b.column` to the
     next n. packed: B lies in the panels of `pack_columns`; its batch strides then count matrices, and its other strides mean nothing.
-    quads: packed, and by `pack_quads` (8-bit operands). accumulator: the type of the sums (float32 for float16 and bfloat16 operands,
-    int32 for 8-bit integers).
+    grouped: packed, with neighbours of k side by side for dot product instructions (8-bit integers, bfloat16).
+    accumulator: the type of the sums (float32 for float16 and bfloat16 operands, int32 for 8-bit integers).
     """
 
     batch: tuple[int, ...]
@@ -37,7 +37,7 @@ class MatmulShape:
     a: Strides
     b: Strides
     packed: bool = False
-    quads: bool = False
+    grouped: bool = False
     a_dtype: DType = dtypes.float32
     b_dtype: DType = dtypes.float32
     accumulator: DType = dtypes.float32
@@ -128,6 +128,11 @@ def multiply_add(e: Emitter, a: Value, b: Value, total: Value) -> Value:
     if total.element in ("float", "double"):
         return e.intrinsic("fmuladd", [a, b, total])
     return e.binary("add", e.binary("mul", a, b), total)
+
+
+def addition(value: Value) -> str:
+    """The instruction that adds values of this type."""
+    return "fadd" if value.element in ("float", "double") else "add"
 
 
 def first_lanes(e: Emitter, count: int, lanes: int) -> Value | None:

@@ -79,8 +79,8 @@ def has_fma(target: Target) -> bool:
 
 
 def _most_rows(shape: MatmulShape, target: Target, vectors: int) -> int:
-    """Sums, one vector of B each and one of A have to fit; without FMA a product too, with an unsigned B of `quads` sums of rows of A."""
-    if shape.quads and shape.b_dtype is dtypes.uint8:
+    """Sums, one vector of B each and one of A have to fit; without FMA a product too, with unsigned bytes sums of rows of A."""
+    if shape.grouped and shape.b_dtype is dtypes.uint8:
         return (target.registers - vectors - 2) // (vectors + 1)
     return (target.registers - vectors - 1 - (0 if has_fma(target) else 1)) // vectors
 
@@ -88,6 +88,7 @@ def _most_rows(shape: MatmulShape, target: Target, vectors: int) -> int:
 # Cycles a register tile costs besides its arithmetic, and those to write one vector of results.
 _TILE_CYCLES, _WRITE_CYCLES = 16.0, 4.0
 _FMA_LATENCY = 4
+_L2_BYTES_PER_CYCLE = 24
 _LINE_BYTES, _SETS, _CACHE_WAYS = 64, 64, 8
 
 
@@ -99,7 +100,7 @@ def estimate(shape: MatmulShape, target: Target, rows: int, vectors: int) -> flo
     for tile_vectors, panels in _parts(all_vectors, vectors):
         for tile_rows, blocks in _parts(shape.m, rows):
             step = _step_cycles(shape, target, tile_rows, tile_vectors)
-            steps = -(-shape.k // 4) if shape.quads else shape.k
+            steps = -(-shape.k * shape.b_dtype.nbytes // 4) if shape.grouped else shape.k
             cycles += panels * blocks * (steps * step + _TILE_CYCLES + _WRITE_CYCLES * tile_rows * tile_vectors)
     return cycles
 
@@ -114,9 +115,12 @@ def _step_cycles(shape: MatmulShape, target: Target, rows: int, vectors: int) ->
     """Cycles of one k: limited by FMAs, by loads, or by waiting for the sums."""
     wide = target.lanes == 16
     widened = rows * (shape.a_dtype is not shape.accumulator) + vectors * (shape.b_dtype is not shape.accumulator and not _copies(shape))
-    operations = rows * vectors + (0 if shape.quads else widened)
+    operations = rows * vectors + (0 if shape.grouped else widened)
     fmas = operations / ((1 if wide else 2) if has_fma(target) else 1)
     loads = vectors + rows / 2 if wide else (vectors + rows) / 2
+    panel_row = vectors * target.lanes * 4
+    if shape.k * panel_row > target.l1_bytes:
+        loads = max(loads, panel_row / _L2_BYTES_PER_CYCLE)
     return max(fmas * _stream_penalty(shape, rows), loads, float(_FMA_LATENCY))
 
 
@@ -161,7 +165,7 @@ def _copies(shape: MatmulShape) -> bool:
 def _depth(shape: MatmulShape, target: Target, width: int, row_blocks: int) -> int:
     """All of k, or equal parts of which a panel fills at most 3/4 of the second-level cache, if several register tiles read it."""
     most = max(256, target.l2_bytes * 3 // 4 // (width * shape.accumulator.nbytes))
-    if shape.quads or shape.k <= most or (row_blocks == 1 and not _copies(shape)):
+    if shape.grouped or shape.k <= most or (row_blocks == 1 and not _copies(shape)):
         return max(1, shape.k)
     parts = -(-shape.k // most)
     return -(-shape.k // parts // 16) * 16
