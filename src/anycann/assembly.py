@@ -37,7 +37,7 @@ from anycann.te.contractions import Recurrent
 from anycann.te.dtypes import DType
 from anycann.te.expression import Load, cast, walk
 from anycann.te.layout import ND, Place, element_count
-from anycann.te.nest import contractions
+from anycann.te.nest import CannotFuse, contractions
 from anycann.te.tensor import Compute, Constant, Reduction, Tensor
 
 
@@ -98,6 +98,7 @@ class GraphCompiler:
         dtype "object" stands for an input that is no numeric tensor. `prefix` makes the names of regions unique.
         """
         clone = model.clone()
+        inputs = [replace(spec, name=v.name or "") for v, spec in zip(clone.graph.inputs, inputs, strict=True)]
         types = {v.name or "": _type_of(spec) for v, spec in zip(clone.graph.inputs, inputs, strict=True)}
         if self.storage is not None:
             round_inputs(clone.graph, self.storage)
@@ -267,10 +268,19 @@ class _Assembly:
             tensors = group_tensors(unit.group, self.registry)
             if any(isinstance(c.operator, Recurrent) for c in contractions([tensors[v] for v in unit.group.outputs])):
                 return self._recurrent(unit.group, tensors)
-            outputs = [Output(v.name or "", self._stored(tensors[v]), self.layouts.get(v, ND)) for v in unit.group.outputs]
+            used = [v for v in unit.group.outputs if math.prod(tensors[v].shape)]
+            outputs = [Output(v.name or "", self._stored(tensors[v]), self.layouts.get(v, ND)) for v in used]
             self._note_tables([o.tensor for o in outputs])
-            generated = self._generate(unit.group, outputs)
-        return [(self._keep(generated), tuple(o.name for o in outputs))]
+            return self._kernels(unit.group, outputs)
+
+    def _kernels(self, group: Group, outputs: Sequence[Output]) -> list[tuple[Kernel, tuple[str, ...]]]:
+        """One kernel for all outputs; a node whose outputs fit into no common nest gets one for each."""
+        try:
+            return [(self._keep(self._generate(group, outputs)), tuple(o.name for o in outputs))]
+        except CannotFuse:
+            if len(group.nodes) > 1:
+                raise
+        return [(self._keep(self._generate(group, [output])), (output.name,)) for output in outputs]
 
     def _keep(self, generated: Generated) -> Kernel:
         for packed in generated.packed:

@@ -17,12 +17,11 @@ from anycann.passes.partition import AICORE, Engine, lower_node
 from anycann.te import tensor as te
 from anycann.te.contractions import Recurrent
 from anycann.te.expression import Load, Op, Var, children, walk
-from anycann.te.nest import CannotFuse, Nest, build_nest, contractions
+from anycann.te.nest import CannotFuse, Nest, build_nest, contractions, reductions
 from anycann.te.tensor import Compute, Contraction, Reduction, Tensor
 
 SERIAL_LIMIT = 1 << 18  # element operations a group may do on one thread because its reduction has too few rows to split
 ROWS_TO_SPLIT = 8
-RECOMPUTED_COST = 6  # operations an element may cost that a reduction computes anew in each of its stages
 
 
 @dataclass(eq=False)
@@ -101,7 +100,7 @@ class _Grouper:
         anchors = contractions([tensors[v] for v in trial.outputs])
         if anchors:
             return _anchor_problem(anchors, nest, added)
-        return _read_problem(node, added, tensors) or _reduction_problem(nest, [tensors[v] for v in trial.outputs])
+        return _read_problem(node, added, tensors, nest) or _reduction_problem(nest, [tensors[v] for v in trial.outputs])
 
     def _reaches(self, group: Group, node: ir.Node) -> bool:
         """True if an operand of node made outside the group depends on the group: joining would make a cycle."""
@@ -151,11 +150,12 @@ def _anchor_problem(anchors: Sequence[Contraction], nest: Nest, added: Sequence[
     return None
 
 
-def _read_problem(node: ir.Node, added: Sequence[Tensor], tensors: dict[ir.Value, Tensor]) -> str | None:
-    """Joining must not compute elements of the group many times over."""
+def _read_problem(node: ir.Node, added: Sequence[Tensor], tensors: dict[ir.Value, Tensor], nest: Nest) -> str | None:
+    """Joining must not compute elements of the group many times over; what is made of a row's reduction is computed once a row."""
+    rows = math.prod(v.extent for v in nest.outer)
     for operand in node.inputs:
         inner = None if operand is None else tensors.get(operand)
-        if operand is None or not isinstance(inner, Compute | Reduction):
+        if operand is None or not isinstance(inner, Compute | Reduction) or (inner.size == rows and reductions([inner])):
             continue
         reads = sum(_reads(tensor, inner) for tensor in added)
         if reads > 1.5 * max(1, inner.size) and _cost(inner) > 1:

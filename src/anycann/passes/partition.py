@@ -74,7 +74,9 @@ def _engine(node: ir.Node, registry: Registry, native: Callable[[ir.Node, list[T
     if all(t is None or math.prod(t.shape) == 0 for t in outputs):
         return Engine(EMPTY)
     if operator.view:
-        return Engine(VIEW)
+        engine = _try_lowering(node, registry, native)
+        others = any(v.uses() or v.is_graph_output() for v in node.outputs[1:])
+        return engine if engine.kind == AICPU or others else Engine(VIEW)
     if any((t := static_type(v)) is not None and math.prod(t.shape) == 0 for v in node.inputs if v is not None):
         return Engine(AICPU, "an operand is empty and the result is not")
     return _try_lowering(node, registry, native)

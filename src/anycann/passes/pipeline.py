@@ -58,10 +58,9 @@ def _remove_identities(model: ir.Model) -> list[str]:
     """Identity(x) -> x, except where it is an output of the graph. onnx_ir's own pass fails on values of an outer graph."""
     removed = 0
     for node in list(model.graph):
-        if node.domain == "" and node.op_type in ("Identity", "Dropout") and node.inputs and not node.outputs[0].is_graph_output():
+        if node.domain == "" and node.op_type == "Identity" and not node.outputs[0].is_graph_output():
             source = node.inputs[0]
-            if source is None or any(output.uses() or output.is_graph_output() for output in node.outputs[1:]):
-                continue
+            assert source is not None
             node.outputs[0].replace_all_uses_with(source)
             model.graph.remove(node, safe=True)
             removed += 1

@@ -109,6 +109,9 @@ class _Specialiser:
 
     def _output_bytes(self, node: ir.Node) -> int:
         """An upper bound for operators whose result can be far larger than their operands."""
+        if node.op_type == "Range":  # its inference refuses operands of one element that are no scalars, as exporters write them
+            start, limit, delta = (float(np.asarray(v.const_value).reshape(-1)[0]) for v in node.inputs if v is not None)
+            return int(min(max((limit - start) / delta, 0.0), 1e15)) * 8 if delta else 0
         if node.op_type == "ConstantOfShape" and node.inputs[0] is not None and node.inputs[0].const_value is not None:
             return int(np.prod(node.inputs[0].const_value.numpy().astype(np.float64), initial=1.0)) * 8
         self._infer(node)
