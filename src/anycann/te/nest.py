@@ -50,12 +50,12 @@ class Nest:
 def build_nest(outputs: Sequence[Tensor]) -> Nest:
     """The nest that computes all outputs (Compute or Reduction tensors) from placeholders and contractions. Raises CannotFuse."""
     inliner = Inliner()
-    reductions = _reductions(outputs)
-    if not reductions:
+    reduced = reductions(outputs)
+    if not reduced:
         return _pointwise(outputs, inliner)
-    outer = _variables(reductions[0].axes)
+    outer = _variables(reduced[0].axes)
     stages: list[ReduceStage | WriteStage] = []
-    for reduction in reductions:
+    for reduction in reduced:
         mapping = _match_axes(reduction.axes, outer)
         body = inliner.inline(substitute(reduction.body, mapping))
         stages.append(ReduceStage(reduction, reduction.reduce_axes, body))
@@ -139,7 +139,7 @@ def _check_bindings(outer: tuple[Var, ...], stages: Sequence[ReduceStage | Write
                     raise CannotFuse("a reduction reads another row of an earlier one")
 
 
-def _reductions(outputs: Sequence[Tensor]) -> list[Reduction]:
+def reductions(outputs: Sequence[Tensor]) -> list[Reduction]:
     """All reductions below the outputs, producers first."""
     order: list[Reduction] = []
     seen: set[int] = set()
