@@ -39,17 +39,25 @@ def _view_samples(rng: np.random.Generator) -> Iterable[Sample]:
 
 
 @operator("Identity", view=True, samples=lambda rng: [*_view_samples(rng), *retyped(Sample((floats(rng, 3, 17),)), EVERY_DTYPE)])
-@operator("Dropout", view=True, samples=_view_samples)
-def identity(context: Lowering) -> Sequence[Tensor]:
-    """The operand. Dropout of inference is that too; its mask is all true."""
-    if len(context.inputs) > 2 and context.has(2):
-        training = context.constant(2)
-        if training is not None and bool(training.reshape(-1)[0]):
-            raise NotLowered("dropout while training")
+def identity(context: Lowering) -> Tensor:
+    """The operand."""
     source = context.operand(0)
-    outputs: list[Tensor] = [te.compute(source.shape, lambda *index: source[index])]
-    outputs += [te.compute(t.shape, lambda *_: x.const(True, dtypes.bool_)) for t in context.outputs[1:]]
-    return outputs
+    return te.compute(source.shape, lambda *index: source[index])
+
+
+def _dropout_samples(rng: np.random.Generator) -> Iterable[Sample]:
+    yield Sample((floats(rng, 3, 17), np.array(0.3, np.float32)), outputs=2)
+    yield Sample((floats(rng, 2, 3, 5, 7), np.array(0.3, np.float32), np.array(False)), constant=(2,))
+
+
+@operator("Dropout", samples=_dropout_samples)
+def dropout(context: Lowering) -> Sequence[Tensor]:
+    """The operand, at inference; the mask is all true."""
+    training = context.constant(2)
+    if training is not None and bool(training.reshape(-1)[0]):
+        raise NotLowered("dropout while training")
+    kept = [te.compute(type_.shape, lambda *_: x.const(True, dtypes.bool_)) for type_ in context.outputs[1:]]
+    return [identity(context), *kept]
 
 
 def _reshape_samples(rng: np.random.Generator) -> Iterable[Sample]:
