@@ -107,7 +107,7 @@ def pages_to_run() -> Iterator[object]:
         yield pytest.param(page, id=page.name, marks=[pytest.mark.models, pytest.mark.slow] if needs_models else [])
 
 
-@pytest.mark.parametrize("page", pages_to_run())
+@pytest.mark.parametrize("page", list(pages_to_run()))
 def test_every_code_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(ROOT))

@@ -32,7 +32,7 @@ def parameters() -> Iterator[object]:
         yield pytest.param(model, marks=marks, id=model.name)
 
 
-@pytest.mark.parametrize("model", parameters())
+@pytest.mark.parametrize("model", list(parameters()))
 def test_a_published_model_answers_as_onnx_runtime_does(model: Model) -> None:
     session = session_of(model, threads=2)
     expected = wanted(model)
