@@ -85,7 +85,7 @@ def generate_convolution(
 
     scratch, flops = 0, shape.flops
     if operator.transposed:
-        packed = pack("deconv", pack_transposed_weights(weights, shape, target.lanes))
+        packed = pack("deconv", pack_transposed_weights(weights, shape, target.lanes, blocked))
         tasks = emit_transposed_convolution(e, shape, target, *pointers, write, blocked)
         family, flops = "deconv", transposed_flops(shape)
     elif blocked and winograd_profitable(shape, target):
@@ -93,7 +93,7 @@ def generate_convolution(
         launch = emit_winograd(e, shape, target, default_winograd_tile(shape, target), *pointers, write)
         tasks, scratch, family = launch.tasks, launch.scratch_bytes, "winograd"
     else:
-        packed = pack("conv", pack_weights(weights, shape, target.lanes))
+        packed = pack("conv", pack_weights(weights, shape, target.lanes, blocked))
         tasks = emit_convolution(e, shape, target, default_tile(shape, target, blocked), *pointers, write, blocked)
         family = "conv"
     return _finish(e, family, (x, packed.name, *tail.inputs, *(o.name for o in outputs)), tasks, scratch, flops, packed)

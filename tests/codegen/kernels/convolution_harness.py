@@ -109,9 +109,9 @@ def generate(
     return e, tasks
 
 
-def packed(weights: np.ndarray, shape: ConvolutionShape, lanes: int) -> np.ndarray:
+def packed(weights: np.ndarray, shape: ConvolutionShape, lanes: int, blocked: bool = True) -> np.ndarray:
     """The packed weights at an aligned address, as kernels demand."""
-    data = pack_weights(weights, shape, lanes).ravel()
+    data = pack_weights(weights, shape, lanes, blocked).ravel()
     result = aligned(data.size)
     result[:] = data
     return result
@@ -158,7 +158,7 @@ def run(shape, target, tile=None, blocked=True, bias=False, seed=0) -> tuple[np.
     data = to_blocked(x, lanes) if blocked else aligned(x.size)
     if not blocked:
         data[:] = x.ravel()
-    weights = packed(w, shape, lanes)
+    weights = packed(w, shape, lanes, blocked)
     padded_bias = aligned(shape.out_blocks(lanes) * lanes)
     padded_bias[: b.size] = b
     y = aligned(shape.batch * shape.out_blocks(lanes) * lanes * shape.out_pixels)

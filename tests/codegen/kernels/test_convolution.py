@@ -40,6 +40,8 @@ SHAPES = {
     "depthwise multiplier": shape_of(6, 18, (5, 9), 3, pads=1, group=6),
     "small groups": shape_of(32, 32, (9, 9), 3, pads=1, group=8, batch=2),
     "odd groups": shape_of(15, 9, (6, 9), 3, pads=1, group=3),
+    "few outputs": shape_of(37, 2, (6, 9), 3, pads=1, batch=2),
+    "one output": shape_of(64, 1, (9, 33), 5, pads=2, strides=2),
     "groups that share vectors": shape_of(30, 60, (6, 7), 3, pads=1, group=3),
     "full vectors a group": shape_of(48, 96, (6, 6), 3, pads=1, group=2),
     "unaligned inputs a group": shape_of(18, 96, (6, 6), 3, pads=1, group=3),
@@ -132,7 +134,7 @@ def _added(e, number, scale, vector):
     return e.binary("fadd", e.binary("fmul", e.splat(number, vector.lanes), e.const(scale, vector.type)), vector)
 
 
-KINDS = [name for name in SHAPES if "group" in name or name in ("padded 3x3", "first layer", "column kernel", "depthwise")]
+KINDS = [name for name in SHAPES if "group" in name or name in ("padded 3x3", "first layer", "column kernel", "depthwise", "few outputs")]
 
 
 @pytest.mark.parametrize("name", NAMED)

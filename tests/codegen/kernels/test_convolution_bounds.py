@@ -10,8 +10,8 @@ import pytest
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution import plain_writer
-from anycann.codegen.kernels.convolution_packing import packed_size
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
+from anycann.codegen.kernels.convolution_tile import packed_size
 from anycann.codegen.kernels.convolution_transposed import emit_transposed_convolution
 from anycann.codegen.kernels.winograd import emit_winograd
 from anycann.codegen.kernels.winograd_tile import default_winograd_tile, winograd_weight_bytes
@@ -26,6 +26,7 @@ SHAPES = {
     "pointwise": shape_of(7, 5, (5, 5), 1),
     "wide kernel": shape_of(2, 3, (100,), 41, pads=(20,)),
     "groups that share vectors": shape_of(30, 60, (4, 5), 3, pads=1, group=3),
+    "few outputs": shape_of(35, 2, (5, 7), 3, pads=1),
     "winograd": shape_of(20, 18, (7, 10), 3, pads=1, batch=2),
     "transposed": ConvolutionShape(1, 6, 5, 1, (4, 5), (3, 3), (2, 2), (1, 1), (1, 1), (8, 10)),
 }
@@ -61,7 +62,8 @@ def _run_between_guards(name: str, target_number: int, blocked: bool, at_end: bo
     offset = page + (inside - 4 * count if at_end else 0)
     x = np.frombuffer(area, np.float32, count, offset)
     x[:] = 1
-    weights = aligned(winograd_weight_bytes(shape, target.lanes) // 4 if name == "winograd" else packed_size(shape, target.lanes))
+    winograd = name == "winograd"
+    weights = aligned(winograd_weight_bytes(shape, target.lanes) // 4 if winograd else packed_size(shape, target.lanes, blocked))
     weights[:] = 1
     y = aligned(shape.batch * shape.out_blocks(target.lanes) * target.lanes * shape.out_pixels)
     _native(name, shape, target, blocked)(x, weights, y)

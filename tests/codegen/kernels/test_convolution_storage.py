@@ -27,6 +27,7 @@ SHAPES = {
     "padded": shape_of(9, 20, (5, 11), 3, pads=1),
     "depthwise": shape_of(20, 20, (5, 11), 3, pads=1, strides=2, group=20),
     "odd groups": shape_of(15, 9, (6, 9), 3, pads=1, group=3),
+    "few outputs": shape_of(37, 2, (5, 7), 3, pads=1),
     "pointwise": shape_of(33, 17, (5, 5), 1),
 }
 STORED = (dtypes.float16, dtypes.bfloat16, dtypes.float64, dtypes.int8, dtypes.uint8)
@@ -81,7 +82,7 @@ def test_stored_inputs_give_the_sums_of_their_widened_values(name, dtype, target
     for blocked in (True, False):
         e, tasks = _emit(shape, target, blocked, zero_point)
         y = aligned(shape.out_blocks(lanes) * lanes * shape.out_pixels, shape.accumulator.numpy.type)
-        load(e, target, tasks)(_stored(x, lanes, blocked), _aligned_copy(pack_weights(w, shape, lanes)), y)
+        load(e, target, tasks)(_stored(x, lanes, blocked), _aligned_copy(pack_weights(w, shape, lanes, blocked)), y)
         got = from_blocked(y, want.shape, lanes)
         if dtype.is_float:
             assert np.abs(got - want).max() <= (1e-14 if dtype is dtypes.float64 else 2e-6) * np.abs(want).max()

@@ -55,6 +55,7 @@ SHAPES = {
     "dilated against the stride": transposed(4, 6, (4, 5), 4, strides=3, pads=2, dilations=2, extra=(1, 0)),
     "dilation shares a factor with the stride": transposed(4, 5, (4, 5), 3, strides=4, dilations=2),
     "depthwise": transposed(32, 32, (6, 6), 4, strides=2, pads=1, group=32),
+    "one output": transposed(24, 1, (6, 7), 2, strides=2),
     "three dimensions": transposed(3, 5, (2, 3, 2), 3, strides=2, batch=2),
     "phases without a tap": transposed(6, 9, (7, 3), 1, strides=3, extra=2, group=3),
     "large stride": transposed(2, 3, (3, 2), (64, 3), strides=(32, 1), pads=(16, 0)),
@@ -82,10 +83,10 @@ def test_equals_the_scattered_sum(name, target):
     w = rng.standard_normal((shape.in_channels, shape.group_outputs, *shape.kernel), np.float32)
     bias = rng.standard_normal(shape.out_blocks(lanes) * lanes).astype(np.float32)
     want = scattered(x, w, shape) + bias[: shape.out_channels].reshape(1, -1, *[1] * len(shape.kernel))
-    packed = pack_transposed_weights(w, shape, lanes)
-    weights = aligned(packed.size)
-    weights[:] = packed
     for blocked in (True, False):
+        packed = pack_transposed_weights(w, shape, lanes, blocked)
+        weights = aligned(packed.size)
+        weights[:] = packed
         e, tasks = _emit(shape, target, blocked)
         data = to_blocked(x, lanes) if blocked else x
         y = aligned(shape.batch * shape.out_blocks(lanes) * lanes * shape.out_pixels)
@@ -114,7 +115,7 @@ def test_flops_count_every_input_and_tap():
 
 @pytest.mark.parametrize("name", NAMED)
 def test_every_target_compiles(name):
-    for kind in ("doubling 2x2", "depthwise"):
+    for kind in ("doubling 2x2", "depthwise", "one output"):
         e, tasks = _emit(SHAPES[kind], by_name(name), True)
         assert tasks >= 1
         assert emit_object(e.finish("transposed")[1], by_name(name))[:4] == b"\x7fELF"

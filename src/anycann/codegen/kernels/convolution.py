@@ -14,7 +14,7 @@ from anycann.codegen.kernels.convolution_columns import Segment, TapSpan, TileKi
 from anycann.codegen.kernels.convolution_inputs import source
 from anycann.codegen.kernels.convolution_kernel import INLINE_CYCLES, DirectKernel, Initial, Place, Write
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
-from anycann.codegen.kernels.convolution_sums import Window, accumulate, initial_sums, valid_taps
+from anycann.codegen.kernels.convolution_sums import Window, accumulate, added_lanes, initial_sums, valid_taps, zero_sums
 from anycann.codegen.kernels.convolution_tile import ConvolutionTile
 from anycann.codegen.kernels.convolution_write import Spill, digits, plain_writer, spill_area, write_vector
 from anycann.target.target import Target
@@ -57,7 +57,7 @@ def emit_convolution(
 
 def emit_tasks(e: Emitter, kernel: DirectKernel, begin: Value, end: Value, spill: Spill | None) -> None:
     """Tasks begin..end of 0..kernel.tasks; `spill` from `spill_area`."""
-    size, groups = kernel.tile.blocks, -(-kernel.group_blocks // kernel.tile.blocks)
+    size, groups = kernel.blocks, -(-kernel.group_blocks // kernel.blocks)
     full = kernel.group_blocks // size
     with e.loop(begin, end) as tasks:
         place, block_group = _place(e, kernel, tasks.index, groups)
@@ -84,7 +84,7 @@ def _place(e: Emitter, kernel: DirectKernel, task: Value, block_groups: int) -> 
         *row_numbers, part, block_group = numbers[2:]
     else:
         block_group, *row_numbers, part = numbers[2:]
-    block = e.add(e.mul(group, kernel.group_blocks), e.mul(block_group, kernel.tile.blocks))
+    block = e.add(e.mul(group, kernel.group_blocks), e.mul(block_group, kernel.blocks))
     return Place(batch, block, kernel.source.origin(e, group, block), tuple(row_numbers), part), block_group
 
 
@@ -125,6 +125,8 @@ def _sums(e: Emitter, window: Window, segment: Segment, column: Value) -> list[V
     start = e.sub(e.mul(column, axis.stride), axis.pad)
     taps = None if segment.kind else valid_taps(e, axis, start)
     spatial = e.add(window.spatial, e.mul(start, axis.in_stride * kernel.layout.pixel))
+    if kernel.how == "inner":
+        return added_lanes(e, window, accumulate(e, window, kind, taps, spatial, zero_sums(e, window) * kind.pixels))
     return accumulate(e, window, kind, taps, spatial, initial_sums(e, window) * kind.pixels)
 
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from anycann.codegen.emitter import POINTER, Emitter, Value, mangle, vector_type
-from anycann.codegen.kernels.convolution_packing import channel_block
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
-from anycann.codegen.kernels.convolution_tile import aligned_groups, groups_of_vector, method
+from anycann.codegen.kernels.convolution_tile import aligned_groups, channel_block, groups_of_vector, method
 from anycann.codegen.lanes import from_storage
 from anycann.te.dtypes import DType
 
@@ -101,6 +100,8 @@ def source(shape: ConvolutionShape, lanes: int, blocked: bool, pointer: Value, z
     layout = input_layout(shape, lanes, blocked)
     elements = Elements(shape.dtype, shape.accumulator, pointer, zero_point)
     how = method(shape, lanes, blocked)
+    if how == "inner":
+        return _Inner(shape, lanes, layout, elements)
     if how == "lanes":
         return _Lanes(shape, lanes, layout, elements)
     if how == "blend":
@@ -138,6 +139,31 @@ class _Broadcast:
             return e.add(origin, e.add(e.mul(in_block, self.layout.block), e.mul(channel, self.layout.channel)))
         number = e.add(origin, e.add(e.mul(in_block, channel_block(self.shape, self.lanes)), channel))
         return self.layout.of_channel(e, number, self.lanes)
+
+
+@dataclass(frozen=True)
+class _Inner:
+    """The lanes of a sum run over the input channels; those beyond the last channel, which hold anything, count as zero."""
+
+    shape: ConvolutionShape
+    lanes: int
+    layout: InputLayout
+    elements: Elements
+
+    def origin(self, e: Emitter, group: Value, block: Value) -> Value:
+        """Nothing: all output channels read all input channels."""
+        return e.const(0)
+
+    def fetcher(self, e: Emitter, origin: Value, spatial: Value, in_block: Value, channel: Value) -> Fetch:
+        first = self.elements.moved(e, self.elements.pointer, e.add(e.mul(in_block, self.layout.block), spatial))
+        real = e.smin(e.const(self.lanes), e.sub(e.const(self.shape.in_channels), e.mul(in_block, self.lanes)))
+        mask = e.compare("slt", e.lane_numbers(self.lanes, "i32"), e.splat(e.cast("trunc", real, "i32"), self.lanes))
+
+        def fetch(i: int, offset: int) -> Value:
+            x = self.elements.vector(e, self.elements.moved(e, first, offset), self.lanes)
+            return x if self.shape.in_channels % self.lanes == 0 else e.select(mask, x, e.zero(x.type))
+
+        return fetch
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from anycann.codegen.emitter import Emitter, Value, vector_type
 from anycann.codegen.kernels.convolution_columns import TapSpan, tile_count
 from anycann.codegen.kernels.convolution_inputs import InputLayout, Source, input_layout
 from anycann.codegen.kernels.convolution_shape import Axis, ConvolutionShape, axes
-from anycann.codegen.kernels.convolution_tile import ConvolutionTile, method
+from anycann.codegen.kernels.convolution_tile import ConvolutionTile, Method, method
 from anycann.target.target import Target
 
 Write: TypeAlias = Callable[[Emitter, Sequence[Value], Value], None]
@@ -38,6 +38,15 @@ class DirectKernel:
     blocked_input: bool
 
     @property
+    def how(self) -> Method:
+        return method(self.shape, self.lanes, self.blocked_input)
+
+    @property
+    def blocks(self) -> int:
+        """Output channel blocks of a task."""
+        return 1 if self.how == "inner" else self.tile.blocks
+
+    @property
     def lanes(self) -> int:
         return self.target.lanes
 
@@ -62,14 +71,16 @@ class DirectKernel:
     def order(self, span: TapSpan) -> list[tuple[int, int]]:
         """(unrolled channel, pixel) in the order of computing: by channel, to hold few weights; by pixel if its input is shared."""
         channels, pixels = range(self.tile.unroll), range(span.first_pixel, span.stop_pixel)
-        if method(self.shape, self.lanes, self.blocked_input) == "lanes":
+        if self.how == "inner":
+            return [(0, pixel) for pixel in pixels]
+        if self.how == "lanes":
             return [(i, pixel) for pixel in pixels for i in channels]
         return [(i, pixel) for i in channels for pixel in pixels]
 
     @property
     def groups(self) -> int:
         """Convolution groups that are computed apart: those that share no output vector."""
-        return self.shape.group if method(self.shape, self.lanes, self.blocked_input) == "dense" else 1
+        return self.shape.group if self.how == "dense" else 1
 
     @property
     def group_blocks(self) -> int:
@@ -88,7 +99,7 @@ class DirectKernel:
     @property
     def tasks_of_whole_rows(self) -> int:
         rows = prod(axis.out_size for axis in self.axes[:-1])
-        return self.shape.batch * self.groups * -(-self.group_blocks // self.tile.blocks) * rows
+        return self.shape.batch * self.groups * -(-self.group_blocks // self.blocks) * rows
 
     @property
     def tasks(self) -> int:

@@ -5,27 +5,27 @@ from __future__ import annotations
 import numpy as np
 
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
+from anycann.codegen.kernels.convolution_tile import channel_block, method
 
 
-def channel_block(shape: ConvolutionShape, lanes: int) -> int:
-    """Input channels that lie together in the packed weights: `lanes`, or all channels of a group where they are fewer."""
-    return min(shape.group_inputs, lanes)
-
-
-def packed_size(shape: ConvolutionShape, lanes: int) -> int:
-    """Elements of the packed weights."""
-    inner = channel_block(shape, lanes)
-    return shape.out_blocks(lanes) * -(-shape.group_inputs // inner) * shape.taps * inner * lanes
-
-
-def pack_weights(weights: np.ndarray, shape: ConvolutionShape, lanes: int) -> np.ndarray:
+def pack_weights(weights: np.ndarray, shape: ConvolutionShape, lanes: int, blocked_input: bool = True) -> np.ndarray:
     """Weights [O, I/group, *kernel] as [O blocks, I blocks, taps, I in block, lanes] of `shape.accumulator`, absent channels zero.
 
+    Where the lanes run over input channels (`method` "inner"), [O, I blocks, taps, lanes].
     The order does not depend on the sizes of the images, so that kernels for several of them share it.
     """
+    if method(shape, lanes, blocked_input) == "inner":
+        return _pack_inner(weights, shape, lanes)
     inner = channel_block(shape, lanes)
     out_blocks, in_blocks = shape.out_blocks(lanes), -(-shape.group_inputs // inner)
     padded = np.zeros((out_blocks * lanes, in_blocks * inner, shape.taps), shape.accumulator.numpy)
     padded[: shape.out_channels, : shape.group_inputs] = weights.reshape(shape.out_channels, shape.group_inputs, shape.taps)
     blocked = padded.reshape(out_blocks, lanes, in_blocks, inner, shape.taps)
     return np.ascontiguousarray(blocked.transpose(0, 2, 4, 3, 1))
+
+
+def _pack_inner(weights: np.ndarray, shape: ConvolutionShape, lanes: int) -> np.ndarray:
+    blocks = shape.in_blocks(lanes)
+    padded = np.zeros((shape.out_channels, blocks * lanes, shape.taps), shape.accumulator.numpy)
+    padded[:, : shape.in_channels] = weights.reshape(shape.out_channels, shape.in_channels, shape.taps)
+    return np.ascontiguousarray(padded.reshape(shape.out_channels, blocks, lanes, shape.taps).swapaxes(2, 3))

@@ -8,9 +8,8 @@ from typing import TypeAlias
 from anycann.codegen.emitter import Emitter, Value, is_float
 from anycann.codegen.kernels.convolution_columns import TapSpan, TileKind
 from anycann.codegen.kernels.convolution_kernel import DirectKernel, Place
-from anycann.codegen.kernels.convolution_packing import channel_block
 from anycann.codegen.kernels.convolution_shape import Axis
-from anycann.codegen.kernels.convolution_tile import has_fma
+from anycann.codegen.kernels.convolution_tile import channel_block, has_fma
 from anycann.target.target import Target
 
 
@@ -28,6 +27,9 @@ class Window:
             self.taps.append(valid_taps(e, axis, start))
         inner = channel_block(kernel.shape, lanes)
         self.tap_size = inner * lanes
+        self.sums = blocks
+        if kernel.how == "inner":  # the sums of a pixel are one for each output channel
+            self.tap_size, self.sums = lanes, kernel.shape.out_channels
         self.in_block_size = kernel.shape.taps * self.tap_size
         self.in_blocks = -(-kernel.shape.group_inputs // inner)
         self.block_size = self.in_blocks * self.in_block_size
@@ -48,12 +50,29 @@ def valid_taps(e: Emitter, axis: Axis, start: Value) -> tuple[Value, Value]:
     return first, e.smin(kernel, stop)
 
 
+def zero_sums(e: Emitter, window: Window) -> list[Value]:
+    """Zero for each sum of one pixel."""
+    return [e.zero(window.kernel.vector)] * window.sums
+
+
 def initial_sums(e: Emitter, window: Window) -> list[Value]:
     """What the sums of one pixel start from, a vector a channel block."""
     kernel = window.kernel
     if kernel.initial is None:
-        return [e.zero(kernel.vector)] * window.blocks
+        return zero_sums(e, window)
     return [kernel.initial(e, e.mul(e.add(window.place.block, j), kernel.lanes)) for j in range(window.blocks)]
+
+
+def added_lanes(e: Emitter, window: Window, sums: Sequence[Value]) -> list[Value]:
+    """Sums [pixel][output channel] over lanes of input channels -> one vector of output channels a pixel."""
+    kernel, start = window.kernel, initial_sums(e, window)[0]
+    result = []
+    for first in range(0, len(sums), window.sums):
+        vector = e.poison(kernel.vector)
+        for lane, partial in enumerate(sums[first : first + window.sums]):
+            vector = e.insert(vector, e.reduce("fadd" if is_float(partial.element) else "add", partial), lane)
+        result.append(e.binary("fadd" if is_float(start.element) else "add", vector, start) if kernel.initial else vector)
+    return result
 
 
 Range: TypeAlias = tuple[Value, Value, int]
@@ -112,7 +131,7 @@ def _channels_of_block(e: Emitter, kernel: DirectKernel, in_blocks: int, in_bloc
     """Real input channels of a block: fewer in the last one, whose other lanes may hold anything and are never read."""
     inner = channel_block(kernel.shape, kernel.lanes)
     last = kernel.shape.group_inputs % inner or inner
-    if last == inner:
+    if last == inner or kernel.how == "inner":
         return e.const(inner)
     is_last = e.compare("eq", in_block, e.const(in_blocks - 1))
     return e.select(is_last, e.const(last), e.const(inner))
@@ -122,7 +141,7 @@ def _products(
     e: Emitter, window: Window, span: TapSpan, weights: Value, offset: Value, in_block: Value, channel: Value, sums: list[Value]
 ) -> list[Value]:
     """The unrolled input channels of one tap: one FMA for each pixel and channel block."""
-    kernel, blocks = window.kernel, window.blocks
+    kernel, blocks = window.kernel, window.sums
     sums = list(sums)
     step = kernel.axes[-1].stride * kernel.axes[-1].in_stride * kernel.layout.pixel
     fetch = kernel.source.fetcher(e, window.place.origin, offset, in_block, channel)

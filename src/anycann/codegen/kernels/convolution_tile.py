@@ -7,11 +7,10 @@ from functools import lru_cache, partial
 from typing import Literal, TypeAlias
 
 from anycann.codegen.kernels.convolution_columns import segments
-from anycann.codegen.kernels.convolution_packing import channel_block, packed_size
 from anycann.codegen.kernels.convolution_shape import Axis, ConvolutionShape, axes
 from anycann.target.target import Target
 
-Method: TypeAlias = Literal["dense", "lanes", "blend", "gather"]
+Method: TypeAlias = Literal["dense", "inner", "lanes", "blend", "gather"]
 
 
 @dataclass(frozen=True)
@@ -33,10 +32,13 @@ class ConvolutionTile:
 def method(shape: ConvolutionShape, lanes: int, blocked_input: bool) -> Method:
     """How the lanes of a vector of output channels get their input.
 
-    dense: all lanes see the same input channels, one scalar serves them all; lanes: input and output channels lie in equal lanes
+    dense: all lanes see the same input channels, one scalar serves them all; inner: there are so few output channels that the lanes run
+    over input channels instead, and are added up at the end; lanes: input and output channels lie in equal lanes
     (depthwise) or in the same few lanes (small groups); blend: the lanes of a vector belong to few groups, each with a scalar of its own;
     gather: anything else.
     """
+    if shape.group == 1 and blocked_input and _few_outputs(shape, lanes):
+        return "inner"
     if shape.group == 1 or shape.group_outputs % lanes == 0:
         return "dense"
     if blocked_input and shape.group_inputs == shape.group_outputs and lanes % shape.group_outputs == 0:
@@ -45,6 +47,14 @@ def method(shape: ConvolutionShape, lanes: int, blocked_input: bool) -> Method:
 
 
 _MOST_BLENDED = 4
+# Cycles to add up the lanes of one vector.
+_ADDING_CYCLES = 8
+
+
+def _few_outputs(shape: ConvolutionShape, lanes: int) -> bool:
+    """True if a product for each output channel over whole input blocks is clearly less work than one for each input channel."""
+    inner = shape.out_channels * (shape.in_blocks(lanes) * shape.taps + _ADDING_CYCLES)
+    return 3 * inner < 2 * shape.in_channels * shape.taps
 
 
 def groups_of_vector(shape: ConvolutionShape, lanes: int) -> int:
@@ -52,6 +62,19 @@ def groups_of_vector(shape: ConvolutionShape, lanes: int) -> int:
     first_lanes = range(0, shape.out_channels, lanes)
     last_lanes = (min(first + lanes, shape.out_channels) - 1 for first in first_lanes)
     return max(last // shape.group_outputs - first // shape.group_outputs + 1 for first, last in zip(first_lanes, last_lanes, strict=True))
+
+
+def channel_block(shape: ConvolutionShape, lanes: int) -> int:
+    """Input channels that lie together in the packed weights: `lanes`, or all channels of a group where they are fewer."""
+    return min(shape.group_inputs, lanes)
+
+
+def packed_size(shape: ConvolutionShape, lanes: int, blocked_input: bool = True) -> int:
+    """Elements of the packed weights."""
+    if method(shape, lanes, blocked_input) == "inner":
+        return shape.out_channels * shape.in_blocks(lanes) * shape.taps * lanes
+    inner = channel_block(shape, lanes)
+    return shape.out_blocks(lanes) * -(-shape.group_inputs // inner) * shape.taps * inner * lanes
 
 
 def tiles(shape: ConvolutionShape, target: Target, blocked_input: bool = True) -> list[ConvolutionTile]:
@@ -68,15 +91,22 @@ def default_tile(shape: ConvolutionShape, target: Target, blocked_input: bool = 
 
 def _candidates(shape: ConvolutionShape, target: Target, blocked_input: bool) -> list[tuple[int, int, bool]]:
     how = method(shape, target.lanes, blocked_input)
-    dense = how == "dense"
-    most_blocks = min(8, shape.group_outputs // target.lanes if shape.group > 1 else shape.out_blocks(target.lanes)) if dense else 1
     result = []
     for merge in (False, True):
         columns_axis = axes(shape, merge)[-1]
-        for blocks in range(1, most_blocks + 1):
+        for blocks in _block_choices(shape, target.lanes, how):
             most_columns = min(max(1, columns_axis.out_size), _most_columns(shape, target, blocks, how))
             result += [(columns, blocks, merge) for columns in even_cuts(columns_axis.out_size, most_columns)]
     return result
+
+
+def _block_choices(shape: ConvolutionShape, lanes: int, how: Method) -> range:
+    """Numbers of channel blocks (of output channels, with lanes over input channels) to compute together."""
+    if how == "inner":
+        return range(shape.out_channels, shape.out_channels + 1)
+    if how != "dense":
+        return range(1, 2)
+    return range(1, min(8, shape.group_outputs // lanes if shape.group > 1 else shape.out_blocks(lanes)) + 1)
 
 
 def even_cuts(size: int, most: int) -> list[int]:
@@ -88,6 +118,8 @@ def even_cuts(size: int, most: int) -> list[int]:
 def _most_columns(shape: ConvolutionShape, target: Target, blocks: int, how: Method) -> int:
     """Pixels of a tile: accumulators, one weight vector a block and one broadcast have to fit; without FMA a product needs a place too."""
     registers = target.registers * 4 // shape.accumulator.nbytes  # a vector of float64 takes two
+    if how == "inner":
+        return max(1, min(_MOST_COLUMNS["lanes"], (registers - 2) // blocks - 1))
     if how != "dense":
         return _MOST_COLUMNS[how] if registers >= 32 else 8
     broadcast = 0 if blocks == 1 and target.lanes == 16 else 1  # AVX-512 broadcasts from memory inside the FMA
@@ -114,6 +146,8 @@ def _unroll(shape: ConvolutionShape, lanes: int, blocked: bool, accumulators: in
     how = method(shape, lanes, blocked)
     if how == "lanes":
         return shape.group_inputs
+    if how == "inner":
+        return channel_block(shape, lanes)
     if how in ("blend", "gather") or not aligned_groups(shape, lanes):
         return 1
     inner = channel_block(shape, lanes)
@@ -132,8 +166,8 @@ def aligned_groups(shape: ConvolutionShape, lanes: int) -> bool:
 
 def _rows_stay(shape: ConvolutionShape, target: Target, blocks: int) -> bool:
     """True if less has to come from behind the second-level cache when all channel blocks of a row are computed together."""
-    weights = 4 * packed_size(shape, target.lanes)
-    image = 4 * shape.in_channels * shape.in_pixels
+    weights = shape.accumulator.nbytes * packed_size(shape, target.lanes)
+    image = shape.dtype.nbytes * shape.in_channels * shape.in_pixels
     room = target.l2_bytes // 2
     rows = max(1, shape.out_size[0])
     rounds = -(-shape.out_blocks(target.lanes) // blocks)
@@ -149,10 +183,11 @@ _FMA_LATENCY = 5.0  # four on most processors, and a little for what is not sche
 
 def estimate(shape: ConvolutionShape, target: Target, tile: ConvolutionTile, blocked_input: bool = True) -> float:
     """Cycles of one image and one group, from the arithmetic, the loads and what borders and remainders waste."""
-    dense = method(shape, target.lanes, blocked_input) == "dense"
+    how = method(shape, target.lanes, blocked_input)
     all_axes = axes(shape, tile.merge)
-    blocks = -(-(shape.group_outputs if dense else shape.out_channels) // target.lanes)
-    row = sum(_row_cycles(shape, target, all_axes, tile, group) for group in block_groups(blocks, tile.blocks))
+    blocks = -(-(shape.group_outputs if how == "dense" else shape.out_channels) // target.lanes)
+    groups = [tile.blocks] if how == "inner" else block_groups(blocks, tile.blocks)
+    row = sum(_row_cycles(shape, target, all_axes, tile, group, how) for group in groups)
     rows = 1
     for axis in all_axes[:-1]:
         rows *= max(1, axis.out_size)
@@ -164,11 +199,14 @@ def block_groups(blocks: int, size: int) -> list[int]:
     return [size] * (blocks // size) + ([blocks % size] if blocks % size else [])
 
 
-def _row_cycles(shape: ConvolutionShape, target: Target, all_axes: tuple[Axis, ...], tile: ConvolutionTile, blocks: int) -> float:
+def _row_cycles(
+    shape: ConvolutionShape, target: Target, all_axes: tuple[Axis, ...], tile: ConvolutionTile, blocks: int, how: Method
+) -> float:
     above = 1
     for axis in all_axes[:-1]:
         above *= axis.kernel
-    steps = above * shape.group_inputs
+    steps = above * (shape.in_blocks(target.lanes) if how == "inner" else shape.group_inputs)
+    write = _WRITE_CYCLES + (_ADDING_CYCLES if how == "inner" else 0)
     weights, widening = _weight_cycles(shape, target, blocks), _WIDENING_CYCLES.get(shape.dtype.name, 0.8)
     step = partial(step_cycles, target, blocks=blocks, weight_cycles=weights, widening=widening)
     cycles = 0.0
@@ -178,7 +216,7 @@ def _row_cycles(shape: ConvolutionShape, target: Target, all_axes: tuple[Axis, .
             cycles += count * tile.columns * (all_axes[-1].kernel * steps * step(1) + _TILE_CYCLES)
             continue
         taps = sum((s.stop_tap - s.first_tap) * step(s.stop_pixel - s.first_pixel) for s in segment.kind.spans)
-        cycles += count * (taps * steps + _WRITE_CYCLES * segment.kind.pixels * blocks + _TILE_CYCLES)
+        cycles += count * (taps * steps + write * segment.kind.pixels * blocks + _TILE_CYCLES)
     return cycles
 
 

@@ -18,9 +18,9 @@ from anycann.codegen.emitter import Emitter, Value
 from anycann.codegen.kernels.convolution import emit_tasks
 from anycann.codegen.kernels.convolution_inputs import source
 from anycann.codegen.kernels.convolution_kernel import INLINE_CYCLES, DirectKernel, Initial, Write
-from anycann.codegen.kernels.convolution_packing import pack_weights, packed_size
+from anycann.codegen.kernels.convolution_packing import pack_weights
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
-from anycann.codegen.kernels.convolution_tile import ConvolutionTile, default_tile
+from anycann.codegen.kernels.convolution_tile import ConvolutionTile, default_tile, packed_size
 from anycann.codegen.kernels.convolution_write import digits, spill_area
 from anycann.target.target import Target
 
@@ -69,7 +69,7 @@ def _run_combinations(shape: ConvolutionShape) -> Iterator[tuple[PhaseRun, ...]]
     return product(*(phase_runs(shape, axis) for axis in range(len(shape.kernel))))
 
 
-def pack_transposed_weights(weights: np.ndarray, shape: ConvolutionShape, lanes: int) -> np.ndarray:
+def pack_transposed_weights(weights: np.ndarray, shape: ConvolutionShape, lanes: int, blocked_input: bool = True) -> np.ndarray:
     """ConvTranspose weights [I, O/group, *kernel] as the packed weights of every phase, one after the other.
 
     `shape` has the attributes of the ConvTranspose; its in_size and out_size do not matter here.
@@ -82,7 +82,7 @@ def pack_transposed_weights(weights: np.ndarray, shape: ConvolutionShape, lanes:
         for phases in product(*(range(run.first, run.first + run.count) for run in runs)):
             taps = [_taps(shape, axis, phase)[::-1] for axis, phase in enumerate(phases)]
             window = ordered[np.ix_(range(shape.out_channels), range(inputs), *taps)]
-            parts.append(pack_weights(window, _phase_shape(shape, runs, shape.out_size), lanes).ravel())
+            parts.append(pack_weights(window, _phase_shape(shape, runs, shape.out_size), lanes, blocked_input).ravel())
     return np.concatenate(parts)
 
 
@@ -113,7 +113,7 @@ class _PhaseClass:
         return prod(self.counts)
 
 
-def _classes(shape: ConvolutionShape, lanes: int) -> Iterator[_PhaseClass]:
+def _classes(shape: ConvolutionShape, lanes: int, blocked_input: bool) -> Iterator[_PhaseClass]:
     offset = 0
     for runs in _run_combinations(shape):
         for parts in product(*(_by_output_count(shape, axis, run) for axis, run in enumerate(runs))):
@@ -121,7 +121,7 @@ def _classes(shape: ConvolutionShape, lanes: int) -> Iterator[_PhaseClass]:
             first, counts = tuple(p[0] for p in parts), tuple(p[1] for p in parts)
             if phase_shape.out_pixels:
                 yield _PhaseClass(phase_shape, runs, first, counts, offset)
-        offset += prod(run.count for run in runs) * packed_size(_phase_shape(shape, runs, shape.out_size), lanes)
+        offset += prod(run.count for run in runs) * packed_size(_phase_shape(shape, runs, shape.out_size), lanes, blocked_input)
 
 
 def _by_output_count(shape: ConvolutionShape, axis: int, run: PhaseRun) -> list[tuple[int, int, int]]:
@@ -158,7 +158,7 @@ def emit_transposed_convolution(
     inputs = source(shape, target.lanes, blocked_input, input_pointer, zero_point)
     kernels = [
         (c, DirectKernel(c.shape, target, tile_of(c.shape, target, blocked_input), inputs, weights, write, initial, blocked_input))
-        for c in _classes(shape, target.lanes)
+        for c in _classes(shape, target.lanes, blocked_input)
     ]
     total = sum(c.phases * kernel.tasks for c, kernel in kernels)
     small = sum(c.phases * kernel.cycles for c, kernel in kernels) < INLINE_CYCLES
@@ -183,7 +183,7 @@ def _of_phase(e: Emitter, shape: ConvolutionShape, phase_class: _PhaseClass, ker
     at = e.const(0)
     for phase, run in zip(phases, phase_class.runs, strict=True):
         at = e.add(e.mul(at, run.count), e.sub(phase, run.first))
-    at = e.add(e.mul(at, packed_size(phase_class.shape, kernel.lanes)), phase_class.weights_offset)
+    at = e.add(e.mul(at, packed_size(phase_class.shape, kernel.lanes, kernel.blocked_input)), phase_class.weights_offset)
 
     def write(e: Emitter, index: Sequence[Value], vector: Value) -> None:
         spatial = [e.add(e.mul(q, stride), phase) for q, stride, phase in zip(index[2:], shape.strides, phases, strict=True)]

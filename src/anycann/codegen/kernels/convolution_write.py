@@ -58,11 +58,11 @@ def spill_area(e: Emitter, kernels: Sequence[DirectKernel]) -> Spill | None:
         trial = Emitter()
         kernel.write(trial, [Value("%trial", INDEX)] * (2 + len(kernel.shape.out_size)), Value("%trial", kernel.vector))
         pixels = sum(s.kind.pixels if s.kind else 1 for s in segments(kernel.axes[-1], kernel.tile.columns))
-        lines += len(trial.lines) * pixels * kernel.tile.blocks
+        lines += len(trial.lines) * pixels * kernel.blocks
     if lines <= _MOST_WRITE_LINES:
         return None
     vector = kernels[0].vector
-    count = max(kernel.tile.columns * kernel.tile.blocks for kernel in kernels)
+    count = max(kernel.tile.columns * kernel.blocks for kernel in kernels)
     return Spill(e.op(f"alloca {vector}, i64 {count}, align {kernels[0].alignment}", POINTER))
 
 
