@@ -10,10 +10,11 @@ import numpy.typing as npt
 
 from anycann.codegen.emitter import Emitter, Value
 from anycann.codegen.kernels.matmul_bytes import pack_quads, wants_quads
-from anycann.codegen.kernels.matmul_dot import emit_dots
+from anycann.codegen.kernels.matmul_dot import dot_scratch, emit_dots
+from anycann.codegen.kernels.matmul_kernel import PanelKernel, panel_scratch
 from anycann.codegen.kernels.matmul_packing import pack_columns
 from anycann.codegen.kernels.matmul_pairs import pack_pairs, wants_pairs
-from anycann.codegen.kernels.matmul_panel import PanelKernel, emit_panels, panel_scratch
+from anycann.codegen.kernels.matmul_panel import emit_panels
 from anycann.codegen.kernels.matmul_shape import MatmulShape, Strides, contiguous, folded, lanes_of
 from anycann.codegen.kernels.matmul_tile import MatmulTile, default_tile, method, tiles, wants_packing
 from anycann.codegen.kernels.matmul_writer import MatmulIndex, Start, Write, batch_index, plain_writer
@@ -83,7 +84,7 @@ def _unfolded(function: Callable[..., Result], sizes: tuple[int, ...]) -> Callab
 def scratch_bytes(shape: MatmulShape, target: Target, tile: MatmulTile) -> int:
     """Bytes of a thread's scratch memory that the kernel uses."""
     shape, lanes = folded(shape), lanes_of(shape.accumulator, target.lanes)
-    return lanes * shape.accumulator.nbytes if method(shape) == "dot" else panel_scratch(shape, lanes, tile)
+    return dot_scratch(lanes, tile.rows, shape.accumulator.nbytes) if method(shape) == "dot" else panel_scratch(shape, lanes, tile)
 
 
 def wants_groups(shape: MatmulShape, target: Target) -> bool:

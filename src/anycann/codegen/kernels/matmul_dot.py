@@ -1,7 +1,7 @@
 """Matrix products whose lanes run along k: one column, or few rows times a transposed matrix. Nothing is packed or copied.
 
-A group of results, as many as a register has lanes, shares the vectors of the one row (or column) on the other side; their sums are then
-added up lane by lane in a tree of shuffles, which leaves the group's results in the lanes of one register.
+A group is as many results as a register has lanes. It is computed four streams at a time (many at once defeat the prefetchers), each a sum
+of vectors; a tree of shuffles then adds the lanes of every sum, which leaves the group's results in the lanes of one register.
 """
 
 from __future__ import annotations
@@ -9,120 +9,156 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from anycann.codegen.emitter import Emitter, Value
-from anycann.codegen.kernels.matmul_panel import PanelKernel
-from anycann.codegen.kernels.matmul_shape import Operand, Strides, addition, first_lanes, multiply_add
+from anycann.codegen.kernels.matmul_kernel import PanelKernel
+from anycann.codegen.kernels.matmul_shape import Operand, addition, first_lanes, multiply_add
 from anycann.codegen.kernels.matmul_writer import MatmulIndex, batch_index, offset
+
+STREAMS = 4
 
 
 @dataclass(frozen=True)
 class _Side:
-    """One operand: where a row (of A) or column (of B) begins is pointer + batch offset + index * stride."""
+    """One operand: its `count` rows (of A) or columns (of B) begin at pointer + batch offset + index * stride."""
 
     operand: Operand
     pointer: Value
     batch: tuple[int, ...]
     stride: int
+    count: int
 
     def start(self, e: Emitter, batch: tuple[Value, ...], index: Value) -> Value:
-        return self.operand.step(e, self.pointer, e.add(offset(e, batch, self.batch), e.mul(index, self.stride)))
+        """Where number `index` begins; one beyond the last gives the last, whose result is then not used."""
+        inside = e.smin(index, e.const(self.count - 1))
+        return self.operand.step(e, self.pointer, e.add(offset(e, batch, self.batch), e.mul(inside, self.stride)))
+
+
+@dataclass(frozen=True)
+class _Dots:
+    """`many`: the side whose indices are the lanes of the results; `one`: the other, `kernel.tile.rows` of them at a time."""
+
+    kernel: PanelKernel
+    many: _Side
+    one: _Side
+
+    @property
+    def streams(self) -> int:
+        return min(STREAMS, self.kernel.lanes)
+
+
+def dot_scratch(lanes: int, rows: int, nbytes: int) -> int:
+    """Bytes of scratch: a partly added vector of each four streams and row, or one group of a single column."""
+    return max(1, lanes // STREAMS) * rows * lanes * nbytes
 
 
 def emit_dots(e: Emitter, kernel: PanelKernel) -> int:
     """The loop over tasks. Returns their number: batches x parts of the groups."""
     shape = kernel.shape
-    results = shape.m if shape.n == 1 else shape.n
-    groups = -(-results // kernel.lanes)
+    a = _Side(kernel.left, kernel.a, shape.a.batch, shape.a.row, shape.m)
+    b = _Side(Operand(shape.b_dtype, shape.accumulator), kernel.b, shape.b.batch, shape.b.column, shape.n)
+    dots = _Dots(kernel, a, b) if shape.n == 1 else _Dots(kernel, b, a)
+    groups = -(-dots.many.count // kernel.lanes)
     parts = -(-groups // kernel.tile.row_blocks)
-    full, rest = divmod(results, kernel.lanes)
     with e.loop(e.begin, e.end) as task:
         batch = batch_index(e, e.udiv(task.index, parts), shape.batch)
         first = e.mul(e.urem(task.index, parts), kernel.tile.row_blocks)
         last = e.smin(e.add(first, kernel.tile.row_blocks), e.const(groups))
-        with e.loop(first, last) as group:
-            for count, predicate in ((kernel.lanes, "slt"), (rest, "eq")):
-                if count == 0 or (count == kernel.lanes and full == 0):
-                    continue
-                with e.when(e.compare(predicate, group.index, e.const(full))):
-                    _emit_group(e, kernel, batch, e.mul(group.index, kernel.lanes), count)
+        with e.loop(first, last) as group, e.loop(0, dots.one.count, kernel.tile.rows) as row:
+            _emit_group(e, dots, batch, e.mul(group.index, kernel.lanes), row.index)
     return shape.batches * parts
 
 
-def _emit_group(e: Emitter, kernel: PanelKernel, batch: tuple[Value, ...], first: Value, count: int) -> None:
-    shape = kernel.shape
-    a, b = _side(kernel, shape.a, kernel.a, "a"), _side(kernel, shape.b, kernel.b, "b")
-    if shape.n == 1:
-        total = _group(e, kernel, a, b, batch, first, e.const(0), count)
-        e.store(total, e.scratch, shape.accumulator.nbytes)
-        with e.loop(0, count) as row:
-            _write_one(e, kernel, batch, e.add(first, row.index), row.index)
-        return
-    with e.loop(0, shape.m) as m:
-        total = _group(e, kernel, b, a, batch, first, m.index, count)
-        place = MatmulIndex(batch, m.index, first)
-        if kernel.start:
-            total = e.binary(addition(total), total, kernel.start(e, place))
-        kernel.write(e, place, total, first_lanes(e, count, kernel.lanes))
+def _emit_group(e: Emitter, dots: _Dots, batch: tuple[Value, ...], first: Value, row: Value) -> None:
+    """One group of results for a few rows of the other side: four streams after the other into scratch, then to the writer."""
+    kernel, parts = dots.kernel, dots.kernel.lanes // dots.streams
+    register, nbytes = kernel.shape.accumulator.register, kernel.shape.accumulator.nbytes
+    others = [dots.one.start(e, batch, e.add(row, i)) for i in range(kernel.tile.rows)]
+    with e.loop(0, parts) as part:
+        begin = e.add(first, e.mul(part.index, dots.streams))
+        starts = [dots.many.start(e, batch, e.add(begin, i)) for i in range(dots.streams)]
+        for number, sums in enumerate(_sums(e, dots, starts, others)):
+            place = e.gep(e.scratch, e.mul(e.add(part.index, number * parts), kernel.lanes), register)
+            e.store(add_across(e, sums, 1)[0], place, nbytes)
+    with e.loop(0, e.smin(e.const(kernel.tile.rows), e.sub(e.const(dots.one.count), row))) as i:
+        at = e.gep(e.scratch, e.mul(i.index, parts * kernel.lanes), register)
+        vectors = [e.load(e.gep(at, j * kernel.lanes, register), kernel.vector, nbytes) for j in range(parts)]
+        total = add_across(e, vectors, dots.streams)[0]
+        if kernel.shape.n == 1:
+            _write_column(e, kernel, batch, first, total)
+        else:
+            _write_row(e, kernel, batch, e.add(row, i.index), first, total)
 
 
-def _write_one(e: Emitter, kernel: PanelKernel, batch: tuple[Value, ...], m: Value, lane: Value) -> None:
-    """One result of a single column, from scratch: there are no neighbours along n, so the writer gets a scalar."""
-    register = kernel.shape.accumulator.register
-    total = e.load(e.gep(e.scratch, lane, register), register, kernel.shape.accumulator.nbytes)
-    place = MatmulIndex(batch, m, e.const(0))
-    if kernel.start:
-        first = kernel.start(e, place)
-        total = e.binary(addition(total), total, e.extract(first, 0) if first.lanes > 1 else first)
-    kernel.write(e, place, total, None)
-
-
-def _side(kernel: PanelKernel, strides: Strides, pointer: Value, name: str) -> _Side:
-    shape = kernel.shape
-    operand = Operand(shape.a_dtype if name == "a" else shape.b_dtype, shape.accumulator)
-    return _Side(operand, pointer, strides.batch, strides.row if name == "a" else strides.column)
-
-
-def _group(
-    e: Emitter, kernel: PanelKernel, many: _Side, one: _Side, batch: tuple[Value, ...], first: Value, index: Value, count: int
-) -> Value:
-    """The dot products of `count` neighbours of `many` with `index` of `one`, one in each lane."""
-    lanes, k = kernel.lanes, kernel.shape.k
-    starts = [many.start(e, batch, e.add(first, i)) for i in range(count)]
-    other = one.start(e, batch, index)
-    whole = k - k % lanes
-    with e.loop(0, whole, lanes, carried=[e.zero(kernel.vector)] * count) as loop:
-        loop.carry(_multiply(e, kernel, many, one, starts, other, loop.index, loop.values, None))
+def _sums(e: Emitter, dots: _Dots, starts: list[Value], others: list[Value]) -> list[list[Value]]:
+    """For each of `others`, the products with every stream, summed but for their lanes."""
+    kernel, k = dots.kernel, dots.kernel.shape.k
+    lanes, unroll = kernel.lanes, kernel.tile.vectors
+    sums = [e.zero(kernel.vector)] * (len(starts) * len(others))
+    whole = k - k % (lanes * unroll) if unroll > 1 else 0
+    if whole:
+        with e.loop(0, whole, lanes * unroll, carried=sums * unroll) as loop:
+            blocks = [loop.values[u * len(sums) : (u + 1) * len(sums)] for u in range(unroll)]
+            parts = [_step(e, dots, starts, others, e.add(loop.index, u * lanes), block, None) for u, block in enumerate(blocks)]
+            loop.carry([total for part in parts for total in part])
+        count = len(sums)
+        sums = loop.values[:count]
+        for u in range(1, unroll):
+            sums = [e.binary(addition(a), a, b) for a, b in zip(sums, loop.values[u * count : (u + 1) * count], strict=True)]
+    with e.loop(whole, k - k % lanes, lanes, carried=sums) as loop:
+        loop.carry(_step(e, dots, starts, others, loop.index, loop.values, None))
     sums = loop.values
     if k % lanes:
-        sums = _multiply(e, kernel, many, one, starts, other, e.const(whole), sums, first_lanes(e, k % lanes, lanes))
-    return add_across(e, sums + [e.zero(kernel.vector)] * (lanes - count))
+        sums = _step(e, dots, starts, others, e.const(k - k % lanes), sums, first_lanes(e, k % lanes, lanes))
+    return [sums[i * len(starts) : (i + 1) * len(starts)] for i in range(len(others))]
 
 
-def _multiply(
-    e: Emitter,
-    kernel: PanelKernel,
-    many: _Side,
-    one: _Side,
-    starts: list[Value],
-    other: Value,
-    k: Value,
-    sums: list[Value],
-    mask: Value | None,
+def _step(
+    e: Emitter, dots: _Dots, starts: list[Value], others: list[Value], k: Value, sums: list[Value], mask: Value | None
 ) -> list[Value]:
-    shared = one.operand.load(e, one.operand.step(e, other, k), kernel.lanes, mask)
-    result = []
-    for start, total in zip(starts, sums, strict=True):
-        result.append(multiply_add(e, many.operand.load(e, many.operand.step(e, start, k), kernel.lanes, mask), shared, total))
-    return result
+    """sums[other, stream] + the product of one vector along k."""
+    lanes, many, one = dots.kernel.lanes, dots.many.operand, dots.one.operand
+    streams = [many.load(e, many.step(e, start, k), lanes, mask) for start in starts]
+    shared = [one.load(e, one.step(e, other, k), lanes, mask) for other in others]
+    pairs = [(stream, other) for other in shared for stream in streams]
+    return [multiply_add(e, stream, other, total) for (stream, other), total in zip(pairs, sums, strict=True)]
 
 
-def add_across(e: Emitter, vectors: list[Value]) -> Value:
-    """Lane i of the result is the sum of the lanes of vector i; as many vectors as lanes, a power of two."""
-    size = len(vectors)
-    distance = size // 2
-    while distance:
+def add_across(e: Emitter, vectors: list[Value], distance: int) -> list[Value]:
+    """Halve the number of vectors until one is left: neighbours are added so that bit `distance` of a lane says which of them it holds.
+
+    From n = lanes vectors and distance 1, lane i of the result is the sum of the lanes of vector i; the tree may be climbed in parts.
+    """
+    while len(vectors) > 1:
+        size = vectors[0].lanes
         upper = [lane if lane & distance == 0 else size + lane - distance for lane in range(size)]
         lower = [lane + distance if lane & distance == 0 else size + lane for lane in range(size)]
-        pairs = [(vectors[i], vectors[i + distance]) for i in range(distance)]
+        pairs = list(zip(vectors[::2], vectors[1::2], strict=True))
         vectors = [e.binary(addition(a), e.shuffle(a, b, upper), e.shuffle(a, b, lower)) for a, b in pairs]
-        distance //= 2
-    return vectors[0]
+        distance *= 2
+    return vectors
+
+
+def _write_row(e: Emitter, kernel: PanelKernel, batch: tuple[Value, ...], m: Value, n: Value, total: Value) -> None:
+    """A group along n: masked if it is the last and short."""
+    place = MatmulIndex(batch, m, n)
+    if kernel.start:
+        total = e.binary(addition(total), total, kernel.start(e, place))
+    full, rest = divmod(kernel.shape.n, kernel.lanes)
+    if not (full and rest):
+        kernel.write(e, place, total, first_lanes(e, rest or kernel.lanes, kernel.lanes))
+        return
+    for predicate, count in (("slt", kernel.lanes), ("sge", rest)):
+        with e.when(e.compare(predicate, n, e.const(full * kernel.lanes))):
+            kernel.write(e, place, total, first_lanes(e, count, kernel.lanes))
+
+
+def _write_column(e: Emitter, kernel: PanelKernel, batch: tuple[Value, ...], first: Value, total: Value) -> None:
+    """A group along m of a single column: there are no neighbours along n, so the writer gets scalars."""
+    accumulator = kernel.shape.accumulator
+    e.store(total, e.scratch, accumulator.nbytes)
+    with e.loop(0, e.smin(e.const(kernel.lanes), e.sub(e.const(kernel.shape.m), first))) as row:
+        one = e.load(e.gep(e.scratch, row.index, accumulator.register), accumulator.register, accumulator.nbytes)
+        place = MatmulIndex(batch, e.add(first, row.index), e.const(0))
+        if kernel.start:
+            start = kernel.start(e, place)
+            one = e.binary(addition(one), one, e.extract(start, 0) if start.lanes > 1 else start)
+        kernel.write(e, place, one, None)

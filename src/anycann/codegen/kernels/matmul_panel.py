@@ -3,83 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from anycann.codegen.emitter import Emitter, Value, vector_type
+from anycann.codegen.emitter import Emitter, Value
 from anycann.codegen.kernels.matmul_bytes import byte_panel_bytes, emit_byte_sums
+from anycann.codegen.kernels.matmul_kernel import Panel, PanelKernel
 from anycann.codegen.kernels.matmul_packing import PanelCopy, emit_copy
 from anycann.codegen.kernels.matmul_pairs import emit_pair_sums, pair_panel_bytes
-from anycann.codegen.kernels.matmul_shape import MatmulShape, Operand, addition, first_lanes, multiply_add
-from anycann.codegen.kernels.matmul_tile import MatmulTile, row_chunks
-from anycann.codegen.kernels.matmul_writer import MatmulIndex, Start, Write, batch_index, offset
-
-
-@dataclass(frozen=True)
-class PanelKernel:
-    """Everything decided about one kernel, and the pointers of its operands."""
-
-    shape: MatmulShape
-    tile: MatmulTile
-    lanes: int
-    a: Value
-    b: Value
-    write: Write
-    start: Start | None
-    inline: bool
-
-    @property
-    def width(self) -> int:
-        return self.tile.vectors * self.lanes
-
-    @property
-    def left(self) -> Operand:
-        return Operand(self.shape.a_dtype, self.shape.accumulator)
-
-    @property
-    def right(self) -> Operand:
-        """B as the innermost loop reads it: a copy in scratch has the type of the sums."""
-        return Operand(self.shape.accumulator if self.tile.copy else self.shape.b_dtype, self.shape.accumulator)
-
-    @property
-    def vector(self) -> str:
-        return vector_type(self.shape.accumulator.register, self.lanes)
-
-    @property
-    def is_blocked(self) -> bool:
-        """True if the sums over k are cut, and wait in scratch for the next part."""
-        return self.tile.depth < self.shape.k
-
-    @property
-    def chunk(self) -> int:
-        return self.tile.rows * self.tile.row_blocks
-
-    @property
-    def sums_bytes(self) -> int:
-        """Scratch for sums: a register tile on its way to the writer, or all of a task's."""
-        rows = self.chunk if self.is_blocked else self.tile.rows
-        return rows * self.width * self.shape.accumulator.nbytes
-
-
-@dataclass(frozen=True)
-class _Panel:
-    """The part of C that a task computes: `columns` columns from `n` on (a full panel or the last), rows `m` to `m_end`."""
-
-    batch: tuple[Value, ...]
-    m: Value
-    m_end: Value
-    n: Value
-    number: Value
-    columns: int
-    vectors: int
-    mask: Value | None
-
-
-def panel_scratch(shape: MatmulShape, lanes: int, tile: MatmulTile) -> int:
-    """Bytes of scratch memory: the sums, then the copy of a panel if there is one."""
-    nowhere = Value("null", "ptr")
-    kernel = PanelKernel(shape, tile, lanes, nowhere, nowhere, _no_write, None, False)
-    panel = min(tile.depth, shape.k) * kernel.width * shape.accumulator.nbytes if tile.copy else 0
-    return kernel.sums_bytes + panel
+from anycann.codegen.kernels.matmul_shape import Operand, addition, first_lanes, multiply_add
+from anycann.codegen.kernels.matmul_tile import row_chunks
+from anycann.codegen.kernels.matmul_writer import MatmulIndex, batch_index, offset
 
 
 def emit_panels(e: Emitter, kernel: PanelKernel) -> int:
@@ -111,15 +43,15 @@ def _split(e: Emitter, task: Value, panels: int, chunks: int, panels_inner: bool
     return (batch, fast, slow) if panels_inner else (batch, slow, fast)
 
 
-def _describe(e: Emitter, kernel: PanelKernel, batch: tuple[Value, ...], panel: Value, chunk: Value, columns: int) -> _Panel:
+def _describe(e: Emitter, kernel: PanelKernel, batch: tuple[Value, ...], panel: Value, chunk: Value, columns: int) -> Panel:
     m = e.mul(chunk, kernel.chunk)
     m_end = e.smin(e.add(m, kernel.chunk), e.const(kernel.shape.m))
     vectors = -(-columns // kernel.lanes)
     mask = first_lanes(e, columns - (vectors - 1) * kernel.lanes, kernel.lanes)
-    return _Panel(batch, m, m_end, e.mul(panel, kernel.width), panel, columns, vectors, mask)
+    return Panel(batch, m, m_end, e.mul(panel, kernel.width), panel, columns, vectors, mask)
 
 
-def _emit_panel(e: Emitter, kernel: PanelKernel, panel: _Panel) -> None:
+def _emit_panel(e: Emitter, kernel: PanelKernel, panel: Panel) -> None:
     if not kernel.is_blocked:
         rows_of_b, step = _rows_of_b(e, kernel, panel, e.const(0), e.const(kernel.shape.k))
         with e.loop(panel.m, panel.m_end, kernel.tile.rows) as block:
@@ -152,7 +84,7 @@ def _for_each_height(e: Emitter, kernel: PanelKernel, m: Value, emit: Callable[[
             emit(rows)
 
 
-def _whole_sums(e: Emitter, kernel: PanelKernel, panel: _Panel, m: Value, rows: int, rows_of_b: Value, step: int) -> None:
+def _whole_sums(e: Emitter, kernel: PanelKernel, panel: Panel, m: Value, rows: int, rows_of_b: Value, step: int) -> None:
     places = [MatmulIndex(panel.batch, e.add(m, i), e.add(panel.n, j * kernel.lanes)) for i, j in _tile(rows, panel.vectors)]
     sums = [kernel.start(e, place) if kernel.start else e.zero(kernel.vector) for place in places]
     if kernel.shape.grouped:
@@ -171,7 +103,7 @@ def _whole_sums(e: Emitter, kernel: PanelKernel, panel: _Panel, m: Value, rows: 
 
 
 def _partial_sums(
-    e: Emitter, kernel: PanelKernel, panel: _Panel, m: Value, rows: int, rows_of_b: Value, step: int, k: Value, count: Value
+    e: Emitter, kernel: PanelKernel, panel: Panel, m: Value, rows: int, rows_of_b: Value, step: int, k: Value, count: Value
 ) -> None:
     tile = e.gep(e.scratch, e.mul(e.sub(m, panel.m), kernel.width), kernel.shape.accumulator.register)
     sums = [e.load(_sum_at(e, kernel, tile, i, j), kernel.vector, kernel.shape.accumulator.nbytes) for i, j in _tile(rows, panel.vectors)]
@@ -181,7 +113,7 @@ def _partial_sums(
 def _innermost(
     e: Emitter,
     kernel: PanelKernel,
-    panel: _Panel,
+    panel: Panel,
     m: Value,
     rows: int,
     sums: list[Value],
@@ -210,13 +142,13 @@ def _innermost(
     return loop.values
 
 
-def _corner_of_a(e: Emitter, kernel: PanelKernel, panel: _Panel, m: Value, k: Value) -> Value:
+def _corner_of_a(e: Emitter, kernel: PanelKernel, panel: Panel, m: Value, k: Value) -> Value:
     strides = kernel.shape.a
     corner = e.add(e.add(offset(e, panel.batch, strides.batch), e.mul(m, strides.row)), e.mul(k, strides.column))
     return kernel.left.step(e, kernel.a, corner)
 
 
-def _rows_of_b(e: Emitter, kernel: PanelKernel, panel: _Panel, k: Value, count: Value) -> tuple[Value, int]:
+def _rows_of_b(e: Emitter, kernel: PanelKernel, panel: Panel, k: Value, count: Value) -> tuple[Value, int]:
     """(address of B[k, first column of the panel], elements to the next row): in the panels, in place, or in the copy made here."""
     shape, width = kernel.shape, kernel.width
     batch = offset(e, panel.batch, shape.b.batch)
@@ -246,12 +178,12 @@ def _sum_at(e: Emitter, kernel: PanelKernel, tile: Value, i: int, j: int) -> Val
     return e.gep(tile, i * kernel.width + j * kernel.lanes, kernel.shape.accumulator.register)
 
 
-def _store_sums(e: Emitter, kernel: PanelKernel, panel: _Panel, tile: Value, sums: list[Value]) -> None:
+def _store_sums(e: Emitter, kernel: PanelKernel, panel: Panel, tile: Value, sums: list[Value]) -> None:
     for (i, j), total in zip(_tile(len(sums) // panel.vectors, panel.vectors), sums, strict=True):
         e.store(total, _sum_at(e, kernel, tile, i, j), kernel.shape.accumulator.nbytes)
 
 
-def _start_rows(e: Emitter, kernel: PanelKernel, panel: _Panel) -> None:
+def _start_rows(e: Emitter, kernel: PanelKernel, panel: Panel) -> None:
     """The sums before the first part of k: zero, or what `start` says."""
     with e.loop(panel.m, panel.m_end) as row:
         tile = e.gep(e.scratch, e.mul(e.sub(row.index, panel.m), kernel.width), kernel.shape.accumulator.register)
@@ -261,7 +193,7 @@ def _start_rows(e: Emitter, kernel: PanelKernel, panel: _Panel) -> None:
             e.store(first, _sum_at(e, kernel, tile, 0, j), kernel.shape.accumulator.nbytes)
 
 
-def _write_rows(e: Emitter, kernel: PanelKernel, panel: _Panel, m: Value, count: Value) -> None:
+def _write_rows(e: Emitter, kernel: PanelKernel, panel: Panel, m: Value, count: Value) -> None:
     """Hand `count` rows of finished sums in scratch to the writer: one copy of its code, however large the register tile."""
     with e.loop(0, count) as row:
         tile = e.gep(e.scratch, e.mul(row.index, kernel.width), kernel.shape.accumulator.register)
@@ -269,7 +201,3 @@ def _write_rows(e: Emitter, kernel: PanelKernel, panel: _Panel, m: Value, count:
             total = e.load(_sum_at(e, kernel, tile, 0, j), kernel.vector, kernel.shape.accumulator.nbytes)
             place = MatmulIndex(panel.batch, e.add(m, row.index), e.add(panel.n, j * kernel.lanes))
             kernel.write(e, place, total, panel.mask if j == panel.vectors - 1 else None)
-
-
-def _no_write(e: Emitter, index: MatmulIndex, total: Value, mask: Value | None) -> None:
-    raise AssertionError("only sizes are asked of this kernel")

@@ -19,8 +19,8 @@ class MatmulTile:
     """`rows` x `vectors` registers of sums are computed together, over `depth` of k at a time.
 
     row_blocks: register tiles of rows in one task. panels_inner: neighbouring tasks share rows of A and differ in their panel of B (else
-    the other way round). copy: a panel of B is copied to scratch before it is used. For the method "dot", `rows` results of one row or
-    column are computed together and `row_blocks` such groups are a task.
+    the other way round). copy: a panel of B is copied to scratch before it is used. For the method "dot", `rows` of the shorter
+    side and `vectors` along k are taken together, and a task is `row_blocks` groups of as many results as a register has lanes.
     """
 
     rows: int
@@ -34,11 +34,12 @@ class MatmulTile:
 def method(shape: MatmulShape) -> Method:
     """dot: the lanes run along k, for one column, or few rows with columns of B that lie contiguous; panel: they run along n."""
     along_k = shape.a.column == 1 and shape.b.row == 1 and not shape.packed
-    return "dot" if along_k and (shape.n == 1 or shape.m <= _FEW_ROWS) else "panel"
+    few = _FEW_ROWS if shape.k < _LONG_COLUMN else _FEW_LONG_ROWS
+    return "dot" if along_k and (shape.n == 1 or shape.m <= few) else "panel"
 
 
-# Up to so many rows, reading contiguous columns of B again for each costs less than transposing them once.
-_FEW_ROWS = 12
+# Up to so many rows, adding up lanes for every result costs less than transposing B (measured with columns of 64 and of 512).
+_FEW_ROWS, _FEW_LONG_ROWS, _LONG_COLUMN = 12, 48, 256
 
 
 def wants_packing(shape: MatmulShape) -> bool:
@@ -182,7 +183,10 @@ def _traffic(shape: MatmulShape, target: Target, tile: MatmulTile) -> int:
 
 
 def _dot_tile(shape: MatmulShape, target: Target) -> MatmulTile:
+    """Half the registers for sums of four streams: of up to four rows, or of several vectors along k."""
     lanes = lanes_of(shape.accumulator, target.lanes)
-    groups = max(1, -(-max(shape.m if shape.n == 1 else shape.n, 1) // lanes))
+    rows, results = (1, shape.m) if shape.n == 1 else (max(1, min(shape.m, target.registers // 8)), shape.n)
+    unroll = max(1, target.registers // 8 // rows)
+    groups = max(1, -(-results // lanes))
     per_task = max(1, _TASK_FLOPS // max(1, 2 * lanes * shape.k * (1 if shape.n == 1 else shape.m)))
-    return MatmulTile(lanes, 1, max(1, shape.k), min(groups, per_task))
+    return MatmulTile(rows, unroll, max(1, shape.k), min(groups, per_task))
