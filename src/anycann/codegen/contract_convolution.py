@@ -37,12 +37,12 @@ def refuse_convolution(operator: Convolution, is_constant: Callable[[str], bool]
 
 
 def convolution_layout(operator: Convolution, name: str, stored: str, target: Target) -> str:
-    """Depthwise and Winograd kernels read NC1HWC0; the others read either layout."""
+    """Depthwise and Winograd kernels, and those with few output channels, read NC1HWC0; the others read either layout."""
     if not isinstance(operator.x, Placeholder) or operator.x.name != name:
         return stored
     shape = convolution_shape(operator)
-    lanewise = not operator.transposed and method(shape, target.lanes, blocked_input=True) == "lanes"
-    return NC1HWC0 if lanewise or _uses_winograd(operator, shape, target) else stored
+    wants_blocks = method(shape, target.lanes, blocked_input=True) in ("lanes", "inner")
+    return NC1HWC0 if wants_blocks or _uses_winograd(operator, shape, target) else stored
 
 
 def _uses_winograd(operator: Convolution, shape: ConvolutionShape, target: Target) -> bool:
