@@ -23,7 +23,10 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "runtime": frozenset({"om", "codegen", "target", "support"}),
     "assembly": frozenset({"passes", "graph", "codegen", "om", "te", "target", "support"}),
     "compiler": frozenset({"assembly", "frontends", "passes", "graph", "codegen", "om", "te", "target", "support"}),
-    "session": frozenset({"compiler", "assembly", "frontends", "passes", "graph", "codegen", "om", "te", "runtime", "target", "support"}),
+    "just_in_time": frozenset({"compiler", "assembly", "frontends", "passes", "graph", "codegen", "om", "target"}),
+    # the compiler only when a program is missing: an offline model runs without it
+    "model_programs": frozenset({"just_in_time", "assembly", "graph", "runtime", "om", "target", "support"}),
+    "session": frozenset({"model_programs", "just_in_time", "assembly", "runtime", "om", "support"}),
     "explain": frozenset({"compiler", "assembly", "passes", "om", "te", "support"}),
     "onnx_backend": frozenset({"session", "frontends", "graph", "support"}),
     "tools": EVERYTHING,

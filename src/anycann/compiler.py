@@ -166,12 +166,13 @@ def _metadata(graph: ir.Graph, options: CompileOptions, programs: Mapping[str, P
         "soc_version": options.soc_version,
         "precision": options.precision_mode,
         "atc_arguments": dict(options.arguments),
-        "inputs": specs_to_json(tuple(_declared(v) for v in graph.inputs)),
-        "outputs": specs_to_json(tuple(_declared(v) for v in graph.outputs)),
+        "inputs": specs_to_json(tuple(declared_spec(v) for v in graph.inputs)),
+        "outputs": specs_to_json(tuple(declared_spec(v) for v in graph.outputs)),
         "gears": [{"key": key} for key in programs] if options.gears else [],
     }
 
 
-def _declared(value: ir.Value) -> TensorSpec:
+def declared_spec(value: ir.Value) -> TensorSpec:
+    """An input or output as the graph declares it; open sizes are names or None."""
     sizes = () if value.shape is None else tuple(size if isinstance(size, int) else size.value for size in value.shape)
     return TensorSpec(value.name or "", _dtype_name(value), sizes)

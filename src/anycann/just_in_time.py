@@ -1,0 +1,119 @@
+"""Programs compiled while a session runs: for the shapes it is fed, and for the regions whose shapes only running can tell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+import os
+import threading
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from anycann.assembly import Compiled, GraphCompiler, NodeReport
+from anycann.codegen.kernel_cache import compile_kernels
+from anycann.compiler import declared_spec
+from anycann.frontends.onnx.load import load_model
+from anycann.frontends.onnx.upgrade import upgrade_model
+from anycann.graph.types import numpy_dtype
+from anycann.om.growing import GrowingConstants
+from anycann.om.model import OfflineModel, input_key
+from anycann.om.plan import Program, TensorSpec
+from anycann.om.weights import load_graph
+from anycann.passes.precision import storage_of
+from anycann.target.target import Target
+
+Source = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What may differ between compilations of one model (`SessionOptions`)."""
+
+    target: Target
+    switched_off: frozenset[str] = frozenset()
+    fuse: bool = True
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A program with its object code."""
+
+    program: Program
+    code: Mapping[str, bytes]
+    nodes: list[NodeReport]
+
+
+class JustInTimeCompiler:
+    """Compiles one model for any input shapes; all its programs share `constants`. Safe to use from several threads."""
+
+    def __init__(self, model: ir.Model, choices: Choices, precision_mode: str = "must_keep_origin_dtype"):
+        self.model = model
+        self.constants = GrowingConstants()
+        self.regions: dict[str, ir.Model] = {}
+        self._target = choices.target
+        self._compiler = GraphCompiler(choices.target, self.constants, storage_of(precision_mode), choices.switched_off, choices.fuse)
+        self._lock = threading.Lock()
+
+    @classmethod
+    def of_source(cls, source: Source, choices: Choices) -> JustInTimeCompiler:
+        """For a model in ONNX's format. Raises ModelError, UnsupportedError."""
+        return cls(upgrade_model(load_model(source)), choices)
+
+    @classmethod
+    def of_offline_model(cls, offline: OfflineModel, where: str, choices: Choices) -> JustInTimeCompiler:
+        """For the graph of an offline model, in its precision; its big weights stay where they are mapped."""
+        constants = np.asarray(offline.constants)
+        compiler = cls(load_graph(offline.graph, constants, f"{where}, section graph"), choices, str(offline.metadata["precision"]))
+        for name, region in offline.regions.items():
+            compiler.regions[name] = load_graph(region.graph, constants, f"{where}, region {name}")
+        return compiler
+
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """The inputs as the model declares them; dtype "object" for what is no numeric tensor."""
+        return tuple(_declared(value) for value in self.model.graph.inputs)
+
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """The outputs as the model declares them."""
+        return tuple(_declared(value) for value in self.model.graph.outputs)
+
+    def types(self) -> dict[str, str]:
+        """ONNX Runtime's word for the type of each input and output that is no numeric tensor."""
+        values = [*self.model.graph.inputs, *self.model.graph.outputs]
+        return {v.name or "": _type_text(v) for v in values}
+
+    def compile(self, specs: Sequence[TensorSpec]) -> Ready:
+        """The program for these inputs."""
+        return self._ready(self.model, specs, "")
+
+    def compile_region(self, region: str, specs: Sequence[TensorSpec]) -> Ready:
+        """The program of a region that a program of this model names."""
+        return self._ready(self.regions[region], specs, f"{region}/{input_key(specs)}/")
+
+    def _ready(self, model: ir.Model, specs: Sequence[TensorSpec], prefix: str) -> Ready:
+        with self._lock:
+            compiled: Compiled = self._compiler.compile(model, specs, prefix)
+            self.regions.update(compiled.regions)
+        return Ready(compiled.program, compile_kernels(compiled.kernels, self._target), compiled.nodes)
+
+
+def _declared(value: ir.Value) -> TensorSpec:
+    spec = declared_spec(value)
+    if not isinstance(value.type, ir.TensorType) or value.shape is None:
+        return TensorSpec(spec.name, "object", ())
+    return spec
+
+
+def _type_text(value: ir.Value) -> str:
+    if not isinstance(value.type, ir.TensorType):
+        return str(value.type)
+    if value.type.dtype == ir.DataType.STRING:
+        return "tensor(string)"
+    return tensor_type(str(numpy_dtype(int(value.type.dtype))))
+
+
+def tensor_type(dtype: str) -> str:
+    """`tensor(float)` for float32, as ONNX Runtime writes it."""
+    names = {"float32": "float", "float64": "double"}
+    return f"tensor({names.get(dtype, dtype)})"

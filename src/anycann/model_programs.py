@@ -1,0 +1,174 @@
+"""The programs of one model, ready to run: those of an offline model as they are, others compiled when their shapes are met."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+import os
+from pathlib import Path
+import threading
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from anycann.om.metadata import specs_from_json
+from anycann.om.model import OfflineModel, input_key
+from anycann.om.plan import TensorSpec
+from anycann.om.reader import is_offline_model, read_offline_model
+from anycann.runtime.executor import CompiledProgram
+from anycann.runtime.host import HostRunner
+from anycann.runtime.loader import LoadedCode
+from anycann.runtime.region_cache import RegionCache
+from anycann.runtime.thread_pool import shared_pool
+from anycann.support import options as settings
+from anycann.support.errors import context
+from anycann.target.target import Target, host
+
+if TYPE_CHECKING:
+    import onnx
+
+    from anycann.assembly import NodeReport
+    from anycann.just_in_time import JustInTimeCompiler, Ready, Source
+
+PROGRAMS_KEPT = 32  # programs for input shapes met lately
+
+
+@dataclass(frozen=True)
+class SessionOptions:
+    """How a session compiles and runs.
+
+    num_threads: 0 takes ANYCANN_NUM_THREADS, else the processors there are. target: what is compiled for (host() if None). switched_off:
+    names of passes and rules to leave out. fuse: False compiles every node by itself. poison: fill memory with 0xFF before each run.
+    """
+
+    num_threads: int = 0
+    target: Target | None = None
+    switched_off: frozenset[str] = frozenset()
+    fuse: bool = True
+    poison: bool = False
+
+
+@dataclass
+class Loaded:
+    """A program ready to run and how it was compiled."""
+
+    executable: CompiledProgram
+    nodes: list[NodeReport] = field(default_factory=list)
+
+
+class ModelPrograms:
+    """Finds, compiles and keeps programs. An offline model that may be trusted needs neither ONNX nor the compiler, so neither is imported."""
+
+    def __init__(self, model: Source, options: SessionOptions, num_threads: int):
+        self.where = Path(model).name if isinstance(model, str | os.PathLike) else "the model"
+        self._source, self._options = model, options
+        self._target = options.target or host()
+        self._offline = _offline(model)
+        self._pool = shared_pool(num_threads or settings.NUM_THREADS.get() or _processors())
+        self._host = HostRunner(_evaluate)
+        self._region_cache = RegionCache(self._compile_region)
+        self._programs: OrderedDict[str, Loaded] = OrderedDict()
+        self._region_reports: list[NodeReport] = []
+        self._lock = threading.RLock()
+        if self._offline is not None and not options.poison:
+            self._take_over(self._offline)
+
+    # ---- what the model is
+    @cached_property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """Inputs as the model declares them."""
+        return self._compiler.inputs() if self._offline is None else specs_from_json(self._offline.metadata["inputs"], self.where)
+
+    @cached_property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """Outputs as the model declares them."""
+        return self._compiler.outputs() if self._offline is None else specs_from_json(self._offline.metadata["outputs"], self.where)
+
+    @cached_property
+    def types(self) -> Mapping[str, str]:
+        """Types of inputs and outputs in ONNX Runtime's words, as far as they are known."""
+        return self._compiler.types() if self._offline is None else {}
+
+    # ---- programs
+    def find(self, specs: Sequence[TensorSpec]) -> Loaded:
+        """The program for these input types, compiled if it is not there."""
+        key = input_key(specs)
+        loaded = self._programs.get(key)
+        if loaded is not None:
+            return loaded
+        with self._lock:
+            if key not in self._programs:
+                with context(f"while compiling {self.where} for {key}"):
+                    self._programs[key] = self._load(self._compiler.compile(specs))
+                if len(self._programs) > PROGRAMS_KEPT:
+                    self._programs.popitem(last=False)
+            return self._programs[key]
+
+    def reports(self) -> list[NodeReport]:
+        """Where every node of the programs compiled so far runs."""
+        with self._lock:
+            return [report for loaded in self._programs.values() for report in loaded.nodes] + list(self._region_reports)
+
+    @cached_property
+    def _compiler(self) -> JustInTimeCompiler:
+        from anycann.just_in_time import Choices, JustInTimeCompiler  # imports ONNX
+
+        choices = Choices(self._target, self._options.switched_off, self._options.fuse)
+        if self._offline is None:
+            return JustInTimeCompiler.of_source(self._source, choices)
+        return JustInTimeCompiler.of_offline_model(self._offline, self.where, choices)
+
+    def _take_over(self, offline: OfflineModel) -> None:
+        """Use the programs of an offline model if its code may be trusted; else everything is compiled from its graph."""
+        code = offline.trusted_code(self._target.key)
+        if not code:
+            return
+        loaded, constants = LoadedCode(code, self._target), np.asarray(offline.constants)
+        for key, program in offline.programs.items():
+            self._programs[key] = Loaded(CompiledProgram(program, constants, loaded, self._pool, self._host, self._region_cache))
+
+    def _load(self, ready: Ready) -> Loaded:
+        executable = CompiledProgram(
+            ready.program,
+            self._compiler.constants.block,
+            LoadedCode(ready.code, self._target),
+            self._pool,
+            self._host,
+            self._region_cache,
+            self._options.poison,
+        )
+        return Loaded(executable, ready.nodes)
+
+    def _compile_region(self, region: str, specs: tuple[TensorSpec, ...]) -> CompiledProgram:
+        loaded = self._load(self._compiler.compile_region(region, specs))
+        with self._lock:
+            self._region_reports += loaded.nodes
+        return loaded.executable
+
+
+def _offline(model: Source) -> OfflineModel | None:
+    """The offline model, if that is what is given."""
+    if isinstance(model, bytes):
+        return read_offline_model(model) if is_offline_model(model[:8]) else None
+    if not isinstance(model, str | os.PathLike) or not os.path.isfile(model):
+        return None
+    with open(model, "rb") as file:
+        start = file.read(8)
+    return read_offline_model(model) if is_offline_model(start) else None
+
+
+def _evaluate(
+    node: onnx.NodeProto, opset: int, inputs: Sequence[object], captures: Mapping[str, object] | None = None
+) -> Sequence[object]:
+    """The AiCpu engine, imported when a program first needs it."""
+    from anycann.graph.evaluate import evaluate_node
+
+    return evaluate_node(node, opset, inputs, captures)
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
