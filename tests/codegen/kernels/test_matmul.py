@@ -1,100 +1,17 @@
-"""Matrix products against float64: odd sizes, strides, types, blocking of k, custom writers; nothing read or written outside."""
+"""Matrix products against float64: odd sizes, strides, blocking of k, custom writers; nothing read or written outside."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-import ml_dtypes
 import numpy as np
 import pytest
 
 from anycann.codegen.emitter import Emitter, Value
 from anycann.codegen.kernels import matmul
 from anycann.codegen.kernels.matmul import MatmulIndex, MatmulShape, MatmulTile, Strides, contiguous
-from anycann.target.target import NAMED, Target, by_name
+from anycann.target.target import NAMED, Target
 from anycann.te import dtypes
-from anycann.te.dtypes import DType
 from tests.codegen.kernels.jit import Compiled, Guarded, compiles_everywhere, passes_in_child, runnable
-
-HOST = by_name("host")
-
-
-@dataclass
-class Problem:
-    """Operands in logical form and as they lie in memory."""
-
-    shape: MatmulShape
-    a: np.ndarray
-    b: np.ndarray
-    a_memory: np.ndarray
-    b_memory: np.ndarray
-
-    @property
-    def exact(self) -> np.ndarray:
-        wide = np.float64 if self.shape.accumulator.is_float else np.int64
-        return self.a.astype(wide) @ self.b.astype(wide)
-
-
-def values(random: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> np.ndarray:
-    if dtype.is_float:
-        return random.standard_normal(shape).astype(dtype.numpy)
-    limits = np.iinfo(dtype.numpy)
-    return random.integers(max(limits.min, -1000), min(limits.max, 1000), shape, dtype.numpy, endpoint=True)
-
-
-def problem(
-    m: int,
-    n: int,
-    k: int,
-    batch: tuple[int, ...] = (),
-    *,
-    transpose_a: bool = False,
-    transpose_b: bool = False,
-    a_dtype: DType = dtypes.float32,
-    b_dtype: DType = dtypes.float32,
-    accumulator: DType = dtypes.float32,
-) -> Problem:
-    """Random operands, never the same twice."""
-    random = np.random.default_rng()
-    a, b = values(random, (*batch, m, k), a_dtype), values(random, (*batch, k, n), b_dtype)
-    types = {"a_dtype": a_dtype, "b_dtype": b_dtype, "accumulator": accumulator}
-    shape = contiguous(batch, m, n, k, transpose_a=transpose_a, transpose_b=transpose_b, **types)
-    stored_a = np.swapaxes(a, -1, -2) if transpose_a else a
-    stored_b = np.swapaxes(b, -1, -2) if transpose_b else b
-    return Problem(shape, a, b, np.ascontiguousarray(stored_a), np.ascontiguousarray(stored_b))
-
-
-def packed(p: Problem, target: Target, tile: MatmulTile) -> Problem:
-    """The same product with B in panels."""
-    shape = replace(
-        p.shape, packed=True, b=Strides(tuple(np.cumprod([1, *p.shape.batch[:0:-1]])[::-1].tolist()) if p.shape.batch else (), 0, 0)
-    )
-    return replace(p, shape=shape, b_memory=matmul.pack_columns(p.b, matmul.panel_width(p.shape, target, tile)))
-
-
-def write(shape: MatmulShape, target: Target, tile: MatmulTile, inline: bool = False) -> tuple[Emitter, int]:
-    e = Emitter()
-    a, b, c = (e.argument(i) for i in range(3))
-    strides = contiguous(shape.batch, shape.m, shape.n, shape.n).a
-    writer = matmul.plain_writer(c, strides.batch, strides.row, 1, shape.accumulator)
-    return e, matmul.emit_matmul(e, shape, target, tile, a, b, writer, inline=inline)
-
-
-def compute(p: Problem, target: Target = HOST, tile: MatmulTile | None = None, inline: bool = False, parts: int = 3) -> np.ndarray:
-    tile = tile or matmul.default_tile(p.shape, target)
-    e, tasks = write(p.shape, target, tile, inline)
-    c = np.full((*p.shape.batch, p.shape.m, p.shape.n), 77, p.shape.accumulator.numpy)
-    Compiled(e, "matmul", target, matmul.scratch_bytes(p.shape, target, tile))([p.a_memory, p.b_memory, c], tasks, parts)
-    return c
-
-
-def check(p: Problem, **options: object) -> None:
-    got = compute(p, **options)  # type: ignore[arg-type]
-    if not p.shape.accumulator.is_float:
-        np.testing.assert_array_equal(got, p.exact)
-        return
-    size = np.abs(p.a.astype(np.float64)) @ np.abs(p.b.astype(np.float64))
-    unit = np.finfo(p.shape.accumulator.numpy).eps
-    assert (np.abs(got - p.exact) <= 1e-30 + 2 * unit * np.sqrt(p.shape.k + 4) * size).all()
-
+from tests.codegen.kernels.products import HOST, Problem, check, compute, packed, problem, write
 
 SIZES = [
     (1, 1, 1),
@@ -208,73 +125,6 @@ def test_empty_results_have_no_tasks(size: tuple[int, int, int]) -> None:
 def test_a_sum_over_nothing_is_zero(transpose_b: bool) -> None:
     for m in (2, 30):
         assert (compute(problem(m, 20, 0, transpose_b=transpose_b)) == 0).all()
-
-
-FLOAT_TYPES = [dtypes.float16, dtypes.bfloat16]
-
-
-@pytest.mark.parametrize("dtype", FLOAT_TYPES, ids=str)
-@pytest.mark.parametrize("transpose_b", [False, True])
-@pytest.mark.parametrize("rows", [2, 31])
-def test_16_bit_operands_are_summed_in_float32(dtype: DType, transpose_b: bool, rows: int) -> None:
-    check(problem(rows, 37, 50, transpose_b=transpose_b, a_dtype=dtype, b_dtype=dtype))
-    check(problem(rows, 37, 50, transpose_b=transpose_b, a_dtype=dtype))
-
-
-@pytest.mark.parametrize("transpose_b", [False, True])
-def test_double_is_summed_in_double(transpose_b: bool) -> None:
-    types = {"a_dtype": dtypes.float64, "b_dtype": dtypes.float64, "accumulator": dtypes.float64}
-    for m in (2, 31):
-        check(problem(m, 37, 50, transpose_b=transpose_b, **types))
-
-
-@pytest.mark.parametrize("a_dtype", [dtypes.int8, dtypes.uint8], ids=str)
-@pytest.mark.parametrize("b_dtype", [dtypes.int8, dtypes.uint8], ids=str)
-def test_bytes_are_summed_in_int32(a_dtype: DType, b_dtype: DType) -> None:
-    for transpose_b in (False, True):
-        check(problem(17, 37, 50, transpose_b=transpose_b, a_dtype=a_dtype, b_dtype=b_dtype, accumulator=dtypes.int32))
-
-
-@pytest.mark.skipif(not HOST.has("avx512vnni"), reason="this processor has no dot product of bytes")
-@pytest.mark.parametrize("a_dtype", [dtypes.int8, dtypes.uint8], ids=str)
-@pytest.mark.parametrize("b_dtype", [dtypes.int8, dtypes.uint8], ids=str)
-def test_dot_products_of_four_bytes_are_exact_for_all_signs(a_dtype: DType, b_dtype: DType) -> None:
-    for m, n, k in ((17, 37, 50), (1, 200, 7), (8, 48, 64), (3, 5, 3), (5, 20, 0)):
-        p = problem(m, n, k, (2,), a_dtype=a_dtype, b_dtype=b_dtype, accumulator=dtypes.int32)
-        shape = replace(p.shape, packed=True, grouped=True, b=Strides((1,), 0, 0))
-        assert matmul.wants_groups(p.shape, HOST)
-        tile = matmul.default_tile(shape, HOST)
-        first = np.random.default_rng().integers(-1000, 1000, (2, n), np.int32)
-        panels = matmul.pack_b(shape, HOST, tile, p.b, first)
-        got = compute(replace(p, shape=shape, b_memory=panels), tile=tile)
-        np.testing.assert_array_equal(got, p.exact + first[:, None])
-
-
-@pytest.mark.skipif(not HOST.has("avx512bf16"), reason="this processor has no dot product of bfloat16")
-@pytest.mark.parametrize("size", [(17, 37, 50), (1, 200, 7), (8, 48, 64), (3, 5, 1), (5, 20, 0)], ids=str)
-def test_dot_products_of_two_bfloat16_are_summed_in_float32(size: tuple[int, int, int]) -> None:
-    p = problem(*size, (2,), a_dtype=dtypes.bfloat16, b_dtype=dtypes.bfloat16)
-    assert matmul.wants_groups(p.shape, HOST)
-    shape = replace(p.shape, packed=True, grouped=True, b=Strides((1,), 0, 0))
-    check(replace(p, shape=shape, b_memory=matmul.pack_b(shape, HOST, matmul.default_tile(shape, HOST), p.b)))
-
-
-def test_dot_products_of_bytes_are_only_wanted_where_the_processor_has_them() -> None:
-    shape = contiguous((), 8, 32, 16, a_dtype=dtypes.uint8, b_dtype=dtypes.int8, accumulator=dtypes.int32)
-    assert not matmul.wants_groups(shape, by_name("avx2"))
-    assert not matmul.wants_groups(contiguous((), 8, 32, 16), HOST)
-
-
-@pytest.mark.parametrize("dtype", [dtypes.int32, dtypes.int64, dtypes.uint32], ids=str)
-def test_wider_integers_are_summed_in_their_own_type(dtype: DType) -> None:
-    check(problem(17, 37, 20, a_dtype=dtype, b_dtype=dtype, accumulator=dtype))
-
-
-def test_a_packed_16_bit_b_stays_16_bit() -> None:
-    p = problem(9, 40, 30, b_dtype=dtypes.bfloat16)
-    q = packed(p, HOST, matmul.default_tile(replace(p.shape, packed=True), HOST))
-    assert q.b_memory.dtype == ml_dtypes.bfloat16
-    check(q)
 
 
 @pytest.mark.parametrize("size", [(13, 37, 10), (30, 1, 20), (3, 37, 20)], ids=str)
