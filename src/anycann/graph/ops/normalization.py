@@ -33,9 +33,8 @@ class Statistics:
         return math.prod(self.source.shape[axis] for axis in self.axes)
 
     def mean(self, row: Index) -> Expr:
-        """The mean of a row; only where it was asked for."""
-        assert self.total is not None
-        return self.total[row] / self.count
+        """The mean of a row; zero where it was left out."""
+        return x.const(0, self.source.dtype) if self.total is None else self.total[row] / self.count
 
     def inverse(self, row: Index) -> Expr:
         """1 / sqrt(mean of squares + epsilon) of a row."""
@@ -85,7 +84,8 @@ def scaled(context: Lowering, stats: Statistics, scale: Tensor | None, bias: Ten
 def row_statistics(type_: TensorType, stats: Statistics, value: str) -> Tensor:
     """The mean or the inverse deviation of each row, reduced axes kept with extent 1."""
     read = stats.mean if value == "mean" else stats.inverse
-    return te.compute(type_.shape, lambda *index: x.cast(read(row_of(index, stats.axes)), type_.dtype))
+    shape = [1 if axis in stats.axes else extent for axis, extent in enumerate(stats.source.shape)]  # an output without a name has no type
+    return te.compute(shape, lambda *index: x.cast(read(row_of(index, stats.axes)), type_.dtype))
 
 
 def _layer_samples(rng: np.random.Generator) -> Iterable[Sample]:
