@@ -12,12 +12,13 @@ from pathlib import Path
 import subprocess
 import sys
 
-import llvmlite.binding as llvm
 import numpy as np
 
 import anycann
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.objects import emit_object
+from anycann.runtime.loader import LoadedCode
+from anycann.support.errors import UnsupportedError
 from anycann.target.target import NAMED, Target
 
 ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
@@ -28,8 +29,8 @@ class Compiled:
 
     def __init__(self, e: Emitter, family: str, target: Target, scratch_bytes: int = 0):
         symbol, ir = e.finish(family)
-        self.engine = load(emit_object(ir, target))
-        self.entry = ENTRY(self.engine.get_function_address(symbol))
+        self.code = LoadedCode({symbol: emit_object(ir, target)}, target)
+        self.entry = ENTRY(self.code.address(symbol))
         self.scratch_bytes = scratch_bytes
 
     def __call__(self, arrays: Sequence[np.ndarray], tasks: int, parts: int = 1) -> None:
@@ -45,28 +46,17 @@ class Compiled:
         assert (memory[at + self.scratch_bytes :] == 0xFF).all(), "the kernel wrote past its scratch"
 
 
-def load(code: bytes) -> llvm.ExecutionEngine:
-    """The object in memory. Each engine owns, and frees, the target machine it was made with."""
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    machine = llvm.Target.from_default_triple().create_target_machine()
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-    engine.finalize_object()
-    return engine
-
-
 @lru_cache(maxsize=1)
 def runnable() -> tuple[Target, ...]:
     """The named targets whose code this machine runs."""
-    has = dict(llvm.get_host_cpu_features())
-    here = llvm.get_process_triple().split("-")[0]
-
-    def runs(target: Target) -> bool:
-        needed = [feature[1:] for feature in target.features.split(",") if feature.startswith("+")]
-        return target.triple.startswith(here) and all(has.get(feature, False) for feature in needed)
-
-    return tuple(target for target in NAMED.values() if runs(target))
+    found = []
+    for target in NAMED.values():
+        try:
+            LoadedCode({}, target)
+        except UnsupportedError:
+            continue
+        found.append(target)
+    return tuple(found)
 
 
 def compiles_everywhere(write: Callable[[Target], Emitter], targets: Sequence[Target] = tuple(NAMED.values())) -> None:
