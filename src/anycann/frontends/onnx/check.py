@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from google.protobuf.message import Message
 import onnx
 
 from anycann.frontends.onnx.check_nodes import canonical_domain, check_node
 from anycann.frontends.onnx.check_tensors import check_sparse, check_tensor
+from anycann.frontends.onnx.wire import MAX_DEPTH
 from anycann.graph.evaluate import captured_names
 from anycann.graph.sources import describe_proto
 from anycann.support.errors import ModelError, UnsupportedError
@@ -27,9 +29,24 @@ def check_model(model: onnx.ModelProto) -> None:
         found = "no IR version" if not model.ir_version else f"IR version {model.ir_version}"
         error = UnsupportedError if model.ir_version else ModelError
         raise error(f"the model has {found}; {IR_VERSIONS[0]} to {IR_VERSIONS[-1]} are accepted")
+    _check_text(model, "the model", 0)
     opsets = opset_imports(model.opset_import, "the model")
     functions = _check_functions(model)
     check_graph(model.graph, opsets, functions, frozenset())
+
+
+def _check_text(message: Message, where: str, depth: int) -> None:
+    """Raises ModelError for text that is not UTF-8 (protobuf gives it as bytes) and for messages nested deeper than a file can hold."""
+    if depth > MAX_DEPTH:
+        raise ModelError(f"{where}: graphs nest too deep; {MAX_DEPTH} levels of messages are accepted")
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_STRING:
+            broken = next((item for item in ([value] if isinstance(value, (str, bytes)) else value) if isinstance(item, bytes)), None)
+            if broken is not None:
+                raise ModelError(f"{where}: {field.name} {broken[:40]!r} is not UTF-8 text")
+        elif field.type == field.TYPE_MESSAGE:
+            for item in [value] if isinstance(value, Message) else value:
+                _check_text(item, describe_proto(item) if isinstance(item, onnx.NodeProto) else where, depth + 1)
 
 
 def opset_imports(imports: Iterable[onnx.OperatorSetIdProto], where: str) -> dict[str, int]:

@@ -61,7 +61,7 @@ def known_extensions() -> frozenset[tuple[str, str]]:
     """(domain, type) of operators outside the standard that have a reference or a lowering here."""
     references = {(operator.op_domain, operator.__name__) for operator in operators()}
     lowered = {(operator.domain, operator.op_type) for operator in library().all()}
-    return frozenset(references | lowered)
+    return frozenset(operator for operator in references | lowered if not defs.has(operator[1], operator[0]))
 
 
 @cache

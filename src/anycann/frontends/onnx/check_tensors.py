@@ -8,6 +8,7 @@ from anycann.frontends.onnx.storage import expected_bytes
 from anycann.support.errors import ModelError, UnsupportedError
 
 MAX_ELEMENTS = 1 << 48  # more than any machine holds: a damaged or hostile file
+MAX_RANK = 64  # numpy's
 MAX_DENSE_BYTES = 1 << 31  # a sparse tensor is expanded up to so many bytes
 
 T = onnx.TensorProto
@@ -51,6 +52,8 @@ def check_tensor(tensor: onnx.TensorProto, where: str) -> None:
 
 def element_count(dims: tuple[int, ...], where: str) -> int:
     """The product of `dims`. Raises ModelError for a negative size or an absurd product."""
+    if len(dims) > MAX_RANK:
+        raise ModelError(f"{where}: {len(dims)} dims; {MAX_RANK} are accepted")
     count = 1
     for size in dims:
         if size < 0:

@@ -6,9 +6,12 @@ import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
 from anycann.frontends.onnx.check import NEWEST_OPSET
+from anycann.frontends.onnx.naming import name_nodes
 from anycann.frontends.onnx.upgrade import upgrade_graph
+from anycann.graph.sources import set_sources, source_names
 from anycann.support.errors import ModelError
 
+INNER = "inner"  # metadata of a function's node while it is inlined: its own name
 MAX_INLINED_NODES = 2_000_000  # functions that call functions double with every level: a bomb, not a model
 
 
@@ -22,15 +25,20 @@ def inline_functions(model: ir.Model) -> None:
         return
     _check_size(model)
     _align_opsets(model)
-    for graph in [model.graph, *(function.graph for function in model.functions.values())]:
-        for node in graph.all_nodes():
-            node.name = node.name or None
+    name_nodes(model.graph)
+    for function in model.functions.values():
+        for node in function.graph.all_nodes():
+            node.metadata_props[INNER] = node.name or node.op_type
     try:
         InlinePass()(model)
     except Exception as error:
         reason = error.__cause__ or error
         raise ModelError(f"the model's functions cannot be inlined: {reason}") from error
     model.functions.clear()
+    for node in model.graph.all_nodes():
+        inner = node.metadata_props.pop(INNER, None)
+        if inner:  # the pass gave the node the sources of the call
+            set_sources(node, [f"{call}/{inner}" for call in source_names(node)])
 
 
 def _check_size(model: ir.Model) -> None:

@@ -16,10 +16,11 @@ def name_everything(model: ir.Model) -> None:
     or was given here, is kept as its source, so that every error and profile can name it.
     """
     _name_values(model.graph)
-    _name_nodes(model.graph)
+    name_nodes(model.graph)
 
 
-def _name_nodes(graph: ir.Graph) -> None:
+def name_nodes(graph: ir.Graph) -> None:
+    """`name_everything` for the nodes of `graph` and of its subgraphs."""
     taken = {node.name for node in graph.all_nodes() if node.name}
     used: set[str] = set()
     counts: Counter[str] = Counter()
