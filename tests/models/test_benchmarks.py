@@ -1,0 +1,74 @@
+"""The benchmarks run from their commands and write what they say they write."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from anycann.target.target import by_name
+from benchmarks.peak import ITERATIONS, kernel_text, peak_flops
+from benchmarks.zoo import models
+from benchmarks.zoo.models import relative_error
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(module: str, *words: str) -> subprocess.CompletedProcess[str]:
+    if not models.by_name(["mnist"])[0].path().is_file():
+        pytest.skip("mnist is not fetched: run scripts/fetch_models.py")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+    return subprocess.run([sys.executable, "-m", module, *words], capture_output=True, text=True, env=environment, timeout=300)
+
+
+@pytest.mark.models
+@pytest.mark.slow
+def test_a_model_is_measured_beside_onnx_runtime_and_written_down(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    page, data = tmp_path / "page.md", tmp_path / "data.json"
+    words = ["--models", "mnist", "--threads", "1", "--seconds", "0.2", "--document", str(page), "--json", str(data)]
+    done = run("benchmarks.models", *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (result,) = json.loads(data.read_text())["results"]
+    assert result["speed"]["1"]["answers_equal"] is True
+    assert 0 <= result["speed"]["1"]["error"] < 1e-4
+    assert result["speed"]["1"]["latency"].keys() >= {"anycann", "onnxruntime"}
+    assert result["compilation"]["flops"] > 2 * 8 * 28 * 28 * 25  # the first convolution alone: 8 channels of 5 x 5
+    assert result["footprints"]["anycann"]["peak_bytes"] > 10e6
+    text = page.read_text()
+    assert "python -m benchmarks.models --models mnist" in text
+    assert text.count("| mnist |") == 2
+
+
+@pytest.mark.models
+@pytest.mark.slow
+def test_running_a_model_often_leaves_the_resident_size_flat() -> None:
+    done = run("benchmarks.memory", "--runs", "20000", "--threads", "1", "--allowed-kib", "1024")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("mnist: 20000 runs of ")
+
+
+def test_an_unknown_model_is_refused_with_the_names_there_are() -> None:
+    with pytest.raises(ValueError, match=r"model 'resnet51' is not on the list; accepted: ppocr_det, "):
+        models.by_name(["resnet51"])
+
+
+def test_the_peak_kernel_fills_three_quarters_of_the_registers_and_gives_a_believable_rate() -> None:
+    _, text, per_iteration = kernel_text(by_name("avx2"))
+    assert per_iteration == 12 * 8
+    assert text.count("call <8 x float> @llvm.fma") == 12
+    rate = peak_flops(1)
+    assert 1e9 < rate < 1e12, f"{rate / 1e9} GFLOP/s in {ITERATIONS} iterations"
+
+
+def test_the_relative_error_notices_wrong_shapes_and_values_that_are_no_numbers() -> None:
+    right = np.array([3.0, 4.0])
+    assert relative_error(np.array([3.0, 4.5]), right) == pytest.approx(0.1)
+    assert relative_error(np.array([3.0, np.nan]), right) == float("inf")
+    assert relative_error(np.array([[3.0, 4.0]]), right) == float("inf")
+    assert relative_error(np.zeros(2), np.zeros(2)) == 0
