@@ -14,7 +14,7 @@ from anycann.codegen.kernels.convolution_columns import Segment, TapSpan, TileKi
 from anycann.codegen.kernels.convolution_inputs import source
 from anycann.codegen.kernels.convolution_kernel import INLINE_CYCLES, DirectKernel, Initial, Place, Write
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
-from anycann.codegen.kernels.convolution_sums import Window, accumulate, added_lanes, initial_sums, valid_taps, zero_sums
+from anycann.codegen.kernels.convolution_sums import Window, accumulate, added_lanes, initial_sums, valid_taps, widened_block, zero_sums
 from anycann.codegen.kernels.convolution_tile import ConvolutionTile
 from anycann.codegen.kernels.convolution_write import Spill, digits, plain_writer, spill_area, write_vector
 from anycann.target.target import Target
@@ -58,17 +58,16 @@ def emit_convolution(
 def emit_tasks(e: Emitter, kernel: DirectKernel, begin: Value, end: Value, spill: Spill | None) -> None:
     """Tasks begin..end of 0..kernel.tasks; `spill` from `spill_area`."""
     size, groups = kernel.blocks, -(-kernel.group_blocks // kernel.blocks)
-    full = kernel.group_blocks // size
+    last_size, last_lanes = kernel.group_blocks - (groups - 1) * size, kernel.last_lanes
     with e.loop(begin, end) as tasks:
         place, block_group = _place(e, kernel, tasks.index, groups)
-        if full == groups:
-            _row(e, kernel, place, size, spill)
+        if groups == 1 or (last_size, last_lanes) == (size, kernel.lanes):
+            _row(e, Window(e, kernel, place, last_size, last_lanes), spill)
             return
-        if full:
-            with e.when(e.compare("slt", block_group, e.const(full))):
-                _row(e, kernel, place, size, spill)
-        with e.when(e.compare("sge", block_group, e.const(full))):
-            _row(e, kernel, place, kernel.group_blocks % size, spill)
+        with e.when(e.compare("slt", block_group, e.const(groups - 1))):
+            _row(e, Window(e, kernel, place, size, kernel.lanes), spill)
+        with e.when(e.compare("eq", block_group, e.const(groups - 1))):
+            _row(e, Window(e, kernel, place, last_size, last_lanes), spill)
 
 
 def _place(e: Emitter, kernel: DirectKernel, task: Value, block_groups: int) -> tuple[Place, Value]:
@@ -88,11 +87,11 @@ def _place(e: Emitter, kernel: DirectKernel, task: Value, block_groups: int) -> 
     return Place(batch, block, kernel.source.origin(e, group, block), tuple(row_numbers), part), block_group
 
 
-def _row(e: Emitter, kernel: DirectKernel, place: Place, blocks: int, spill: Spill | None) -> None:
-    """One part of a row for `blocks` channel blocks."""
+def _row(e: Emitter, window: Window, spill: Spill | None) -> None:
+    """One part of a row for the channel blocks of a window."""
+    kernel, blocks = window.kernel, window.blocks
     axis, width = kernel.axes[-1], kernel.tile.columns
-    window = Window(e, kernel, place, blocks)
-    low, high = _part(e, kernel, place)
+    low, high = _part(e, kernel, window.place)
     if spill:
         with e.loop(low, high, width) as columns:
             _tile_by_stack(e, window, columns.index, spill)
@@ -127,7 +126,8 @@ def _sums(e: Emitter, window: Window, segment: Segment, column: Value) -> list[V
     spatial = e.add(window.spatial, e.mul(start, axis.in_stride * kernel.layout.pixel))
     if kernel.how == "inner":
         return added_lanes(e, window, accumulate(e, window, kind, taps, spatial, zero_sums(e, window) * kind.pixels))
-    return accumulate(e, window, kind, taps, spatial, initial_sums(e, window) * kind.pixels)
+    sums = accumulate(e, window, kind, taps, spatial, initial_sums(e, window) * kind.pixels)
+    return [widened_block(e, window, vector) for vector in sums]
 
 
 def _tile_by_stack(e: Emitter, window: Window, column: Value, spill: Spill) -> None:

@@ -11,7 +11,7 @@ from anycann.codegen.emitter import Emitter, Value, vector_type
 from anycann.codegen.kernels.convolution_columns import TapSpan, tile_count
 from anycann.codegen.kernels.convolution_inputs import InputLayout, Source, input_layout
 from anycann.codegen.kernels.convolution_shape import Axis, ConvolutionShape, axes
-from anycann.codegen.kernels.convolution_tile import ConvolutionTile, Method, method
+from anycann.codegen.kernels.convolution_tile import ConvolutionTile, Method, last_lanes, method
 from anycann.target.target import Target
 
 Write: TypeAlias = Callable[[Emitter, Sequence[Value], Value], None]
@@ -45,6 +45,11 @@ class DirectKernel:
     def blocks(self) -> int:
         """Output channel blocks of a task."""
         return 1 if self.how == "inner" else self.tile.blocks
+
+    @property
+    def last_lanes(self) -> int:
+        """Lanes to compute of the last output channel block."""
+        return last_lanes(self.shape, self.lanes, self.how)
 
     @property
     def lanes(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from anycann.codegen.emitter import Emitter, Value, is_float
+from anycann.codegen.emitter import Emitter, Value, is_float, vector_type
 from anycann.codegen.kernels.convolution_columns import TapSpan, TileKind
 from anycann.codegen.kernels.convolution_kernel import DirectKernel, Place
 from anycann.codegen.kernels.convolution_shape import Axis
@@ -14,10 +14,13 @@ from anycann.target.target import Target
 
 
 class Window:
-    """The part of the input under the kernel for a row: element offset of its first tap and the valid taps of each axis but the last."""
+    """The part of the input under the kernel for a row: element offset of its first tap and the valid taps of each axis but the last.
 
-    def __init__(self, e: Emitter, kernel: DirectKernel, place: Place, blocks: int):
-        self.kernel, self.place, self.blocks = kernel, place, blocks
+    `blocks` output channel blocks are computed, of the last one only `last_lanes` lanes.
+    """
+
+    def __init__(self, e: Emitter, kernel: DirectKernel, place: Place, blocks: int, last_lanes: int):
+        self.kernel, self.place, self.blocks, self.last_lanes = kernel, place, blocks, last_lanes
         layout, lanes = kernel.layout, kernel.lanes
         self.spatial = e.mul(place.batch, layout.image)
         self.taps: list[tuple[Value, Value]] = []
@@ -37,6 +40,11 @@ class Window:
         at = e.add(e.mul(place.block, self.block_size), first_tap * self.tap_size)
         self.weights = e.gep(kernel.weights, at, kernel.shape.accumulator.register)
 
+    def vector(self, number: int) -> str:
+        """The type of sum `number` of a pixel."""
+        lanes = self.last_lanes if number == self.sums - 1 else self.kernel.lanes
+        return vector_type(self.kernel.shape.accumulator.register, lanes)
+
 
 def valid_taps(e: Emitter, axis: Axis, start: Value) -> tuple[Value, Value]:
     """The taps k of 0..kernel for which 0 <= start + k * dilation < in_size."""
@@ -52,7 +60,19 @@ def valid_taps(e: Emitter, axis: Axis, start: Value) -> tuple[Value, Value]:
 
 def zero_sums(e: Emitter, window: Window) -> list[Value]:
     """Zero for each sum of one pixel."""
-    return [e.zero(window.kernel.vector)] * window.sums
+    return [e.zero(window.vector(j)) for j in range(window.sums)]
+
+
+def narrowed(e: Emitter, vector: Value, type_: str) -> Value:
+    """The first lanes of a vector."""
+    lanes = Value("", type_).lanes
+    return vector if vector.lanes == lanes else e.shuffle(vector, vector, range(lanes))
+
+
+def widened_block(e: Emitter, window: Window, vector: Value) -> Value:
+    """A vector of all lanes; those that were not computed repeat others."""
+    lanes = window.kernel.lanes
+    return vector if vector.lanes == lanes else e.shuffle(vector, vector, [lane % vector.lanes for lane in range(lanes)])
 
 
 def initial_sums(e: Emitter, window: Window) -> list[Value]:
@@ -60,7 +80,8 @@ def initial_sums(e: Emitter, window: Window) -> list[Value]:
     kernel = window.kernel
     if kernel.initial is None:
         return zero_sums(e, window)
-    return [kernel.initial(e, e.mul(e.add(window.place.block, j), kernel.lanes)) for j in range(window.blocks)]
+    starts = [kernel.initial(e, e.mul(e.add(window.place.block, j), kernel.lanes)) for j in range(window.blocks)]
+    return [narrowed(e, start, window.vector(j)) if kernel.how == "dense" else start for j, start in enumerate(starts)]
 
 
 def added_lanes(e: Emitter, window: Window, sums: Sequence[Value]) -> list[Value]:
@@ -150,14 +171,15 @@ def _products(
         x = fetch(i, pixel * step)
         for j in range(blocks):
             if (i, j) not in rows:
-                rows[i, j] = _weight(e, weights, i * kernel.lanes + j * window.block_size, kernel)
+                rows[i, j] = _weight(e, weights, i * kernel.lanes + j * window.block_size, window, j)
             at = pixel * blocks + j
-            sums[at] = multiply_add(e, kernel.target, x, rows[i, j], sums[at])
+            sums[at] = multiply_add(e, kernel.target, narrowed(e, x, window.vector(j)), rows[i, j], sums[at])
     return sums
 
 
-def _weight(e: Emitter, weights: Value, offset: int, kernel: DirectKernel) -> Value:
-    return e.load(e.gep(weights, offset, kernel.shape.accumulator.register), kernel.vector, kernel.alignment)
+def _weight(e: Emitter, weights: Value, offset: int, window: Window, number: int) -> Value:
+    kernel = window.kernel
+    return e.load(e.gep(weights, offset, kernel.shape.accumulator.register), window.vector(number), kernel.alignment)
 
 
 def multiply_add(e: Emitter, target: Target, a: Value, b: Value, c: Value) -> Value:

@@ -176,6 +176,12 @@ def _rows_stay(shape: ConvolutionShape, target: Target, blocks: int) -> bool:
     return blocks_inner < rows_inner
 
 
+def last_lanes(shape: ConvolutionShape, lanes: int, how: Method) -> int:
+    """Lanes to compute of the last output channel block: half of them if that is enough and half vectors are faster (AVX-512)."""
+    real = shape.group_outputs % lanes
+    return lanes // 2 if how == "dense" and lanes == 16 and 0 < real <= lanes // 2 else lanes
+
+
 # Cycles a tile costs besides its arithmetic, and those to write one vector of results.
 _TILE_CYCLES, _WRITE_CYCLES = 12.0, 2.0
 _FMA_LATENCY = 5.0  # four on most processors, and a little for what is not scheduled perfectly
@@ -187,7 +193,8 @@ def estimate(shape: ConvolutionShape, target: Target, tile: ConvolutionTile, blo
     all_axes = axes(shape, tile.merge)
     blocks = -(-(shape.group_outputs if how == "dense" else shape.out_channels) // target.lanes)
     groups = [tile.blocks] if how == "inner" else block_groups(blocks, tile.blocks)
-    row = sum(_row_cycles(shape, target, all_axes, tile, group, how) for group in groups)
+    saved = [0.0] * (len(groups) - 1) + [1 - last_lanes(shape, target.lanes, how) / target.lanes]
+    row = sum(_row_cycles(shape, target, all_axes, tile, *group, how) for group in zip(groups, saved, strict=True))
     rows = 1
     for axis in all_axes[:-1]:
         rows *= max(1, axis.out_size)
@@ -200,15 +207,16 @@ def block_groups(blocks: int, size: int) -> list[int]:
 
 
 def _row_cycles(
-    shape: ConvolutionShape, target: Target, all_axes: tuple[Axis, ...], tile: ConvolutionTile, blocks: int, how: Method
+    shape: ConvolutionShape, target: Target, all_axes: tuple[Axis, ...], tile: ConvolutionTile, blocks: int, saved: float, how: Method
 ) -> float:
+    """Cycles of a row for a group of channel blocks of which the fraction `saved` of a block is not computed."""
     above = 1
     for axis in all_axes[:-1]:
         above *= axis.kernel
     steps = above * (shape.in_blocks(target.lanes) if how == "inner" else shape.group_inputs)
     write = _WRITE_CYCLES + (_ADDING_CYCLES if how == "inner" else 0)
     weights, widening = _weight_cycles(shape, target, blocks), _WIDENING_CYCLES.get(shape.dtype.name, 0.8)
-    step = partial(step_cycles, target, blocks=blocks, weight_cycles=weights, widening=widening)
+    step = partial(step_cycles, target, blocks=blocks, weight_cycles=weights, widening=widening, saved=saved)
     cycles = 0.0
     for segment in segments(all_axes[-1], tile.columns):
         count = segment.stop - segment.first
@@ -224,11 +232,11 @@ def _row_cycles(
 _WIDENING_CYCLES = {"float32": 0.0, "float64": 0.0, "bfloat16": 0.2}
 
 
-def step_cycles(target: Target, pixels: int, blocks: int, weight_cycles: float = 0.0, widening: float = 0.0) -> float:
+def step_cycles(target: Target, pixels: int, blocks: int, weight_cycles: float = 0.0, widening: float = 0.0, saved: float = 0.0) -> float:
     """Cycles of one input channel and tap of a tile: limited by FMAs, by loads, or by waiting for the accumulators."""
     fmas_per_cycle = (1.0 if target.lanes == 16 else 2.0) if has_fma(target) else 1.5
     broadcast = 0.75 if blocks == 1 and target.lanes == 16 else 1.0 if has_fma(target) else 1.5
-    arithmetic = pixels * blocks / fmas_per_cycle + pixels * widening
+    arithmetic = pixels * (blocks - saved) / fmas_per_cycle + pixels * widening
     return max(arithmetic, (blocks + broadcast * pixels) / 2, weight_cycles, _FMA_LATENCY)
 
 
