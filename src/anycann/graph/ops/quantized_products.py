@@ -13,7 +13,7 @@ from anycann.graph.registry import Lowering, NotLowered, Sample, operator
 from anycann.te import dtypes
 from anycann.te import expression as x
 from anycann.te import tensor as te
-from anycann.te.contractions import MatMul
+from anycann.te.contractions import Convolution, MatMul
 from anycann.te.expression import Expr
 from anycann.te.tensor import Placeholder, Reduction, Tensor
 
@@ -138,11 +138,19 @@ def _scale_at(tensor: Tensor, index: tuple[Expr, ...], axis: int) -> Expr:
 
 
 # ---- convolutions
-def integer_convolution(context: Lowering, numbers: tuple[int, int, int, int], shape: tuple[int, ...]) -> Reduction:
-    """Convolution of (X - zero of X) with (W - zero of W) in int32; padding counts as the zero point, that is as nothing."""
+def integer_convolution(context: Lowering, numbers: tuple[int, int, int, int], shape: tuple[int, ...]) -> Tensor:
+    """Convolution of (X - zero of X) with (W - zero of W) in int32; padding counts as the zero point, that is as nothing.
+
+    A kernel generator's convolution where the weights are known and X has one zero point, else a plain reduction.
+    """
     source, weights = context.operand(numbers[0]), context.operand(numbers[1])
-    zero_x = context.operand(numbers[2]) if context.has(numbers[2]) else None
+    zero_x, zero_w = (context.operand(n) if context.has(n) else None for n in numbers[2:])
     view = window(context, source.shape[2:], weights.shape[2:], shape[2:])
+    known = _value_or_none(context, numbers[1]) is not None and (zero_w is None or _value_or_none(context, numbers[3]) is not None)
+    if known and (zero_x is None or zero_x.size == 1) and isinstance(source, Placeholder) and isinstance(weights, Placeholder):
+        group = context.integer("group", 1)
+        convolution = Convolution(source, weights, view.strides, view.begins, view.dilations, group, shape[2:], False, zero_x, zero_w)
+        return te.contraction(convolution, shape, dtypes.int32)
     per_group = weights.shape[0] // context.integer("group", 1)
     weight = _weight_reader(context, numbers[1], numbers[3])
     rank = len(view.size)

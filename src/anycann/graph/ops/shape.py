@@ -41,7 +41,10 @@ def _view_samples(rng: np.random.Generator) -> Iterable[Sample]:
 @operator("Identity", view=True, samples=lambda rng: [*_view_samples(rng), *retyped(Sample((floats(rng, 3, 17),)), EVERY_DTYPE)])
 def identity(context: Lowering) -> Tensor:
     """The operand."""
-    source = context.operand(0)
+    return _copied(context.operand(0))
+
+
+def _copied(source: Tensor) -> Tensor:
     return te.compute(source.shape, lambda *index: source[index])
 
 
@@ -57,7 +60,7 @@ def dropout(context: Lowering) -> Sequence[Tensor]:
     if training is not None and bool(training.reshape(-1)[0]):
         raise NotLowered("dropout while training")
     kept = [te.compute(type_.shape, lambda *_: x.const(True, dtypes.bool_)) for type_ in context.outputs[1:]]
-    return [identity(context), *kept]
+    return [_copied(context.operand(0)), *kept]
 
 
 def _reshape_samples(rng: np.random.Generator) -> Iterable[Sample]:

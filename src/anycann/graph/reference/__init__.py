@@ -6,9 +6,9 @@ from functools import cache
 
 from onnx.reference.op_run import OpRun
 
-from anycann.graph.reference import activations, control, convolution, matmul, normalization, pooling, recurrent
+from anycann.graph.reference import activations, control, convolution, matmul, normalization, pooling, quantized, recurrent
 
-FAMILIES = (activations, control, convolution, matmul, normalization, pooling, recurrent)
+FAMILIES = (activations, control, convolution, matmul, normalization, pooling, quantized, recurrent)
 
 MODULES = frozenset(family.__name__ for family in FAMILIES)
 
