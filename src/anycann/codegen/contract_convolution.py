@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,21 +17,28 @@ from anycann.codegen.kernels.convolution_transposed import emit_transposed_convo
 from anycann.codegen.kernels.winograd import emit_winograd
 from anycann.codegen.kernels.winograd_tile import default_winograd_tile, winograd_profitable
 from anycann.codegen.kernels.winograd_transform import pack_winograd_weights
+from anycann.codegen.lanes import convert, from_storage
 from anycann.codegen.loops import Output
 from anycann.codegen.tail import Constants, Generated, Packed, Tail, memory_name, pack
 from anycann.target.target import Target
 from anycann.te import dtypes
 from anycann.te.contractions import Convolution
+from anycann.te.expression import Const
 from anycann.te.layout import NC1HWC0, ND
-from anycann.te.tensor import Contraction, Placeholder
+from anycann.te.tensor import Compute, Contraction, Placeholder, Tensor
+
+STORED = (dtypes.float32, dtypes.float16, dtypes.bfloat16, dtypes.float64, dtypes.int8, dtypes.uint8)
 
 
 def refuse_convolution(operator: Convolution, is_constant: Callable[[str], bool]) -> str | None:
     """Why no kernel computes this convolution, or None."""
-    if operator.x.dtype is not dtypes.float32:
+    if operator.x.dtype not in STORED or (operator.transposed and operator.x.dtype is not dtypes.float32):
         return f"a convolution of {operator.x.dtype}"
-    if not isinstance(operator.w, Placeholder) or not is_constant(operator.w.name):
-        return "the weights of the convolution are computed at run time"
+    for tensor in (operator.w, operator.weight_zero):
+        if isinstance(tensor, Placeholder) and not is_constant(tensor.name):
+            return "the weights of the convolution are computed at run time"
+    if not isinstance(operator.w, Placeholder):
+        return "the weights of the convolution are one number"
     if not 3 <= operator.x.rank <= 5:
         return f"a convolution over {operator.x.rank - 2} spatial dimensions"
     return None
@@ -46,7 +54,7 @@ def convolution_layout(operator: Convolution, name: str, stored: str, target: Ta
 
 
 def _uses_winograd(operator: Convolution, shape: ConvolutionShape, target: Target) -> bool:
-    return not operator.transposed and winograd_profitable(shape, target)
+    return not operator.transposed and operator.x.dtype is dtypes.float32 and winograd_profitable(shape, target)
 
 
 def convolution_shape(operator: Convolution) -> ConvolutionShape:
@@ -65,6 +73,7 @@ def convolution_shape(operator: Convolution) -> ConvolutionShape:
         operator.dilations,
         operator.pads_begin,
         operator.out_size,
+        operator.x.dtype,
     )
 
 
@@ -73,12 +82,14 @@ def generate_convolution(
 ) -> Generated:
     """The kernel of a convolution and its tail; arguments: input, packed weights, what the tail reads, outputs."""
     shape, x = convolution_shape(operator), memory_name(operator.x)
-    weights = np.asarray(constants(memory_name(operator.w)), np.float32)
+    weights = _weights(operator, constants, shape)
     blocked = layouts.get(x, ND) == NC1HWC0
     tail = Tail(anchor, outputs, layouts, target, 1, split=True)
     e = Emitter()
     pointers = (e.argument(0), e.argument(1))
-    writer = tail.writer(e, 2)
+    zero = (operator.zero_point.name,) if isinstance(operator.zero_point, Placeholder) else ()
+    zero_point = _zero_point(e, operator.zero_point, shape)
+    writer = tail.writer(e, 2 + len(zero))
 
     def write(emitter: Emitter, index: Sequence[Value], vector: Value) -> None:
         tail.write(writer, emitter, index, vector)
@@ -88,15 +99,37 @@ def generate_convolution(
         packed = pack("deconv", pack_transposed_weights(weights, shape, target.lanes, blocked))
         tasks = emit_transposed_convolution(e, shape, target, *pointers, write, blocked)
         family, flops = "deconv", transposed_flops(shape)
-    elif blocked and winograd_profitable(shape, target):
+    elif blocked and _uses_winograd(operator, shape, target):
         packed = pack("winograd", pack_winograd_weights(weights, shape, target.lanes))
         launch = emit_winograd(e, shape, target, default_winograd_tile(shape, target), *pointers, write)
         tasks, scratch, family = launch.tasks, launch.scratch_bytes, "winograd"
     else:
         packed = pack("conv", pack_weights(weights, shape, target.lanes, blocked))
-        tasks = emit_convolution(e, shape, target, default_tile(shape, target, blocked), *pointers, write, blocked)
+        tile = default_tile(shape, target, blocked)
+        tasks = emit_convolution(e, shape, target, tile, *pointers, write, blocked, zero_point=zero_point)
         family = "conv"
-    return _finish(e, family, (x, packed.name, *tail.inputs, *(o.name for o in outputs)), tasks, scratch, flops, packed)
+    return _finish(e, family, (x, packed.name, *zero, *tail.inputs, *(o.name for o in outputs)), tasks, scratch, flops, packed)
+
+
+def _weights(operator: Convolution, constants: Constants, shape: ConvolutionShape) -> np.ndarray[Any, Any]:
+    """The weights in the type of the sums, less their zero point."""
+    weights = np.asarray(constants(memory_name(operator.w))).astype(shape.accumulator.numpy)
+    if operator.weight_zero is None:
+        return weights
+    if isinstance(operator.weight_zero, Compute) and isinstance(operator.weight_zero.body, Const):
+        return weights - np.asarray(operator.weight_zero.body.value, weights.dtype)
+    zero = np.asarray(constants(memory_name(operator.weight_zero))).astype(shape.accumulator.numpy)
+    return weights - zero.reshape(-1, *[1] * (weights.ndim - 1))
+
+
+def _zero_point(e: Emitter, zero: Tensor | None, shape: ConvolutionShape) -> Value | None:
+    """The zero point of the input as a scalar of the sums' type: a literal, or from argument 2."""
+    if zero is None:
+        return None
+    if isinstance(zero, Compute) and isinstance(zero.body, Const):
+        return e.const(zero.body.value, shape.accumulator.register)
+    dtype = zero.dtype
+    return convert(e, from_storage(e, e.load(e.argument(2), dtype.storage, dtype.nbytes), dtype), dtype, shape.accumulator)
 
 
 def _finish(e: Emitter, family: str, arguments: tuple[str, ...], tasks: int, scratch: int, flops: int, packed: Packed) -> Generated:

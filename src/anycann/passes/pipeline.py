@@ -27,12 +27,13 @@ Pass = Callable[[ir.Model], list[str]]
 
 def run_passes(model: ir.Model, input_types: Mapping[str, TensorType | None], switched_off: frozenset[str] = frozenset()) -> list[Report]:
     """Specialise `model` for the input types and simplify it, in place; says what each pass did."""
-    reports = [Report("specialise", tuple(_specialise(model, input_types)))]
+    rules: list[Rule] = [rule for rule in RULES if rule.name not in switched_off]
+    reports = [Report("early rules", tuple(apply_rules(model.graph, [rule for rule in rules if rule.early])))]
+    reports.append(Report("specialise", tuple(_specialise(model, input_types))))
     for name, run in PIPELINE:
         if name not in switched_off:
             reports.append(Report(name, tuple(run(model))))
-    rules: list[Rule] = [rule for rule in RULES if rule.name not in switched_off]
-    reports.append(Report("rules", tuple(apply_rules(model.graph, rules))))
+    reports.append(Report("rules", tuple(apply_rules(model.graph, [rule for rule in rules if not rule.early]))))
     _common(common.RemoveUnusedNodesPass)(model)
     return reports
 

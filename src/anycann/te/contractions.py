@@ -11,7 +11,8 @@ from anycann.te.tensor import Tensor
 class Convolution:
     """y[n, o, *s] = sum x[n, g*I + i, *(s*strides - pads + k*dilations)] * w[o, i, *k] over i, k; w is [O, I, *kernel] and constant.
 
-    transposed: the gradient of that (ONNX ConvTranspose); w is then [I, O/group, *kernel].
+    transposed: the gradient of that (ONNX ConvTranspose); w is then [I, O/group, *kernel]. zero_point (one element, of x) and
+    weight_zero (of w, constant, one element or one an output channel) are subtracted first; padding stands for the zero point.
     """
 
     x: Tensor
@@ -22,6 +23,8 @@ class Convolution:
     group: int
     out_size: tuple[int, ...]
     transposed: bool = False
+    zero_point: Tensor | None = None
+    weight_zero: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from anycann.passes.rules.batch_normalization import FoldBatchNormalization
+from anycann.passes.rules.dequantize_lstm import DequantizeLSTM
 from anycann.passes.rules.rule import Rule, replace
 
-RULES: tuple[Rule, ...] = (FoldBatchNormalization(),)
+RULES: tuple[Rule, ...] = (FoldBatchNormalization(), DequantizeLSTM())
 
 
 def apply_rules(graph: ir.Graph, rules: Sequence[Rule]) -> list[str]:

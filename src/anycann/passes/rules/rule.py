@@ -13,6 +13,7 @@ class Rule(ABC):
     """`before -> after` stands in the docstring of each rule."""
 
     anchors: frozenset[tuple[str, str]]  # (domain, op_type) of the pattern's last node
+    early = False  # applied before types are known: for operators that ONNX cannot infer
 
     @property
     def name(self) -> str:
