@@ -7,7 +7,7 @@ import pytest
 
 from tests.passes.graphs import by_definition, compile_graph, floats, kernels, parse, run, same
 
-CONV = dict(w=floats(16, 16, 3, 3), b=floats(16, 1, 1, seed=1))
+CONV = {"w": floats(16, 16, 3, 3), "b": floats(16, 1, 1, seed=1)}
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,8 @@ CONV = dict(w=floats(16, 16, 3, 3), b=floats(16, 1, 1, seed=1))
             ["Exp", "MatMul", "Softmax"],
         ),
         (
-            "g (float[1,16,6,6] x) => (float[1,16,4,4] y) { a = Relu(x) c = Conv(a, w) d = Relu(c) p = MaxPool<kernel_shape=[1,1]>(d) y = Neg(p) }",
+            "g (float[1,16,6,6] x) => (float[1,16,4,4] y) { a = Relu(x) c = Conv(a, w) d = Relu(c)"
+            " p = MaxPool<kernel_shape=[1,1]>(d) y = Neg(p) }",
             CONV,
             ["Relu", "Conv+Relu", "MaxPool+Neg"],
         ),

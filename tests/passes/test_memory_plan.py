@@ -1,4 +1,4 @@
-"""The memory plan on random questions, and on compiled programs: each kernel reads what the same kernels wrote as if nothing were shared."""
+"""The memory plan on random questions, and on compiled programs: kernels read what the same kernels wrote as if nothing were shared."""
 
 from __future__ import annotations
 

@@ -1,0 +1,108 @@
+"""Fusion rules: the text of what they did, and the same numbers before and after."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+from anycann.compiler import CompileOptions, convert_model
+from anycann.passes.rules import RULES, apply_rules
+from anycann.passes.rules.batch_normalization import FoldBatchNormalization
+from tests.passes.graphs import AVX512, by_definition, floats, parse, run, same
+
+STATISTICS = {
+    "scale": floats(6) + 2,
+    "shift": floats(6, seed=1),
+    "mean": floats(6, seed=2),
+    "variance": floats(6, seed=3) ** 2 + 0.5,
+}
+
+
+def normalised(convolution: str, epsilon: str = "", **constants: np.ndarray) -> onnx.ModelProto:
+    text = f"g (float[2,4,7,7] x) => (float[2,6,N,M] y) {{ c = {convolution} y = BatchNormalization{epsilon}(c, scale, shift, mean, variance) }}"
+    return parse(text, **STATISTICS, **constants)
+
+
+def told(model: onnx.ModelProto) -> tuple[str, ...]:
+    (report,) = [r for r in convert_model(model, CompileOptions(target=AVX512)).reports if r.name == "rules"]
+    return report.lines
+
+
+@pytest.mark.parametrize(
+    ("convolution", "constants"),
+    [
+        ("Conv(x, w)", {"w": floats(6, 4, 3, 3)}),
+        ("Conv(x, w, b)", {"w": floats(6, 4, 3, 3), "b": floats(6, seed=4)}),
+        ("Conv<group=2, strides=[2,2], pads=[1,0,2,1]>(x, w)", {"w": floats(6, 2, 3, 3)}),
+    ],
+)
+@pytest.mark.parametrize("epsilon", ["", "<epsilon=0.3>"])
+def test_a_folded_batch_normalisation_changes_no_number(convolution: str, constants: dict[str, np.ndarray], epsilon: str) -> None:
+    model = normalised(convolution, epsilon, **constants)
+    assert "FoldBatchNormalization applied to y" in told(model)
+    feeds = {"x": floats(2, 4, 7, 7, seed=5)}
+    want = by_definition(model, feeds)
+    same(run(model, feeds), want)
+    same(run(model, feeds, switched_off=frozenset({"FoldBatchNormalization"})), want)
+
+
+@pytest.mark.parametrize(
+    ("text", "constants", "why"),
+    [
+        (
+            "g (float[2,6,7,7] x) => (float[2,6,7,7] y) { y = BatchNormalization(x, scale, shift, mean, variance) }",
+            {},
+            "its input is not a convolution",
+        ),
+        (
+            "g (float[2,4,7,7] x) => (float[2,6,5,5] y, float[2,6,5,5] c)"
+            " { c = Conv(x, w) y = BatchNormalization(c, scale, shift, mean, variance) }",
+            {"w": floats(6, 4, 3, 3)},
+            "the convolution's result is also used elsewhere",
+        ),
+        (
+            "g (float[2,4,7,7] x, float[6,4,3,3] w) => (float[2,6,5,5] y)"
+            " { c = Conv(x, w) y = BatchNormalization(c, scale, shift, mean, variance) }",
+            {},
+            "its parameters are not all constants",
+        ),
+        (
+            "g (float[2,4,7,7] x, float[6] b) => (float[2,6,5,5] y)"
+            " { c = Conv(x, w, b) y = BatchNormalization(c, scale, shift, mean, variance) }",
+            {"w": floats(6, 4, 3, 3)},
+            "the bias of the convolution is computed at run time",
+        ),
+    ],
+)
+def test_a_rule_that_does_not_apply_says_why(text: str, constants: dict[str, np.ndarray], why: str) -> None:
+    assert f"FoldBatchNormalization skipped y: {why}" in told(parse(text, **STATISTICS, **constants))
+
+
+def test_every_rule_shows_before_and_after_and_has_a_name_of_its_own() -> None:
+    assert all("->" in (type(rule).__doc__ or "") for rule in RULES)
+    assert len({rule.name for rule in RULES}) == len(RULES)
+
+
+def test_weights_that_others_use_stay_as_they_are() -> None:
+    text = """g (float[2,4,7,7] x) => (float[2,6,5,5] y, float[2,6,5,5] z) {
+        c = Conv(x, w) y = BatchNormalization(c, scale, shift, mean, variance) z = Conv(y2, w) y2 = Relu(x) }"""
+    text = text.replace("z = Conv(y2, w) y2 = Relu(x)", "y2 = Relu(x) z = Conv(y2, w)")
+    model = parse(text, **STATISTICS, w=floats(6, 4, 3, 3))
+    feeds = {"x": floats(2, 4, 7, 7)}
+    same(run(model, feeds), by_definition(model, feeds))
+
+
+def test_half_precision_weights_stay_half_precision() -> None:
+    half = {name: value.astype(np.float16) for name, value in (*STATISTICS.items(), ("w", floats(6, 4, 3, 3)))}
+    model = ir.from_proto(
+        parse(
+            "g (float16[2,4,7,7] x) => (float16[2,6,5,5] y) { c = Conv(x, w) y = BatchNormalization(c, scale, shift, mean, variance) }",
+            **half,
+        )
+    )
+    apply_rules(model.graph, [FoldBatchNormalization()])
+    node = model.graph.outputs[0].producer()
+    assert node is not None
+    assert [value.const_value.dtype for value in node.inputs[1:]] == [ir.DataType.FLOAT16] * 2  # type: ignore[union-attr]
