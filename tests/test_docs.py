@@ -1,7 +1,7 @@
 """docs/ is true: the map names what there is, the page from scratch is quick, and the first changes work as they are written.
 
-The blocks of README and docs/ run in test_readme.py. Those of first_change.md run here, on a copy of the project: a block with a file name is
-that file, `diff` is a change of one place, `bash` and `output` are as everywhere.
+The blocks of README and docs/ run in test_readme.py. Those of first_change.md run here, on a copy of the project: a block with a file name
+is that file, `diff` is a change of one place, `bash` and `output` are as everywhere.
 """
 
 from __future__ import annotations
