@@ -189,10 +189,11 @@ def qlinear_concat(context: Lowering) -> Tensor:
     axis = normal_axis(context.integer("axis", 1), len(type_.shape))
 
     def element(*index: Expr) -> Expr:
-        start, result = type_.shape[axis], None
+        start = type_.shape[axis]
+        result: Expr | None = None
         for part in reversed(parts):
             start -= part.shape[axis]
-            value = part[replaced(index, axis, index[axis] - start)]
+            value: Expr = part[replaced(index, axis, index[axis] - start)]
             result = value if result is None else x.select(index[axis] < start + part.shape[axis], value, result)
         assert result is not None
         return result
@@ -244,7 +245,7 @@ def _blocks_samples(rng: np.random.Generator) -> Iterable[Sample]:
         packed = integers(rng, columns, blocks, block * bits // 8, low=0, high=255, dtype="uint8")
         operands = (floats(rng, rows, depth), packed, floats(rng, columns * blocks, low=0.01, high=0.1))
         points = integers(rng, columns * -(-blocks * bits // 8), low=0, high=255, dtype="uint8")
-        sizes = {"K": depth, "N": columns, "bits": bits, "block_size": block}
+        sizes: dict[str, object] = {"K": depth, "N": columns, "bits": bits, "block_size": block}
         yield Sample((*operands, points) if zeros else operands, sizes, constant=(1, 2, 3))
 
 

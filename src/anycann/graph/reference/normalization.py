@@ -19,8 +19,14 @@ class SkipLayerNormalization(MicrosoftOp):
     """SkipLayerNormalization(X, skip, gamma, beta?, bias?): the normalised sum, its mean, its inverse deviation, the sum."""
 
     def _run(
-        self, x: np.ndarray, skip: np.ndarray, gamma: np.ndarray, beta: np.ndarray | None = None, bias: np.ndarray | None = None, epsilon: float = 1e-5
-    ) -> tuple[np.ndarray, ...]:  # fmt: skip
+        self,
+        x: np.ndarray,
+        skip: np.ndarray,
+        gamma: np.ndarray,
+        beta: np.ndarray | None = None,
+        bias: np.ndarray | None = None,
+        epsilon: float = 1e-5,
+    ) -> tuple[np.ndarray, ...]:
         total = x + skip if bias is None else x + skip + bias
         y, mean, inverse = normalise(total, (-1,), epsilon, centred=True)
         y = y * gamma if beta is None else y * gamma + beta

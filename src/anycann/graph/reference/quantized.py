@@ -7,6 +7,7 @@ import numpy as np
 from anycann.graph.reference.base import MicrosoftOp, sigmoid, softmax
 from anycann.graph.reference.quantization import dequantize, quantize
 
+Array = np.ndarray
 Arrays = tuple[np.ndarray]
 Maybe = np.ndarray | None
 
@@ -36,14 +37,14 @@ class DequantizeLinear(MicrosoftOp):
 class QLinearAdd(MicrosoftOp):
     """QLinearAdd(A, B): each operand and the result with a scale and a zero point."""
 
-    def _run(self, a: np.ndarray, sa: np.ndarray, za: Maybe, b: np.ndarray, sb: np.ndarray, zb: Maybe, sc: np.ndarray, zc: Maybe = None) -> Arrays:  # fmt: skip
+    def _run(self, a: Array, sa: Array, za: Maybe, b: Array, sb: Array, zb: Maybe, sc: Array, zc: Maybe = None) -> Arrays:
         return (quantize(dequantize(a, sa, za) + dequantize(b, sb, zb), sc, np.zeros((), a.dtype) if zc is None else zc),)
 
 
 class QLinearMul(MicrosoftOp):
     """QLinearMul(A, B), as QLinearAdd."""
 
-    def _run(self, a: np.ndarray, sa: np.ndarray, za: Maybe, b: np.ndarray, sb: np.ndarray, zb: Maybe, sc: np.ndarray, zc: Maybe = None) -> Arrays:  # fmt: skip
+    def _run(self, a: Array, sa: Array, za: Maybe, b: Array, sb: Array, zb: Maybe, sc: Array, zc: Maybe = None) -> Arrays:
         return (quantize(dequantize(a, sa, za) * dequantize(b, sb, zb), sc, np.zeros((), a.dtype) if zc is None else zc),)
 
 
@@ -75,7 +76,8 @@ class QLinearLeakyRelu(_Single):
 class QLinearSoftmax(_Single):
     """Softmax along one axis."""
 
-    def _compute(self, x: np.ndarray, axis: int = -1, opset: int = 13, **_: float) -> np.ndarray:
+    def _compute(self, x: np.ndarray, **attributes: float) -> np.ndarray:
+        axis, opset = int(attributes.get("axis", -1)), attributes.get("opset", 13)
         if opset < 13 and axis % x.ndim != x.ndim - 1:
             raise NotImplementedError("a quantised softmax over several axes")
         return np.asarray(np.moveaxis(softmax(np.moveaxis(x, axis, -1)), -1, axis))
@@ -84,7 +86,8 @@ class QLinearSoftmax(_Single):
 class QLinearGlobalAveragePool(_Single):
     """The mean over all of space."""
 
-    def _compute(self, x: np.ndarray, channels_last: int = 0, **_: float) -> np.ndarray:
+    def _compute(self, x: np.ndarray, **attributes: float) -> np.ndarray:
+        channels_last = attributes.get("channels_last", 0)
         return np.asarray(x.mean(axis=tuple(range(1, x.ndim - 1) if channels_last else range(2, x.ndim)), keepdims=True))
 
 
@@ -99,7 +102,7 @@ class QLinearConcat(MicrosoftOp):
 class MatMulIntegerToFloat(MicrosoftOp):
     """MatMulIntegerToFloat(A, B, scales, zero points?, bias?)."""
 
-    def _run(self, a: np.ndarray, b: np.ndarray, sa: np.ndarray, sb: np.ndarray, za: Maybe = None, zb: Maybe = None, bias: Maybe = None) -> Arrays:  # fmt: skip
+    def _run(self, a: Array, b: Array, sa: Array, sb: Array, za: Maybe = None, zb: Maybe = None, bias: Maybe = None) -> Arrays:
         left = a.astype(np.int32) - (0 if za is None else za.astype(np.int32))
         right = b.astype(np.int32) - (0 if zb is None else zb.astype(np.int32))
         y = np.matmul(left, right) * (sa * sb)
