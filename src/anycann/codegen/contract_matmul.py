@@ -15,9 +15,9 @@ from anycann.codegen.kernels.matmul import (
     Strides,
     default_tile,
     emit_matmul,
-    pack_columns,
-    panel_width,
+    pack_b,
     scratch_bytes,
+    wants_groups,
     wants_packing,
 )
 from anycann.codegen.loops import Output
@@ -26,7 +26,7 @@ from anycann.target.target import Target
 from anycann.te import dtypes
 from anycann.te.contractions import MatMul
 from anycann.te.dtypes import DType
-from anycann.te.tensor import Contraction
+from anycann.te.tensor import Constant, Contraction
 
 ACCUMULATORS: dict[DType, DType] = {
     dtypes.float32: dtypes.float32,
@@ -82,15 +82,16 @@ def generate_matmul(
 ) -> Generated:
     """The kernel of a product and its tail; arguments: A, B (packed if constant), what the tail reads, outputs."""
     shape = matmul_shape(operator, anchor.shape)
-    known = constants(memory_name(operator.b))
+    known = operator.b.value if isinstance(operator.b, Constant) else constants(memory_name(operator.b))
     packed: tuple[Packed, ...] = ()
     name = memory_name(operator.b)
     if known is not None and wants_packing(shape):
         shape = replace(shape, packed=True, b=replace(shape.b, batch=_matrix_strides(operator.b.shape, len(shape.batch))))
+        shape = replace(shape, grouped=wants_groups(shape, target))
     tile = default_tile(shape, target)
     if known is not None and shape.packed:
         columns = np.swapaxes(known, -1, -2) if operator.transpose_b else known
-        packed = (pack("panels", pack_columns(columns, panel_width(shape, target, tile))),)
+        packed = (pack("panels", pack_b(shape, target, tile, columns)),)
         name = packed[0].name
     tail = Tail(anchor, outputs, layouts, target, len(anchor.shape) - 1, split=False)
     e = Emitter()

@@ -12,8 +12,9 @@ import onnx_ir as ir
 from anycann.passes.rules.batch_normalization import FoldBatchNormalization
 from anycann.passes.rules.dequantize_lstm import DequantizeLSTM
 from anycann.passes.rules.rule import Rule, replace
+from anycann.passes.rules.zero_points import SplitZeroPoint
 
-RULES: tuple[Rule, ...] = (FoldBatchNormalization(), DequantizeLSTM())
+RULES: tuple[Rule, ...] = (DequantizeLSTM(), FoldBatchNormalization(), SplitZeroPoint())
 
 
 def apply_rules(graph: ir.Graph, rules: Sequence[Rule]) -> list[str]:
