@@ -13,7 +13,8 @@ from anycann.codegen.emitter import POINTER, Emitter, Value, vector_type
 from anycann.codegen.kernels.convolution_inputs import Elements
 from anycann.codegen.kernels.convolution_kernel import Initial, Write
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
-from anycann.codegen.kernels.convolution_sums import Range, multiply_add, nest
+from anycann.codegen.kernels.convolution_sums import Range, multiply_add, narrowed, nest
+from anycann.codegen.kernels.convolution_tile import last_lanes
 from anycann.codegen.kernels.convolution_write import digits
 from anycann.codegen.kernels.winograd_tile import (
     OUT,
@@ -127,9 +128,9 @@ def _place(e: Emitter, kernel: _Kernel, tile: Value) -> tuple[Value, Value, Valu
 
 
 def _transform_inputs(e: Emitter, kernel: _Kernel, first: Value, count: Value) -> None:
-    """B^T d B for every channel block of the tiles first..first+count."""
+    """B^T d B for every channel block of the tiles first..first+count; neighbouring tiles follow each other, as their pixels do."""
     height, width = kernel.shape.in_size
-    with e.loop(0, count) as tile:
+    with e.loop(0, kernel.shape.in_blocks(kernel.lanes)) as block, e.loop(0, count) as tile:
         image, y, x = _place(e, kernel, e.add(first, tile.index))
         y, x = e.sub(y, kernel.shape.pads_begin[0]), e.sub(x, kernel.shape.pads_begin[1])
         rows = [_inside(e, e.add(y, i), height) for i in range(PATCH)]
@@ -137,11 +138,13 @@ def _transform_inputs(e: Emitter, kernel: _Kernel, first: Value, count: Value) -
         inside = rows[0]
         for condition in (rows[-1], columns[0], columns[-1]):
             inside = e.binary("and", inside, condition)
-        offset = e.add(e.mul(image, kernel.shape.in_blocks(kernel.lanes) * height * width), e.add(e.mul(y, width), x))
+        plane = e.add(e.mul(image, kernel.shape.in_blocks(kernel.lanes)), block.index)
+        offset = e.mul(e.add(e.mul(plane, height * width), e.add(e.mul(y, width), x)), kernel.lanes)
+        to = e.mul(e.add(e.mul(block.index, kernel.tile.tiles), tile.index), kernel.lanes)
         with e.when(inside):
-            _transform_patches(e, kernel, tile.index, offset, None)
+            _transform_patch(e, kernel, offset, to, None)
         with e.when(e.binary("xor", inside, e.const(1, "i1"))):
-            _transform_patches(e, kernel, tile.index, offset, (rows, columns))
+            _transform_patch(e, kernel, offset, to, (rows, columns))
 
 
 def _inside(e: Emitter, position: Value, size: int) -> Value:
@@ -149,19 +152,15 @@ def _inside(e: Emitter, position: Value, size: int) -> Value:
     return e.compare("ult", position, e.const(size))
 
 
-def _transform_patches(e: Emitter, kernel: _Kernel, tile: Value, offset: Value, border: tuple[list[Value], list[Value]] | None) -> None:
-    """One tile, all its channel blocks; with `border`, rows and columns whose condition is false are zero."""
-    height, width = kernel.shape.in_size
-    lanes, stride = kernel.lanes, input_stride(kernel.shape, kernel.lanes, kernel.tile)
-    with e.loop(0, kernel.shape.in_blocks(lanes)) as block:
-        start = e.mul(e.add(offset, e.mul(block.index, height * width)), lanes)
-        base = kernel.elements.moved(e, kernel.elements.pointer, start)
-        patch = []
-        for i in range(PATCH):
-            patch.append([_patch_element(e, kernel, base, i, j, border) for j in range(PATCH)])
-        to = e.mul(e.add(e.mul(block.index, kernel.tile.tiles), tile), lanes)
-        for point, value in enumerate(transform_input(e, kernel.target, patch)):
-            kernel.store(e, value, kernel.inputs, e.add(to, point * stride))
+def _transform_patch(e: Emitter, kernel: _Kernel, offset: Value, to: Value, border: tuple[list[Value], list[Value]] | None) -> None:
+    """One tile and channel block; with `border`, rows and columns whose condition is false are zero."""
+    base = kernel.elements.moved(e, kernel.elements.pointer, offset)
+    stride = input_stride(kernel.shape, kernel.lanes, kernel.tile)
+    patch = []
+    for i in range(PATCH):
+        patch.append([_patch_element(e, kernel, base, i, j, border) for j in range(PATCH)])
+    for point, value in enumerate(transform_input(e, kernel.target, patch)):
+        kernel.store(e, value, kernel.inputs, e.add(to, point * stride))
 
 
 def _patch_element(e: Emitter, kernel: _Kernel, base: Value, i: int, j: int, border: tuple[list[Value], list[Value]] | None) -> Value:
@@ -172,36 +171,48 @@ def _patch_element(e: Emitter, kernel: _Kernel, base: Value, i: int, j: int, bor
 
 
 # ---- products
-def _group(e: Emitter, kernel: _Kernel, group: Value, first: Value, count: Value) -> None:
+@dataclass(frozen=True)
+class _Group:
+    """Output channel blocks that are multiplied together: the first one, how many, and the lanes to compute of the last."""
+
+    first: Value
+    blocks: int
+    last_lanes: int
+
+
+def _group(e: Emitter, kernel: _Kernel, number: Value, first: Value, count: Value) -> None:
     """Products and results of one group of output channel blocks; the last group may be smaller."""
-    out_blocks, size = kernel.shape.out_blocks(kernel.lanes), kernel.tile.blocks
-    full, block = out_blocks // size, e.mul(group, size)
-    variants = [(size, None)] if out_blocks % size == 0 else [(size, "slt"), (out_blocks % size, "sge")]
-    for blocks, predicate in variants:
-        with e.when(e.compare(predicate, group, e.const(full)) if predicate else e.const(1, "i1")):
+    shape, lanes, size = kernel.shape, kernel.lanes, kernel.tile.blocks
+    groups, block = -(-shape.out_blocks(lanes) // size), e.mul(number, size)
+    regular = _Group(block, size, lanes)
+    last = _Group(block, shape.out_blocks(lanes) - (groups - 1) * size, last_lanes(shape, lanes, "dense"))
+    variants = [("slt", regular), ("eq", last)] if groups > 1 and last != regular else [("sle", last)]
+    for predicate, group in variants:
+        with e.when(e.compare(predicate, number, e.const(groups - 1))):
             with e.loop(0, POINTS) as point:
-                _multiply_point(e, kernel, point.index, block, blocks)
-            _transform_outputs(e, kernel, block, blocks, first, count)
+                _multiply_point(e, kernel, point.index, group)
+            _transform_outputs(e, kernel, block, group.blocks, first, count)
 
 
-def _multiply_point(e: Emitter, kernel: _Kernel, point: Value, block: Value, blocks: int) -> None:
+def _multiply_point(e: Emitter, kernel: _Kernel, point: Value, group: _Group) -> None:
     """products[point] = weights[point] * inputs[point], `columns` tiles at a time."""
     width = kernel.tile.columns
     full, rest = divmod(kernel.tile.tiles, width)
     if full:
         with e.loop(0, full * width, width) as start:
-            _multiply(e, kernel, point, block, blocks, start.index, width)
+            _multiply(e, kernel, point, group, start.index, width)
     if rest:
-        _multiply(e, kernel, point, block, blocks, e.const(full * width), rest)
+        _multiply(e, kernel, point, group, e.const(full * width), rest)
 
 
-def _multiply(e: Emitter, kernel: _Kernel, point: Value, block: Value, blocks: int, start: Value, width: int) -> None:
-    """One register tile: `width` tiles from `start`, `blocks` channel blocks, all real input channels."""
+def _multiply(e: Emitter, kernel: _Kernel, point: Value, group: _Group, start: Value, width: int) -> None:
+    """One register tile: `width` tiles from `start`, the channel blocks of a group, all real input channels."""
     shape, lanes, tiles = kernel.shape, kernel.lanes, kernel.tile.tiles
-    plane = shape.in_channels * lanes
-    weights = e.gep(kernel.weights, e.add(e.mul(block, POINTS * plane), e.mul(point, plane)), "float")
+    plane, blocks = shape.in_channels * lanes, group.blocks
+    weights = e.gep(kernel.weights, e.add(e.mul(group.first, POINTS * plane), e.mul(point, plane)), "float")
     inputs = e.gep(kernel.inputs, e.add(e.mul(point, input_stride(shape, lanes, kernel.tile)), e.mul(start, lanes)), "float")
     in_blocks, last = shape.in_blocks(lanes), shape.in_channels % lanes or lanes
+    types = [vector_type("float", group.last_lanes if j == blocks - 1 else lanes) for j in range(blocks)]
 
     def body(indices: list[Value], sums: list[Value]) -> list[Value]:
         in_block = indices[0]
@@ -216,15 +227,16 @@ def _multiply(e: Emitter, kernel: _Kernel, point: Value, block: Value, blocks: i
         x = e.gep(inputs, e.add(at, channel), "float")
         w = e.gep(weights, e.mul(e.add(e.mul(in_block, lanes), channel), lanes), "float")
         for i in range(kernel.tile.unroll):
-            rows = [kernel.load(e, w, e.const(j * POINTS * plane + i * lanes)) for j in range(blocks)]
+            rows = [e.load(e.gep(w, j * POINTS * plane + i * lanes, "float"), types[j], 4 * lanes) for j in range(blocks)]
             for p in range(width):
                 scalar = e.splat(e.load(e.gep(x, p * lanes + i, "float"), "float", 4), lanes)
                 for j in range(blocks):
-                    sums[p * blocks + j] = multiply_add(e, kernel.target, scalar, rows[j], sums[p * blocks + j])
+                    at_sum, factor = p * blocks + j, narrowed(e, scalar, types[j])
+                    sums[at_sum] = multiply_add(e, kernel.target, factor, rows[j], sums[at_sum])
         return sums
 
     outer: list[Range] = [(e.const(0), e.const(in_blocks), 1)]
-    sums = nest(e, outer, [e.zero(kernel.vector)] * (width * blocks), body)
+    sums = nest(e, outer, [e.zero(types[j]) for _ in range(width) for j in range(blocks)], body)
     to = e.mul(point, product_stride(lanes, kernel.tile))
     for p in range(width):
         for j in range(blocks):
@@ -236,16 +248,15 @@ def _transform_outputs(e: Emitter, kernel: _Kernel, block: Value, blocks: int, f
     """A^T m A for the tiles first..first+count, written where they lie inside the output."""
     stride = product_stride(kernel.lanes, kernel.tile)
     height, width = kernel.shape.out_size
-    with e.loop(0, count) as tile:
+    with e.loop(0, blocks) as j, e.loop(0, count) as tile:
         image, y, x = _place(e, kernel, e.add(first, tile.index))
-        rows, columns = (e.smin(e.const(OUT), e.sub(e.const(n), at)) for n, at in ((height, y), (width, x)))
-        with e.loop(0, blocks) as j:
-            at = e.mul(e.add(e.mul(j.index, kernel.tile.tiles), tile.index), kernel.lanes)
-            products = [kernel.load(e, kernel.products, e.add(at, point * stride)) for point in range(POINTS)]
-            channel = e.mul(e.add(block, j.index), kernel.lanes)
-            start = kernel.initial(e, channel) if kernel.initial else None
-            for i, value in enumerate(transform_output(e, kernel.target, products)):
-                kernel.store(e, e.binary("fadd", value, start) if start else value, kernel.results, e.const(i * kernel.lanes))
-            with e.loop(0, rows) as row, e.loop(0, columns) as column:
-                result = kernel.load(e, kernel.results, e.mul(e.add(e.mul(row.index, OUT), column.index), kernel.lanes))
-                kernel.write(e, [image, channel, e.add(y, row.index), e.add(x, column.index)], result)
+        at = e.mul(e.add(e.mul(j.index, kernel.tile.tiles), tile.index), kernel.lanes)
+        products = [kernel.load(e, kernel.products, e.add(at, point * stride)) for point in range(POINTS)]
+        channel = e.mul(e.add(block, j.index), kernel.lanes)
+        start = kernel.initial(e, channel) if kernel.initial else None
+        for i, value in enumerate(transform_output(e, kernel.target, products)):
+            kernel.store(e, e.binary("fadd", value, start) if start else value, kernel.results, e.const(i * kernel.lanes))
+        rows, columns = (e.smin(e.const(OUT), e.sub(e.const(n), edge)) for n, edge in ((height, y), (width, x)))
+        with e.loop(0, rows) as row, e.loop(0, columns) as column:
+            result = kernel.load(e, kernel.results, e.mul(e.add(e.mul(row.index, OUT), column.index), kernel.lanes))
+            kernel.write(e, [image, channel, e.add(y, row.index), e.add(x, column.index)], result)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
-from anycann.codegen.kernels.convolution_tile import block_groups, default_tile, estimate, even_cuts, has_fma, step_cycles
+from anycann.codegen.kernels.convolution_tile import block_groups, default_tile, estimate, even_cuts, has_fma, last_lanes, step_cycles
 from anycann.target.target import Target
 from anycann.te import dtypes
 
@@ -144,7 +144,8 @@ def winograd_estimate(shape: ConvolutionShape, target: Target, tile: WinogradTil
     block_count = -(-total // tile.tiles)
     widths = block_groups(tile.tiles, tile.columns)
     groups = block_groups(shape.out_blocks(lanes), tile.blocks)
-    steps = sum(step_cycles(target, width, blocks) for blocks in groups for width in widths)
+    saved = [0.0] * (len(groups) - 1) + [1 - last_lanes(shape, lanes, "dense") / lanes]
+    steps = sum(step_cycles(target, w, blocks, saved=part) for blocks, part in zip(groups, saved, strict=True) for w in widths)
     products = POINTS * shape.in_channels * steps + 30.0 * POINTS * len(groups) * len(widths)
     weights = winograd_weight_bytes(shape, lanes)
     resident = weights <= target.l2_bytes // 2
