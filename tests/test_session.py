@@ -52,7 +52,8 @@ def agrees(model: onnx.ModelProto, feeds: Feeds, session: InferenceSession | Non
 
 
 FIXED = parse(
-    "g (float[2,3] x, int64[2] n) => (float[2,3] y, float[2] z) { f = Cast<to=1>(n) y = Exp(x) s = ReduceSum<keepdims=0>(x, one) z = Mul(s, f) }",
+    "g (float[2,3] x, int64[2] n) => (float[2,3] y, float[2] z)"
+    " { f = Cast<to=1>(n) y = Exp(x) s = ReduceSum<keepdims=0>(x, one) z = Mul(s, f) }",
     one=np.array([1]),
 )
 OPEN = parse("g (float[N,C,H] x) => (float[N,C,H] y) { p = Softmax(x) y = Add(p, b) }", b=np.float32(0.5))
