@@ -151,7 +151,6 @@ class _Assembly:
         self.workspaces: dict[Group, tuple[str, int]] = {}  # memory a group's kernels hand something over in: name, bytes
         self.buffers: dict[str, Buffer] = {}
         self.intervals: list[Interval] = []
-        self.packed: dict[str, np.ndarray[Any, Any]] = {}
 
     def run(self) -> Compiled:
         engines = assign_engines(self.graph, self.registry, self._native_problem)
@@ -214,7 +213,7 @@ class _Assembly:
         ]
         self.intervals = [*intervals.values(), *work]
         plan = plan_memory(self.intervals)
-        self.buffers = {each.name: Buffer("arena", plan.offsets[each.name], each.nbytes) for each in work}
+        self.buffers |= {each.name: Buffer("arena", plan.offsets[each.name], each.nbytes) for each in work}
         for unit in units:
             for value in (v for node in unit.nodes for v in node.outputs):
                 if value in outputs and static_type(value) is not None:
@@ -283,8 +282,8 @@ class _Assembly:
         return [(self._keep(self._generate(group, [output])), (output.name,)) for output in outputs]
 
     def _keep(self, generated: Generated) -> Kernel:
-        for packed in generated.packed:
-            self.packed[packed.name] = packed.array
+        for packed in generated.packed:  # at once, so that the array can go
+            self.buffers[packed.name] = self.compiler.constants.add(packed.array)
         self.kernels[generated.kernel.symbol] = generated.kernel.ir
         return generated.kernel
 
@@ -364,7 +363,7 @@ class _Assembly:
                 continue
             seen.add(id(tensor))
             if isinstance(tensor, Constant):
-                self.packed[tensor.name] = tensor.value
+                self.buffers[tensor.name] = self.compiler.constants.add(tensor.value)
             elif isinstance(tensor, Compute | Reduction):
                 stack += [e.tensor for e in walk(tensor.body) if isinstance(e, Load)]
 
@@ -392,9 +391,7 @@ class _Assembly:
         by_name = {v.name: v for v in (*unit.inputs, *(v for n in unit.nodes for v in n.outputs))}
         buffers = []
         for name in kernel.arguments:
-            if name in self.packed:
-                buffers.append(self.compiler.constants.add(self.packed[name]))
-            elif name in self.buffers:
+            if name in self.buffers:
                 buffers.append(self.buffers[name])
             else:
                 buffers.append(self._buffer(by_name[name]))

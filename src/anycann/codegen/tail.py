@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-import hashlib
+import itertools
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,6 +20,8 @@ from anycann.te.nest import build_nest
 from anycann.te.tensor import Contraction, Placeholder, Tensor
 
 Constants: TypeAlias = "Callable[[str], np.ndarray[Any, Any] | None]"  # the value of a placeholder, if it is known while compiling
+
+_serial = itertools.count()
 
 
 @dataclass(frozen=True)
@@ -39,8 +41,8 @@ class Generated:
 
 
 def pack(kind: str, array: np.ndarray[Any, Any]) -> Packed:
-    """A packed constant under a name that equal ones share."""
-    return Packed(f"{kind}:{hashlib.blake2b(np.ascontiguousarray(array).data, digest_size=12).hexdigest()}", array)
+    """A packed constant under a name of its own; equal contents meet in the constant pool."""
+    return Packed(f"{kind}:{next(_serial)}", array)
 
 
 def memory_name(tensor: Tensor) -> str:
