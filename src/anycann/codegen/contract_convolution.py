@@ -10,9 +10,10 @@ import numpy as np
 from anycann.codegen.emitter import Emitter, Value
 from anycann.codegen.kernel import Kernel
 from anycann.codegen.kernels.convolution import emit_convolution
+from anycann.codegen.kernels.convolution_method import method
 from anycann.codegen.kernels.convolution_packing import pack_weights
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
-from anycann.codegen.kernels.convolution_tile import default_tile, method
+from anycann.codegen.kernels.convolution_tile import default_tile
 from anycann.codegen.kernels.convolution_transposed import emit_transposed_convolution, pack_transposed_weights, transposed_flops
 from anycann.codegen.kernels.winograd import emit_winograd
 from anycann.codegen.kernels.winograd_tile import default_winograd_tile, winograd_profitable

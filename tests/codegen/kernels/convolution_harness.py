@@ -12,9 +12,10 @@ import numpy as np
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution import emit_convolution, plain_writer
+from anycann.codegen.kernels.convolution_estimate import ConvolutionTile
 from anycann.codegen.kernels.convolution_packing import pack_weights
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
-from anycann.codegen.kernels.convolution_tile import ConvolutionTile, default_tile
+from anycann.codegen.kernels.convolution_tile import default_tile
 from anycann.codegen.objects import emit_object
 from anycann.runtime.loader import LoadedCode
 from anycann.target.target import Target, by_name

@@ -10,8 +10,9 @@ import pytest
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution import emit_convolution
+from anycann.codegen.kernels.convolution_estimate import ConvolutionTile
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
-from anycann.codegen.kernels.convolution_tile import ConvolutionTile, default_tile, tiles
+from anycann.codegen.kernels.convolution_tile import default_tile, tiles
 from anycann.codegen.objects import emit_object
 from anycann.support.errors import UsageError
 from anycann.target.target import NAMED, by_name

@@ -10,8 +10,8 @@ import pytest
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution import plain_writer
+from anycann.codegen.kernels.convolution_method import packed_size
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
-from anycann.codegen.kernels.convolution_tile import packed_size
 from anycann.codegen.kernels.convolution_transposed import emit_transposed_convolution
 from anycann.codegen.kernels.winograd import emit_winograd
 from anycann.codegen.kernels.winograd_tile import default_winograd_tile, winograd_weight_bytes

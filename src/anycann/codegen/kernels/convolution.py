@@ -11,11 +11,11 @@ from itertools import product
 
 from anycann.codegen.emitter import Emitter, Value
 from anycann.codegen.kernels.convolution_columns import Segment, TapSpan, TileKind, segments, tile_count
+from anycann.codegen.kernels.convolution_estimate import ConvolutionTile
 from anycann.codegen.kernels.convolution_inputs import source
 from anycann.codegen.kernels.convolution_kernel import INLINE_CYCLES, DirectKernel, Initial, Place, Write
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_sums import Window, accumulate, added_lanes, initial_sums, valid_taps, widened_block, zero_sums
-from anycann.codegen.kernels.convolution_tile import ConvolutionTile
 from anycann.codegen.kernels.convolution_write import Spill, digits, plain_writer, spill_area, write_vector
 from anycann.target.target import Target
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from anycann.codegen.emitter import POINTER, Emitter, Value, mangle, vector_type
+from anycann.codegen.kernels.convolution_method import aligned_groups, channel_block, groups_of_vector, method
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
-from anycann.codegen.kernels.convolution_tile import aligned_groups, channel_block, groups_of_vector, method
 from anycann.codegen.lanes import from_storage
 from anycann.te.dtypes import DType
 

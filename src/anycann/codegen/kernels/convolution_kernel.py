@@ -9,9 +9,10 @@ from typing import TypeAlias
 
 from anycann.codegen.emitter import Emitter, Value, vector_type
 from anycann.codegen.kernels.convolution_columns import TapSpan, tile_count
+from anycann.codegen.kernels.convolution_estimate import ConvolutionTile
 from anycann.codegen.kernels.convolution_inputs import InputLayout, Source, input_layout
+from anycann.codegen.kernels.convolution_method import Method, last_lanes, method
 from anycann.codegen.kernels.convolution_shape import Axis, ConvolutionShape, axes
-from anycann.codegen.kernels.convolution_tile import ConvolutionTile, Method, last_lanes, method
 from anycann.target.target import Target
 
 Write: TypeAlias = Callable[[Emitter, Sequence[Value], Value], None]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from anycann.codegen.kernels.convolution_method import channel_block, method
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
-from anycann.codegen.kernels.convolution_tile import channel_block, method
 
 
 def pack_weights(weights: np.ndarray, shape: ConvolutionShape, lanes: int, blocked_input: bool = True) -> np.ndarray:

@@ -16,11 +16,13 @@ import numpy as np
 
 from anycann.codegen.emitter import Emitter, Value
 from anycann.codegen.kernels.convolution import emit_tasks
+from anycann.codegen.kernels.convolution_estimate import ConvolutionTile
 from anycann.codegen.kernels.convolution_inputs import source
 from anycann.codegen.kernels.convolution_kernel import INLINE_CYCLES, DirectKernel, Initial, Write
+from anycann.codegen.kernels.convolution_method import packed_size
 from anycann.codegen.kernels.convolution_packing import pack_weights
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
-from anycann.codegen.kernels.convolution_tile import ConvolutionTile, default_tile, packed_size
+from anycann.codegen.kernels.convolution_tile import default_tile
 from anycann.codegen.kernels.convolution_write import digits, spill_area
 from anycann.target.target import Target
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from anycann.codegen.emitter import POINTER, Emitter, Value, vector_type
 from anycann.codegen.kernels.convolution_inputs import Elements
 from anycann.codegen.kernels.convolution_kernel import Initial, Write
+from anycann.codegen.kernels.convolution_method import last_lanes
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
-from anycann.codegen.kernels.convolution_sums import Range, multiply_add, narrowed, nest
-from anycann.codegen.kernels.convolution_tile import last_lanes
 from anycann.codegen.kernels.convolution_write import digits
+from anycann.codegen.kernels.winograd_products import BlockGroup, WinogradKernel, multiply_point
 from anycann.codegen.kernels.winograd_tile import (
     OUT,
     PATCH,
@@ -39,37 +39,6 @@ class WinogradLaunch:
 
     tasks: int
     scratch_bytes: int
-
-
-@dataclass(frozen=True)
-class _Kernel:
-    """The convolution to write, its operands and the memory it works in."""
-
-    shape: ConvolutionShape
-    target: Target
-    tile: WinogradTile
-    elements: Elements
-    weights: Value
-    write: Write
-    initial: Initial | None
-    inputs: Value  # [36][in block][tile][lanes], planes `input_stride` apart
-    products: Value  # [36][out block of a group][tile][lanes], planes `product_stride` apart
-    zeros: Value  # one vector
-    results: Value  # 16 vectors
-
-    @property
-    def lanes(self) -> int:
-        return self.target.lanes
-
-    @property
-    def vector(self) -> str:
-        return vector_type("float", self.lanes)
-
-    def load(self, e: Emitter, base: Value, offset: Value) -> Value:
-        return e.load(e.gep(base, offset, "float"), self.vector, 4 * self.lanes)
-
-    def store(self, e: Emitter, value: Value, base: Value, offset: Value) -> None:
-        e.store(value, e.gep(base, offset, "float"), 4 * self.lanes)
 
 
 def emit_winograd(
@@ -110,24 +79,24 @@ def emit_winograd(
 
 def _kernel(
     e: Emitter, shape: ConvolutionShape, target: Target, tile: WinogradTile, x: Value, weights: Value, write: Write, initial: Initial | None
-) -> _Kernel:
+) -> WinogradKernel:
     vector, align = vector_type("float", target.lanes), 4 * target.lanes
     zeros = e.op(f"alloca {vector}, align {align}", POINTER)
     e.store(e.zero(vector), zeros, align)
     results = e.op(f"alloca {vector}, i64 {OUT * OUT}, align {align}", POINTER)
     products = e.gep(e.scratch, POINTS * input_stride(shape, target.lanes, tile), "float")
     elements = Elements(shape.dtype, shape.accumulator, x)
-    return _Kernel(shape, target, tile, elements, weights, write, initial, e.scratch, products, zeros, results)
+    return WinogradKernel(shape, target, tile, elements, weights, write, initial, e.scratch, products, zeros, results)
 
 
 # ---- input transform
-def _place(e: Emitter, kernel: _Kernel, tile: Value) -> tuple[Value, Value, Value]:
+def _place(e: Emitter, kernel: WinogradKernel, tile: Value) -> tuple[Value, Value, Value]:
     """Image, first output row and first output column of a tile."""
     image, row, column = digits(e, tile, [kernel.shape.batch, *tile_grid(kernel.shape)])
     return image, e.mul(row, OUT), e.mul(column, OUT)
 
 
-def _transform_inputs(e: Emitter, kernel: _Kernel, first: Value, count: Value) -> None:
+def _transform_inputs(e: Emitter, kernel: WinogradKernel, first: Value, count: Value) -> None:
     """B^T d B for every channel block of the tiles first..first+count; neighbouring tiles follow each other, as their pixels do."""
     height, width = kernel.shape.in_size
     with e.loop(0, kernel.shape.in_blocks(kernel.lanes)) as block, e.loop(0, count) as tile:
@@ -152,7 +121,7 @@ def _inside(e: Emitter, position: Value, size: int) -> Value:
     return e.compare("ult", position, e.const(size))
 
 
-def _transform_patch(e: Emitter, kernel: _Kernel, offset: Value, to: Value, border: tuple[list[Value], list[Value]] | None) -> None:
+def _transform_patch(e: Emitter, kernel: WinogradKernel, offset: Value, to: Value, border: tuple[list[Value], list[Value]] | None) -> None:
     """One tile and channel block; with `border`, rows and columns whose condition is false are zero."""
     base = kernel.elements.moved(e, kernel.elements.pointer, offset)
     stride = input_stride(kernel.shape, kernel.lanes, kernel.tile)
@@ -163,88 +132,31 @@ def _transform_patch(e: Emitter, kernel: _Kernel, offset: Value, to: Value, bord
         kernel.store(e, value, kernel.inputs, e.add(to, point * stride))
 
 
-def _patch_element(e: Emitter, kernel: _Kernel, base: Value, i: int, j: int, border: tuple[list[Value], list[Value]] | None) -> Value:
+def _patch_element(
+    e: Emitter, kernel: WinogradKernel, base: Value, i: int, j: int, border: tuple[list[Value], list[Value]] | None
+) -> Value:
     pointer = kernel.elements.moved(e, base, (i * kernel.shape.in_size[1] + j) * kernel.lanes)
     if border:
         pointer = e.select(e.binary("and", border[0][i], border[1][j]), pointer, kernel.zeros)
     return kernel.elements.vector(e, pointer, kernel.lanes)
 
 
-# ---- products
-@dataclass(frozen=True)
-class _Group:
-    """Output channel blocks that are multiplied together: the first one, how many, and the lanes to compute of the last."""
-
-    first: Value
-    blocks: int
-    last_lanes: int
-
-
-def _group(e: Emitter, kernel: _Kernel, number: Value, first: Value, count: Value) -> None:
+# ---- output channels
+def _group(e: Emitter, kernel: WinogradKernel, number: Value, first: Value, count: Value) -> None:
     """Products and results of one group of output channel blocks; the last group may be smaller."""
     shape, lanes, size = kernel.shape, kernel.lanes, kernel.tile.blocks
     groups, block = -(-shape.out_blocks(lanes) // size), e.mul(number, size)
-    regular = _Group(block, size, lanes)
-    last = _Group(block, shape.out_blocks(lanes) - (groups - 1) * size, last_lanes(shape, lanes, "dense"))
+    regular = BlockGroup(block, size, lanes)
+    last = BlockGroup(block, shape.out_blocks(lanes) - (groups - 1) * size, last_lanes(shape, lanes, "dense"))
     variants = [("slt", regular), ("eq", last)] if groups > 1 and last != regular else [("sle", last)]
     for predicate, group in variants:
         with e.when(e.compare(predicate, number, e.const(groups - 1))):
             with e.loop(0, POINTS) as point:
-                _multiply_point(e, kernel, point.index, group)
+                multiply_point(e, kernel, point.index, group)
             _transform_outputs(e, kernel, block, group.blocks, first, count)
 
 
-def _multiply_point(e: Emitter, kernel: _Kernel, point: Value, group: _Group) -> None:
-    """products[point] = weights[point] * inputs[point], `columns` tiles at a time."""
-    width = kernel.tile.columns
-    full, rest = divmod(kernel.tile.tiles, width)
-    if full:
-        with e.loop(0, full * width, width) as start:
-            _multiply(e, kernel, point, group, start.index, width)
-    if rest:
-        _multiply(e, kernel, point, group, e.const(full * width), rest)
-
-
-def _multiply(e: Emitter, kernel: _Kernel, point: Value, group: _Group, start: Value, width: int) -> None:
-    """One register tile: `width` tiles from `start`, the channel blocks of a group, all real input channels."""
-    shape, lanes, tiles = kernel.shape, kernel.lanes, kernel.tile.tiles
-    plane, blocks = shape.in_channels * lanes, group.blocks
-    weights = e.gep(kernel.weights, e.add(e.mul(group.first, POINTS * plane), e.mul(point, plane)), "float")
-    inputs = e.gep(kernel.inputs, e.add(e.mul(point, input_stride(shape, lanes, kernel.tile)), e.mul(start, lanes)), "float")
-    in_blocks, last = shape.in_blocks(lanes), shape.in_channels % lanes or lanes
-    types = [vector_type("float", group.last_lanes if j == blocks - 1 else lanes) for j in range(blocks)]
-
-    def body(indices: list[Value], sums: list[Value]) -> list[Value]:
-        in_block = indices[0]
-        real = e.const(lanes)
-        if last != lanes:
-            real = e.select(e.compare("eq", in_block, e.const(in_blocks - 1)), e.const(last), real)
-        at = e.mul(in_block, tiles * lanes)
-        return nest(e, [(e.const(0), real, kernel.tile.unroll)], sums, lambda inner, s: channels(in_block, at, inner[0], s))
-
-    def channels(in_block: Value, at: Value, channel: Value, sums: list[Value]) -> list[Value]:
-        sums = list(sums)
-        x = e.gep(inputs, e.add(at, channel), "float")
-        w = e.gep(weights, e.mul(e.add(e.mul(in_block, lanes), channel), lanes), "float")
-        for i in range(kernel.tile.unroll):
-            rows = [e.load(e.gep(w, j * POINTS * plane + i * lanes, "float"), types[j], 4 * lanes) for j in range(blocks)]
-            for p in range(width):
-                scalar = e.splat(e.load(e.gep(x, p * lanes + i, "float"), "float", 4), lanes)
-                for j in range(blocks):
-                    at_sum, factor = p * blocks + j, narrowed(e, scalar, types[j])
-                    sums[at_sum] = multiply_add(e, kernel.target, factor, rows[j], sums[at_sum])
-        return sums
-
-    outer: list[Range] = [(e.const(0), e.const(in_blocks), 1)]
-    sums = nest(e, outer, [e.zero(types[j]) for _ in range(width) for j in range(blocks)], body)
-    to = e.mul(point, product_stride(lanes, kernel.tile))
-    for p in range(width):
-        for j in range(blocks):
-            kernel.store(e, sums[p * blocks + j], kernel.products, e.add(to, e.mul(e.add(start, j * tiles + p), lanes)))
-
-
-# ---- output transform
-def _transform_outputs(e: Emitter, kernel: _Kernel, block: Value, blocks: int, first: Value, count: Value) -> None:
+def _transform_outputs(e: Emitter, kernel: WinogradKernel, block: Value, blocks: int, first: Value, count: Value) -> None:
     """A^T m A for the tiles first..first+count, written where they lie inside the output."""
     stride = product_stride(kernel.lanes, kernel.tile)
     height, width = kernel.shape.out_size

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
+from anycann.codegen.kernels.convolution_estimate import block_groups, estimate, step_cycles
+from anycann.codegen.kernels.convolution_method import has_fma, last_lanes
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
-from anycann.codegen.kernels.convolution_tile import block_groups, default_tile, estimate, even_cuts, has_fma, last_lanes, step_cycles
+from anycann.codegen.kernels.convolution_tile import default_tile, even_cuts
 from anycann.target.target import Target
 from anycann.te import dtypes
 

@@ -1,0 +1,93 @@
+"""What a convolution with a given tile is estimated to cost, in cycles of one core."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from anycann.codegen.kernels.convolution_columns import segments
+from anycann.codegen.kernels.convolution_method import ADDING_CYCLES, Method, has_fma, last_lanes, method
+from anycann.codegen.kernels.convolution_shape import Axis, ConvolutionShape, axes
+from anycann.target.target import Target
+
+
+@dataclass(frozen=True)
+class ConvolutionTile:
+    """`columns` output pixels times `blocks` output channel blocks are computed together in registers.
+
+    `unroll` input channels are written out in the innermost loop. With `merge`, images are rows of all their pixels where the kernel
+    allows (`convolution_shape.axes`). With `blocks_inner`, all channel blocks of a row are computed before the next row (the row stays in
+    the cache), else all rows before the next channel blocks (the weights stay in the cache).
+    """
+
+    columns: int
+    blocks: int
+    unroll: int = 1
+    merge: bool = False
+    blocks_inner: bool = False
+
+
+# Cycles a tile costs besides its arithmetic, and those to write one vector of results.
+_TILE_CYCLES, _WRITE_CYCLES = 12.0, 2.0
+_FMA_LATENCY = 5.0  # four on most processors, and a little for what is not scheduled perfectly
+
+
+def estimate(shape: ConvolutionShape, target: Target, tile: ConvolutionTile, blocked_input: bool = True) -> float:
+    """Cycles of one image and one group, from the arithmetic, the loads and what borders and remainders waste."""
+    how = method(shape, target.lanes, blocked_input)
+    all_axes = axes(shape, tile.merge)
+    blocks = -(-(shape.group_outputs if how == "dense" else shape.out_channels) // target.lanes)
+    groups = [tile.blocks] if how == "inner" else block_groups(blocks, tile.blocks)
+    saved = [0.0] * (len(groups) - 1) + [1 - last_lanes(shape, target.lanes, how) / target.lanes]
+    row = sum(_row_cycles(shape, target, all_axes, tile, *group, how) for group in zip(groups, saved, strict=True))
+    rows = 1
+    for axis in all_axes[:-1]:
+        rows *= max(1, axis.out_size)
+    return row * rows + (6.0 * shape.out_pixels if len(all_axes[-1].members) > 1 and shape.out_size[-1] > 1 else 0.0)
+
+
+def block_groups(blocks: int, size: int) -> list[int]:
+    """`blocks` in groups of `size`, the remainder last."""
+    return [size] * (blocks // size) + ([blocks % size] if blocks % size else [])
+
+
+def _row_cycles(
+    shape: ConvolutionShape, target: Target, all_axes: tuple[Axis, ...], tile: ConvolutionTile, blocks: int, saved: float, how: Method
+) -> float:
+    """Cycles of a row for a group of channel blocks of which the fraction `saved` of a block is not computed."""
+    above = 1
+    for axis in all_axes[:-1]:
+        above *= axis.kernel
+    steps = above * (shape.in_blocks(target.lanes) if how == "inner" else shape.group_inputs)
+    write = _WRITE_CYCLES + (ADDING_CYCLES if how == "inner" else 0)
+    weights, widening = _weight_cycles(shape, target, blocks), _WIDENING_CYCLES.get(shape.dtype.name, 0.8)
+    step = partial(step_cycles, target, blocks=blocks, weight_cycles=weights, widening=widening, saved=saved)
+    cycles = 0.0
+    for segment in segments(all_axes[-1], tile.columns):
+        count = segment.stop - segment.first
+        if segment.kind is None:
+            cycles += count * tile.columns * (all_axes[-1].kernel * steps * step(1) + _TILE_CYCLES)
+            continue
+        taps = sum((s.stop_tap - s.first_tap) * step(s.stop_pixel - s.first_pixel) for s in segment.kind.spans)
+        cycles += count * (taps * steps + write * segment.kind.pixels * blocks + _TILE_CYCLES)
+    return cycles
+
+
+# Cycles to widen one element that is stored as another type; measured, 0.8 for the others.
+_WIDENING_CYCLES = {"float32": 0.0, "float64": 0.0, "bfloat16": 0.2}
+
+
+def step_cycles(target: Target, pixels: int, blocks: int, weight_cycles: float = 0.0, widening: float = 0.0, saved: float = 0.0) -> float:
+    """Cycles of one input channel and tap of a tile: limited by FMAs, by loads, or by waiting for the accumulators."""
+    fmas_per_cycle = (1.0 if target.lanes == 16 else 2.0) if has_fma(target) else 1.5
+    broadcast = 0.75 if blocks == 1 and target.lanes == 16 else 1.0 if has_fma(target) else 1.5
+    saved = saved if blocks == 1 else saved / 2  # whole and half vectors in one loop measured slower than the sum of both
+    arithmetic = pixels * (blocks - saved) / fmas_per_cycle + pixels * widening
+    return max(arithmetic, (blocks + broadcast * pixels) / 2, weight_cycles, _FMA_LATENCY)
+
+
+def _weight_cycles(shape: ConvolutionShape, target: Target, blocks: int) -> float:
+    """Cycles to bring the weight vectors of one step from the cache in which those of all steps of the tile fit."""
+    step_bytes = 4 * target.lanes * blocks
+    all_bytes = step_bytes * shape.group_inputs * shape.taps
+    return step_bytes / (32 if all_bytes <= target.l1_bytes // 2 else 16 if all_bytes <= target.l2_bytes // 2 else 10)

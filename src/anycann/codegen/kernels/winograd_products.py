@@ -1,0 +1,102 @@
+"""The middle of Winograd's convolution: at each of the 36 points, a product of transformed inputs and transformed weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from anycann.codegen.emitter import Emitter, Value, vector_type
+from anycann.codegen.kernels.convolution_inputs import Elements
+from anycann.codegen.kernels.convolution_kernel import Initial, Write
+from anycann.codegen.kernels.convolution_shape import ConvolutionShape
+from anycann.codegen.kernels.convolution_sums import Range, multiply_add, narrowed, nest
+from anycann.codegen.kernels.winograd_tile import POINTS, WinogradTile, input_stride, product_stride
+from anycann.target.target import Target
+
+
+@dataclass(frozen=True)
+class WinogradKernel:
+    """The convolution to write, its operands and the memory it works in."""
+
+    shape: ConvolutionShape
+    target: Target
+    tile: WinogradTile
+    elements: Elements
+    weights: Value
+    write: Write
+    initial: Initial | None
+    inputs: Value  # [36][in block][tile][lanes], planes `input_stride` apart
+    products: Value  # [36][out block of a group][tile][lanes], planes `product_stride` apart
+    zeros: Value  # one vector
+    results: Value  # 16 vectors
+
+    @property
+    def lanes(self) -> int:
+        return self.target.lanes
+
+    @property
+    def vector(self) -> str:
+        return vector_type("float", self.lanes)
+
+    def load(self, e: Emitter, base: Value, offset: Value) -> Value:
+        return e.load(e.gep(base, offset, "float"), self.vector, 4 * self.lanes)
+
+    def store(self, e: Emitter, value: Value, base: Value, offset: Value) -> None:
+        e.store(value, e.gep(base, offset, "float"), 4 * self.lanes)
+
+
+@dataclass(frozen=True)
+class BlockGroup:
+    """Output channel blocks that are multiplied together: the first one, how many, and the lanes to compute of the last."""
+
+    first: Value
+    blocks: int
+    last_lanes: int
+
+
+def multiply_point(e: Emitter, kernel: WinogradKernel, point: Value, group: BlockGroup) -> None:
+    """products[point] = weights[point] * inputs[point], `columns` tiles at a time."""
+    width = kernel.tile.columns
+    full, rest = divmod(kernel.tile.tiles, width)
+    if full:
+        with e.loop(0, full * width, width) as start:
+            _multiply(e, kernel, point, group, start.index, width)
+    if rest:
+        _multiply(e, kernel, point, group, e.const(full * width), rest)
+
+
+def _multiply(e: Emitter, kernel: WinogradKernel, point: Value, group: BlockGroup, start: Value, width: int) -> None:
+    """One register tile: `width` tiles from `start`, the channel blocks of a group, all real input channels."""
+    shape, lanes, tiles = kernel.shape, kernel.lanes, kernel.tile.tiles
+    plane, blocks = shape.in_channels * lanes, group.blocks
+    weights = e.gep(kernel.weights, e.add(e.mul(group.first, POINTS * plane), e.mul(point, plane)), "float")
+    inputs = e.gep(kernel.inputs, e.add(e.mul(point, input_stride(shape, lanes, kernel.tile)), e.mul(start, lanes)), "float")
+    in_blocks, last = shape.in_blocks(lanes), shape.in_channels % lanes or lanes
+    types = [vector_type("float", group.last_lanes if j == blocks - 1 else lanes) for j in range(blocks)]
+
+    def body(indices: list[Value], sums: list[Value]) -> list[Value]:
+        in_block = indices[0]
+        real = e.const(lanes)
+        if last != lanes:
+            real = e.select(e.compare("eq", in_block, e.const(in_blocks - 1)), e.const(last), real)
+        at = e.mul(in_block, tiles * lanes)
+        return nest(e, [(e.const(0), real, kernel.tile.unroll)], sums, lambda inner, s: channels(in_block, at, inner[0], s))
+
+    def channels(in_block: Value, at: Value, channel: Value, sums: list[Value]) -> list[Value]:
+        sums = list(sums)
+        x = e.gep(inputs, e.add(at, channel), "float")
+        w = e.gep(weights, e.mul(e.add(e.mul(in_block, lanes), channel), lanes), "float")
+        for i in range(kernel.tile.unroll):
+            rows = [e.load(e.gep(w, j * POINTS * plane + i * lanes, "float"), types[j], 4 * lanes) for j in range(blocks)]
+            for p in range(width):
+                scalar = e.splat(e.load(e.gep(x, p * lanes + i, "float"), "float", 4), lanes)
+                for j in range(blocks):
+                    at_sum, factor = p * blocks + j, narrowed(e, scalar, types[j])
+                    sums[at_sum] = multiply_add(e, kernel.target, factor, rows[j], sums[at_sum])
+        return sums
+
+    outer: list[Range] = [(e.const(0), e.const(in_blocks), 1)]
+    sums = nest(e, outer, [e.zero(types[j]) for _ in range(width) for j in range(blocks)], body)
+    to = e.mul(point, product_stride(lanes, kernel.tile))
+    for p in range(width):
+        for j in range(blocks):
+            kernel.store(e, sums[p * blocks + j], kernel.products, e.add(to, e.mul(e.add(start, j * tiles + p), lanes)))
