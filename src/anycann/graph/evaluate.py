@@ -63,6 +63,8 @@ def captured_names(node: onnx.NodeProto) -> list[str]:
 
 def _evaluator(node: onnx.NodeProto, opset: int, feeds: Mapping[str, object]) -> ReferenceEvaluator:
     """A (cached) evaluator of `node`; the types of `feeds` are only looked at by operators whose function depends on them."""
+    if node.domain not in _opset_imports(opset):
+        raise UnsupportedError(f"{describe_proto(node)}: no operator of domain {node.domain!r} is known")
     content = node.SerializeToString(deterministic=True)
     build = _build if len(content) <= CACHED_NODE_BYTES else _build.__wrapped__
     try:

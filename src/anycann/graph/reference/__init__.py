@@ -6,9 +6,26 @@ from functools import cache
 
 from onnx.reference.op_run import OpRun
 
-from anycann.graph.reference import activations, control, convolution, matmul, normalization, pooling, quantized, recurrent
+from anycann.graph.reference import (
+    activations,
+    attention,
+    control,
+    convolution,
+    dynamic_quantized,
+    embedding,
+    matmul,
+    miscellaneous,
+    normalization,
+    pooling,
+    quantization_networks,
+    quantized,
+    recurrent,
+)
 
-FAMILIES = (activations, control, convolution, matmul, normalization, pooling, quantized, recurrent)
+FAMILIES = (
+    *(activations, attention, control, convolution, dynamic_quantized, embedding, matmul, miscellaneous, normalization, pooling),
+    *(quantization_networks, quantized, recurrent),
+)
 
 MODULES = frozenset(family.__name__ for family in FAMILIES)
 
@@ -17,4 +34,5 @@ MODULES = frozenset(family.__name__ for family in FAMILIES)
 def operators() -> tuple[type[OpRun], ...]:
     """Every operator class of this folder; `op_domain` and the class name say which operator it means."""
     classes = [item for family in FAMILIES for item in vars(family).values() if isinstance(item, type) and issubclass(item, OpRun)]
-    return tuple(dict.fromkeys(item for item in classes if item.__module__ in MODULES and not item.__name__.startswith("_")))
+    own = [item for item in classes if item.__module__ in MODULES and not item.__name__.startswith("_")]
+    return tuple(dict.fromkeys([*own, *quantization_networks.OPERATORS]))

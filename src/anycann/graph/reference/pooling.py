@@ -1,4 +1,4 @@
-"""MaxPool with the indices of its maxima, which `onnx.reference` gets wrong for some windows."""
+"""MaxPool with the indices of its maxima, which `onnx.reference` gets wrong for some windows; the windows themselves."""
 
 from __future__ import annotations
 
@@ -24,20 +24,11 @@ class MaxPool(OpRun):
         storage_order: int = 0,
         strides: Sequence[int] | None = None,
     ) -> tuple[np.ndarray, ...]:
-        rank = len(kernel_shape)
-        strides, dilations, pads = strides or [1] * rank, dilations or [1] * rank, pads or [0] * (2 * rank)
-        axes = [
-            _window_starts(size, (kernel_shape[n] - 1) * dilations[n] + 1, strides[n], (pads[n], pads[n + rank]), auto_pad, bool(ceil_mode))
-            for n, size in enumerate(x.shape[2:])
-        ]
+        axes = windows(x.shape[2:], kernel_shape, auto_pad, ceil_mode, dilations, pads, strides)
         shape = (*x.shape[:2], *map(len, axes))
         y, indices = np.empty(shape, x.dtype), np.empty(shape, np.int64)
         for place in itertools.product(*map(range, shape)):
-            starts = [axes[n][position] for n, position in enumerate(place[2:])]
-            taps = [
-                [start + k * dilations[n] for k in range(kernel_shape[n]) if 0 <= start + k * dilations[n] < x.shape[n + 2]]
-                for n, start in enumerate(starts)
-            ]
+            taps = [axis[position] for axis, position in zip(axes, place[2:], strict=True)]
             y[place], indices[place] = _largest(x, place[:2], taps, bool(storage_order))
         return (y, indices) if len(self.onnx_node.output) > 1 else (y,)
 
@@ -49,6 +40,36 @@ def _largest(x: np.ndarray, channel: tuple[int, ...], taps: list[list[int]], col
     spatial = x.shape[2:]
     inner = np.ravel_multi_index(best, spatial, order="F" if column_major else "C")
     return x[(*channel, *best)], int(np.ravel_multi_index(channel, x.shape[:2])) * math.prod(spatial) + int(inner)
+
+
+def windows(
+    sizes: Sequence[int],
+    kernel_shape: Sequence[int],
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> list[list[list[int]]]:
+    """For each axis, for each window along it, the places inside the axis that the window covers."""
+    rank = len(kernel_shape)
+    strides, dilations, pads = strides or [1] * rank, dilations or [1] * rank, pads or [0] * (2 * rank)
+    axes = []
+    for n, size in enumerate(sizes):
+        taps = [k * dilations[n] for k in range(kernel_shape[n])]
+        starts = _window_starts(size, taps[-1] + 1, strides[n], (pads[n], pads[n + rank]), auto_pad, bool(ceil_mode))
+        axes.append([[start + tap for tap in taps if 0 <= start + tap < size] for start in starts])
+    return axes
+
+
+def average_pool(x: np.ndarray, axes: list[list[list[int]]], divisor: int | None = None) -> np.ndarray:
+    """The mean of each window of x [N, C, *spatial]; `axes` as from `windows`, `divisor` the number of elements if padding counts."""
+    batch, channels = x.shape[:2]
+    means = []
+    for taps in itertools.product(*axes):
+        window = x[np.ix_(range(batch), range(channels), *taps)].reshape(batch, channels, -1)
+        means.append(window.sum(axis=-1) / (divisor or window.shape[-1]))
+    return np.stack(means, axis=-1).reshape(batch, channels, *map(len, axes)).astype(x.dtype)
 
 
 def _window_starts(size: int, reach: int, stride: int, pads: tuple[int, int], auto_pad: str, ceil_mode: bool) -> list[int]:
