@@ -143,6 +143,7 @@ class _Assembly:
         self.compiler, self.graph, self.inputs, self.prefix, self.reports = compiler, graph, inputs, prefix, reports
         self.registry: Registry = library()
         self.lanes = compiler.target.lanes
+        self.winograd = "winograd" not in compiler.switched_off  # op_select_implmode=high_precision
         self.kernels: dict[str, str] = {}
         self.regions: dict[str, ir.Model] = {}
         self.values: dict[str, Location] = {}
@@ -190,7 +191,7 @@ class _Assembly:
             found = contractions(lower_node(node, self.registry, {}))
         except NotLowered:
             return stored
-        return wanted_layout(found[0], value.name or "", stored, self.compiler.target) if found else stored
+        return wanted_layout(found[0], value.name or "", stored, self.compiler.target, self.winograd) if found else stored
 
     # ---- values and buffers
     def _nbytes(self, value: ir.Value) -> int:
@@ -316,7 +317,7 @@ class _Assembly:
         layouts = {name: self.layouts[v] for name, v in inputs.items() if v in self.layouts}
         if not contractions([o.tensor for o in outputs]):
             return Generated(generate(outputs, layouts, self.compiler.target, _family(group)))
-        return generate_contraction(outputs, layouts, self.compiler.target, self._constants(group))
+        return generate_contraction(outputs, layouts, self.compiler.target, self._constants(group), self.winograd)
 
     def _constants(self, group: Group) -> Constants:
         """The values of a group's constant operands by name."""

@@ -32,17 +32,22 @@ def refuse(contraction: Contraction, is_constant: Callable[[str], bool]) -> str 
     return f"no kernel generator for {type(operator).__name__}"
 
 
-def wanted_layout(contraction: Contraction, name: str, stored: str, target: Target) -> str:
+def wanted_layout(contraction: Contraction, name: str, stored: str, target: Target, winograd: bool = True) -> str:
     """The layout operand `name` must have: `stored` itself if the generator reads it as it is."""
     operator = contraction.operator
-    return convolution_layout(operator, name, stored, target) if isinstance(operator, Convolution) else ND
+    return convolution_layout(operator, name, stored, target, winograd) if isinstance(operator, Convolution) else ND
 
 
-def generate_contraction(outputs: Sequence[Output], layouts: Mapping[str, str], target: Target, constants: Constants) -> Generated:
-    """The kernel of one contraction and its tail. `layouts`: storage of the placeholders by name (absent: row-major)."""
+def generate_contraction(
+    outputs: Sequence[Output], layouts: Mapping[str, str], target: Target, constants: Constants, winograd: bool = True
+) -> Generated:
+    """The kernel of one contraction and its tail. `layouts`: storage of the placeholders by name (absent: row-major).
+
+    winograd: whether a convolution may be computed by Winograd's algorithm, which loses about two digits.
+    """
     anchor = contractions([o.tensor for o in outputs])[0]
     if isinstance(anchor.operator, Convolution):
-        return generate_convolution(anchor, anchor.operator, outputs, layouts, target, constants)
+        return generate_convolution(anchor, anchor.operator, outputs, layouts, target, constants, winograd)
     if isinstance(anchor.operator, MatMul):
         return generate_matmul(anchor, anchor.operator, outputs, layouts, target, constants)
     raise InternalError(f"no kernel generator for {type(anchor.operator).__name__}")

@@ -45,13 +45,13 @@ def refuse_convolution(operator: Convolution, is_constant: Callable[[str], bool]
     return None
 
 
-def convolution_layout(operator: Convolution, name: str, stored: str, target: Target) -> str:
+def convolution_layout(operator: Convolution, name: str, stored: str, target: Target, winograd: bool) -> str:
     """Depthwise and Winograd kernels, and those with few output channels, read NC1HWC0; the others read either layout."""
     if not isinstance(operator.x, Placeholder) or operator.x.name != name:
         return stored
     shape = convolution_shape(operator)
     wants_blocks = method(shape, target.lanes, blocked_input=True) in ("lanes", "inner")
-    return NC1HWC0 if wants_blocks or _uses_winograd(operator, shape, target) else stored
+    return NC1HWC0 if wants_blocks or (winograd and _uses_winograd(operator, shape, target)) else stored
 
 
 def _uses_winograd(operator: Convolution, shape: ConvolutionShape, target: Target) -> bool:
@@ -79,7 +79,13 @@ def convolution_shape(operator: Convolution) -> ConvolutionShape:
 
 
 def generate_convolution(
-    anchor: Contraction, operator: Convolution, outputs: Sequence[Output], layouts: Mapping[str, str], target: Target, constants: Constants
+    anchor: Contraction,
+    operator: Convolution,
+    outputs: Sequence[Output],
+    layouts: Mapping[str, str],
+    target: Target,
+    constants: Constants,
+    winograd: bool,
 ) -> Generated:
     """The kernel of a convolution and its tail; arguments: input, packed weights, what the tail reads, outputs."""
     shape, x = convolution_shape(operator), memory_name(operator.x)
@@ -100,7 +106,7 @@ def generate_convolution(
         packed = pack("deconv", pack_transposed_weights(weights, shape, target.lanes, blocked))
         tasks = emit_transposed_convolution(e, shape, target, *pointers, write, blocked)
         family, flops = "deconv", transposed_flops(shape)
-    elif blocked and _uses_winograd(operator, shape, target):
+    elif blocked and winograd and _uses_winograd(operator, shape, target):
         packed = pack("winograd", pack_winograd_weights(weights, shape, target.lanes))
         launch = emit_winograd(e, shape, target, default_winograd_tile(shape, target), *pointers, write)
         tasks, scratch, family = launch.tasks, launch.scratch_bytes, "winograd"
