@@ -1,0 +1,171 @@
+"""Small graphs made of the operators' samples, written as recipes: a line a node, that says which sample and what it is glued to.
+
+    Softmax 3
+    com.microsoft.Gelu 0 x0=0
+
+is sample 3 of Softmax, then sample 0 of Gelu whose operand 0 is value 0 instead of the sample's own. A glued value is brought to the
+operand's shape (flattened, repeated, cut, reshaped) and range (clipped), so that any value fits any operand of its element type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+import math
+import zlib
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from anycann.graph.evaluate import evaluate_node
+from anycann.graph.registry import OPSET, Operator, Sample, library
+from tests.ops.operator_runner import build_node
+
+MOST_ELEMENTS = 6000
+# Where a rounding error decides about the whole result, no tolerance helps; onnx.reference reads some poolings otherwise than specified.
+DISCONTINUOUS = frozenset({
+    "ArgMax", "ArgMin", "BitShift", "Cast", "CastLike", "Ceil", "CumSum", "Equal", "Floor", "Greater", "GreaterOrEqual", "Hardmax", "IsInf",
+    "IsNaN", "Less", "LessOrEqual", "Mod", "NonZero", "Not", "Round", "Shrink", "Sign", "Tan", "ThresholdedRelu", "TopK", "Unique",
+    "DynamicQuantizeLinear", "QuantizeLinear", "QLinearConv", "QLinearMatMul", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "QGemm",
+    "QLinearAdd", "QLinearMul", "QLinearConcat", "QLinearGlobalAveragePool", "QLinearSigmoid", "QLinearLeakyRelu",
+})  # fmt: skip
+OTHERWISE_IN_THE_REFERENCE = frozenset({"MaxPool", "AveragePool", "LpPool", "GlobalLpPool", "GlobalMaxPool", "Softsign", "Mean", "PRelu"})
+
+
+@dataclass(frozen=True)
+class Line:
+    """One node: an operator, the number of its sample, and the values that some operands are taken from."""
+
+    operator: str
+    sample: int
+    glued: tuple[tuple[int, int], ...] = ()
+
+    def __str__(self) -> str:
+        return " ".join([self.operator, str(self.sample), *(f"x{operand}={value}" for operand, value in self.glued)])
+
+
+def parse_line(text: str) -> Line:
+    name, sample, *glued = text.split()
+    return Line(name, int(sample), tuple((int(part[1:].split("=")[0]), int(part.split("=")[1])) for part in glued))
+
+
+def parse_recipe(text: str) -> list[Line]:
+    return [parse_line(line) for line in text.splitlines() if line and not line.startswith("#")]
+
+
+@cache
+def usable() -> dict[str, tuple[Sample, ...]]:
+    """Samples by operator, those of a bearable size and of plain element types."""
+    found = {}
+    for operator in library().all():
+        if operator.samples is None or operator.domain == "anycann":
+            continue
+        if operator.op_type in OTHERWISE_IN_THE_REFERENCE or operator.op_type in DISCONTINUOUS:
+            continue
+        drawn = tuple(operator.samples(np.random.default_rng(zlib.crc32(operator.op_type.encode()))))
+        small = tuple(sample for sample in drawn if all(a is None or a.size <= MOST_ELEMENTS for a in sample.operands))
+        if small:
+            found[title(operator)] = small
+    return dict(sorted(found.items()))
+
+
+def title(operator: Operator) -> str:
+    return f"{operator.domain}.{operator.op_type}" if operator.domain else operator.op_type
+
+
+@dataclass
+class Case:
+    """A model, what it is fed, and every value that its nodes make, as the reference computes it."""
+
+    model: onnx.ModelProto
+    feeds: dict[str, np.ndarray]
+    values: dict[str, np.ndarray]
+
+
+@dataclass
+class Builder:
+    """Builds a case line by line; `values` are the results so far, in order."""
+
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+    feeds: dict[str, np.ndarray] = field(default_factory=dict)
+    constants: dict[str, np.ndarray] = field(default_factory=dict)
+    known: dict[str, np.ndarray] = field(default_factory=dict)
+    values: list[str] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
+
+    def add(self, line: Line) -> None:
+        domain, _, op_type = line.operator.rpartition(".")
+        operator = library().find(domain, op_type)
+        assert operator is not None
+        sample = usable()[line.operator][line.sample]
+        node = ir.to_proto(build_node(operator, sample))
+        assert isinstance(node, onnx.NodeProto)
+        glued, prefix = dict(line.glued), f"line{len(self.lines)}"
+        self.lines.append(line)
+        node.name = prefix
+        for number, array in enumerate(sample.operands):
+            if array is None:
+                continue
+            node.input[number] = f"{prefix}/x{number}"
+            if number in glued:
+                node.input[number] = self._fit(self.values[glued[number]], array)
+            else:
+                (self.constants if number in sample.constant else self.feeds)[node.input[number]] = array
+                self.known[node.input[number]] = array
+        node.output[:] = [f"{prefix}/y{n}" if name else "" for n, name in enumerate(node.output)]
+        self.values += [name for name in self._append(node) if name]
+
+    def fits(self, value: int, operand: np.ndarray) -> bool:
+        """Whether a value can be glued to an operand."""
+        array = self.known[self.values[value]]
+        return array.dtype == operand.dtype and array.dtype.kind == "f" and array.size > 0 and math.ceil(operand.size / array.size) <= 64
+
+    def _fit(self, name: str, like: np.ndarray) -> str:
+        size = self.known[name].size
+        flat = self._node("Reshape", name, np.array([-1]))
+        if size < like.size:
+            flat = self._node("Tile", flat, np.array([-(-like.size // size)]))
+        if self.known[flat].size != like.size:
+            flat = self._node("Slice", flat, np.array([0]), np.array([like.size]))
+        low, high = (float(like.min()), float(like.max())) if like.size else (-1.0, 1.0)
+        clipped = self._node("Clip", flat, np.array(low, like.dtype), np.array(high, like.dtype))
+        return self._node("Reshape", clipped, np.array(like.shape, np.int64), allowzero=1)
+
+    def _node(self, op_type: str, name: str, *constants: np.ndarray, **attributes: int) -> str:
+        prefix = f"n{len(self.nodes)}"
+        for number, array in enumerate(constants):
+            self.constants[f"{prefix}/c{number}"] = self.known[f"{prefix}/c{number}"] = array
+        names = [name, *(f"{prefix}/c{number}" for number in range(len(constants)))]
+        return self._append(onnx.helper.make_node(op_type, names, [f"{prefix}/y0"], name=prefix, **attributes))[0]
+
+    def _append(self, node: onnx.NodeProto) -> list[str]:
+        results = evaluate_node(node, OPSET, [self.known[name] if name else None for name in node.input])
+        self.known.update({name: np.asarray(result) for name, result in zip(node.output, results, strict=True) if name})
+        self.nodes.append(node)
+        return list(node.output)
+
+    def case(self) -> Case:
+        """Outputs are the values that no node reads, and every third one."""
+        read = {name for node in self.nodes for name in node.input}
+        outputs = [name for number, name in enumerate(self.values) if name not in read or number % 3 == 2]
+        infos = [_info(name, self.known[name]) for name in outputs]
+        inputs = [_info(name, array) for name, array in self.feeds.items()]
+        initializers = [onnx.numpy_helper.from_array(array, name) for name, array in self.constants.items()]
+        graph = onnx.helper.make_graph(self.nodes, "recipe", inputs, infos, initializers)
+        opsets = [onnx.helper.make_opsetid("", OPSET), onnx.helper.make_opsetid("com.microsoft", 1)]
+        model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=13)
+        return Case(model, self.feeds, {name: self.known[name] for name in outputs})
+
+
+def _info(name: str, array: np.ndarray) -> onnx.ValueInfoProto:
+    return onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+
+
+def build(lines: Sequence[Line]) -> Case:
+    """The case of a recipe."""
+    builder = Builder()
+    for line in lines:
+        builder.add(line)
+    return builder.case()
