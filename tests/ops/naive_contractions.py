@@ -21,7 +21,7 @@ def naive(contraction: Contraction) -> Tensor:
     if isinstance(operator, MatMul):
         return matmul(operator, contraction.shape, contraction.dtype)
     assert isinstance(operator, Convolution)
-    return transposed(operator, contraction) if operator.transposed else convolution(operator, contraction.shape)
+    return transposed(operator, contraction) if operator.transposed else convolution(operator, contraction.shape, contraction.dtype)
 
 
 def matmul(operator: MatMul, shape: tuple[int, ...], dtype: DType) -> Tensor:
@@ -45,7 +45,15 @@ def matmul(operator: MatMul, shape: tuple[int, ...], dtype: DType) -> Tensor:
     return te.reduce("sum", shape, (depth,), element)
 
 
-def convolution(operator: Convolution, shape: tuple[int, ...]) -> Tensor:
+def less(value: Expr, zero: Tensor | None, place: Expr | int, dtype: DType) -> Expr:
+    """An element less its zero point, of which there is one for all or one a channel."""
+    if zero is None:
+        return x.cast(value, dtype)
+    index = (0,) * zero.rank if zero.size == 1 else (place,)
+    return x.cast(value, dtype) - x.cast(zero[index], dtype)
+
+
+def convolution(operator: Convolution, shape: tuple[int, ...], dtype: DType) -> Tensor:
     data, weights = operator.x, operator.w
     spatial = len(operator.strides)
     out_channels, in_group, *kernel = weights.shape
@@ -59,8 +67,9 @@ def convolution(operator: Convolution, shape: tuple[int, ...]) -> Tensor:
             p * s - b + t * d for p, s, b, t, d in zip(out, operator.strides, operator.pads_begin, taps, operator.dilations, strict=True)
         ]
         inside = x.all_of([(p >= 0) & (p < size) for p, size in zip(places, data.shape[2:], strict=True)])
-        value = data[(n, (o // per_group) * in_group + i, *places)] * weights[(o, i, *taps)]
-        return x.select(inside, value, 0.0) if inside is not None else value
+        place = (n, (o // per_group) * in_group + i, *places)
+        value = less(data[place], operator.zero_point, 0, dtype) * less(weights[(o, i, *taps)], operator.weight_zero, o, dtype)
+        return x.select(inside, value, 0) if inside is not None else value
 
     return te.reduce("sum", shape, (in_group, *kernel), element)
 
@@ -85,6 +94,6 @@ def transposed(operator: Convolution, contraction: Contraction) -> Tensor:
         ]
         inside = x.all_of(tests)
         value = data[(n, channel, *places)] * weights[(channel, o % per_group, *taps)]
-        return x.select(inside, value, 0.0) if inside is not None else value
+        return x.select(inside, value, 0) if inside is not None else value
 
     return te.reduce("sum", contraction.shape, (in_group, *kernel), element)

@@ -28,7 +28,18 @@ from tests.ops.naive_contractions import naive
 
 # onnx.reference ignores paddings, ceil_mode or dilations of some of these, or sums in the wrong order.
 BY_ONNX_RUNTIME = frozenset(
-    {"MaxPool", "AveragePool", "LpPool", "GlobalLpPool", "GlobalMaxPool", "QLinearMatMul", "QLinearConv", "ConvInteger"}
+    {
+        "MaxPool",
+        "AveragePool",
+        "LpPool",
+        "GlobalLpPool",
+        "GlobalMaxPool",
+        "QLinearMatMul",
+        "QLinearConv",
+        "ConvInteger",
+        "ScatterElements",
+        "ScatterND",
+    }
 )
 RUNTIME_OPSET = 21
 POISON = 0xA5

@@ -75,6 +75,9 @@ class Lanes:
         operands = [self.value(operand, mask) for operand in expr.operands]
         if expr.name == "cast":
             return convert(e, operands[0], expr.operands[0].dtype, expr.dtype)
+        if expr.name == "bitcast":
+            stored = to_storage(e, operands[0], expr.operands[0].dtype)
+            return from_storage(e, e.cast("bitcast", stored, expr.dtype.storage), expr.dtype)
         if any(operand.lanes > 1 for operand in operands):
             operands = [self.spread(operand) for operand in operands]
         return emit_op(e, expr, operands)

@@ -176,6 +176,12 @@ def cast(x: Expr, dtype: DType) -> Expr:
     return x if x.dtype == dtype else Op("cast", (x,), dtype)
 
 
+def bitcast(x: Expr, dtype: DType) -> Expr:
+    """The stored bits of x read as another type of the same size."""
+    assert x.dtype.nbytes == dtype.nbytes
+    return x if x.dtype == dtype else Op("bitcast", (x,), dtype)
+
+
 def maximum(a: Operand, b: Operand) -> Expr:
     """The larger; NaN if either is."""
     return binary("max", a, b)

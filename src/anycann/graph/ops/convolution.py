@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+import math
 
 import numpy as np
 import onnx_ir as ir
 
 from anycann.graph.ops.activations import activation
-from anycann.graph.ops.common import floats, infer_as
+from anycann.graph.ops.common import all_inside, floats, guarded, infer_as, retyped
+from anycann.graph.ops.matmul import ACCUMULATORS
 from anycann.graph.ops.windows import halves, window
 from anycann.graph.registry import Lowering, NotLowered, Sample, TensorType, operator
+from anycann.te import dtypes
+from anycann.te import expression as x
 from anycann.te import tensor as te
 from anycann.te.contractions import Convolution
 from anycann.te.expression import Expr
 from anycann.te.tensor import Tensor
+
+PLAIN_LIMIT = 1 << 26  # multiplications a convolution may take without a generator
 
 
 def _conv_samples(rng: np.random.Generator) -> Iterable[Sample]:
@@ -28,15 +34,65 @@ def _conv_samples(rng: np.random.Generator) -> Iterable[Sample]:
         attributes = {"kernel_shape": list(weights[2:]), **attributes}
         yield Sample((floats(rng, *data), floats(rng, *weights), floats(rng, weights[0])), attributes, constant=(1, 2))
         yield Sample((floats(rng, *data), floats(rng, *weights)), attributes, constant=(1,))
+        yield Sample((floats(rng, *data), floats(rng, *weights), floats(rng, weights[0])), attributes)
+    yield from retyped(Sample((floats(rng, 1, 3, 4, 5), floats(rng, 2, 3, 2, 2), floats(rng, 2))), ("float64", "float16"))
 
 
 def convolved(context: Lowering, finish: Callable[[Expr], Expr] = lambda a: a) -> Tensor:
     """finish(convolution + bias + addend): the operands are X, W, B and, for FusedConv, Z."""
     data, weights, type_ = context.operand(0), context.operand(1), context.outputs[0]
-    context.constant(1)  # weights are packed while compiling
     slide = window(context, data.shape[2:], weights.shape[2:], type_.shape[2:])
     work = Convolution(data, weights, slide.strides, slide.begins, slide.dilations, context.integer("group", 1), type_.shape[2:])
-    return with_bias(context, te.contraction(work, type_.shape, type_.dtype), finish)
+    return with_bias(context, _product(context, work), finish)
+
+
+def _product(context: Lowering, work: Convolution) -> Tensor:
+    """The generator's convolution; a small one of run-time weights or other types is a plain sum. Raises NotLowered for a large one."""
+    type_ = context.outputs[0]
+    reason = "" if type_.dtype is dtypes.float32 else f"a convolution of {type_.dtype}"
+    try:
+        context.constant(1)
+    except NotLowered as why:
+        reason = str(why)
+    if not reason:
+        return te.contraction(work, type_.shape, type_.dtype)
+    if math.prod(type_.shape) * math.prod(work.w.shape) // type_.shape[1] > PLAIN_LIMIT:
+        raise NotLowered(reason)
+    return plain_transposed(work, type_.shape) if work.transposed else plain_convolution(work, type_.shape)
+
+
+def plain_convolution(work: Convolution, shape: tuple[int, ...]) -> Tensor:
+    """One sum an output element, kept in float32 for 16-bit floats."""
+    rank, per_group, dtype = len(work.strides), work.w.shape[0] // work.group, ACCUMULATORS.get(work.x.dtype, work.x.dtype)
+
+    def element(*index: Expr) -> Expr:
+        n, o, *rest = index
+        out, (i, *taps) = rest[:rank], rest[rank:]
+        steps = zip(out, work.strides, work.pads_begin, taps, work.dilations, strict=True)
+        places = tuple(p * s - b + t * d for p, s, b, t, d in steps)
+        value = x.cast(work.x[(n, o // per_group * work.w.shape[1] + i, *places)], dtype) * x.cast(work.w[(o, i, *taps)], dtype)
+        return guarded(all_inside(places, work.x.shape[2:]), value, 0)
+
+    return te.reduce("sum", shape, work.w.shape[1:], element)
+
+
+def plain_transposed(work: Convolution, shape: tuple[int, ...]) -> Tensor:
+    """The same for a transposed convolution: the input elements that an output element got a part of."""
+    rank, per_group, dtype = len(work.strides), work.w.shape[1], ACCUMULATORS.get(work.x.dtype, work.x.dtype)
+    inputs = work.x.shape[1] // work.group
+
+    def element(*index: Expr) -> Expr:
+        n, o, *rest = index
+        out, (i, *taps) = rest[:rank], rest[rank:]
+        moved = [p + b - t * d for p, b, t, d in zip(out, work.pads_begin, taps, work.dilations, strict=True)]
+        places = tuple(m // s for m, s in zip(moved, work.strides, strict=True))
+        whole = [x.equal(m % s, 0) for m, s in zip(moved, work.strides, strict=True) if s > 1]
+        present = all_inside(places, work.x.shape[2:])
+        channel = o // per_group * inputs + i
+        value = x.cast(work.x[(n, channel, *places)], dtype) * x.cast(work.w[(channel, o % per_group, *taps)], dtype)
+        return guarded(x.all_of(whole if present is None else [*whole, present]), value, 0)
+
+    return te.reduce("sum", shape, (inputs, *work.w.shape[2:]), element)
 
 
 def with_bias(context: Lowering, result: Tensor, finish: Callable[[Expr], Expr]) -> Tensor:
@@ -46,8 +102,8 @@ def with_bias(context: Lowering, result: Tensor, finish: Callable[[Expr], Expr])
 
     def element(*index: Expr) -> Expr:
         value: Expr = result[index]
-        value = value if bias is None else value + bias[index[1]]
-        return finish(value if addend is None else value + addend[index])
+        value = value if bias is None else value + x.cast(bias[index[1]], value.dtype)
+        return x.cast(finish(value if addend is None else value + addend[index]), context.outputs[0].dtype)
 
     return te.compute(result.shape, element)
 
@@ -92,13 +148,13 @@ def _transposed_samples(rng: np.random.Generator) -> Iterable[Sample]:
         attributes = {"kernel_shape": list(weights[2:]), **attributes}
         bias = floats(rng, weights[1] * int(str(attributes.get("group", 1))))
         yield Sample((floats(rng, *data), floats(rng, *weights), bias), attributes, constant=(1, 2))
+        yield Sample((floats(rng, *data), floats(rng, *weights), bias), attributes)
 
 
 @operator("ConvTranspose", samples=_transposed_samples)
 def transposed_convolution(context: Lowering) -> Tensor:
     """The gradient of a convolution; `output_shape` decides the padding where it is given."""
     data, weights, type_ = context.operand(0), context.operand(1), context.outputs[0]
-    context.constant(1)
     slide = window(context, data.shape[2:], weights.shape[2:], data.shape[2:])
     extra = context.integers("output_padding") or (0,) * len(slide.size)
     begins, mode = slide.begins, context.text("auto_pad", "NOTSET")
@@ -109,4 +165,4 @@ def transposed_convolution(context: Lowering) -> Tensor:
         raise NotLowered(f"a transposed convolution with the padding {begins}")
     group = context.integer("group", 1)
     work = Convolution(data, weights, slide.strides, begins, slide.dilations, group, type_.shape[2:], transposed=True)
-    return with_bias(context, te.contraction(work, type_.shape, type_.dtype), lambda a: a)
+    return with_bias(context, _product(context, work), lambda a: a)

@@ -207,39 +207,6 @@ def _pad_constant(context: Lowering, data: Tensor, begins: Sequence[int]) -> Ten
     return te.compute(context.outputs[0].shape, element)
 
 
-# ---- channels and space
-def _space_samples(channels: int, high: int, wide: int) -> Callable[[np.random.Generator], Iterable[Sample]]:
-    modes: list[dict[str, object]] = [{"mode": "CRD"}, {"mode": "DCR"}] if channels > 4 else [{}]
-    return lambda rng: [Sample((floats(rng, 2, channels, high, wide),), {"blocksize": 2, **mode}) for mode in modes]
-
-
-@operator("DepthToSpace", samples=_space_samples(20, 3, 5))
-def depth_to_space(context: Lowering) -> Tensor:
-    """Channels become blocks of pixels."""
-    data, shape, block = context.operand(0), context.outputs[0].shape, context.integer("blocksize")
-    depth_first = context.text("mode") == "DCR"
-
-    def element(n: Expr, c: Expr, h: Expr, w: Expr) -> Expr:
-        inner = (h % block) * block + w % block
-        channel = inner * shape[1] + c if depth_first else c * (block * block) + inner
-        return data[n, channel, h // block, w // block]
-
-    return te.compute(shape, element)
-
-
-@operator("SpaceToDepth", samples=_space_samples(3, 4, 10))
-def space_to_depth(context: Lowering) -> Tensor:
-    """Blocks of pixels become channels."""
-    data, block = context.operand(0), context.integer("blocksize")
-    channels = data.shape[1]
-
-    def element(n: Expr, c: Expr, h: Expr, w: Expr) -> Expr:
-        inner = c // channels
-        return data[n, c % channels, h * block + inner // block, w * block + inner % block]
-
-    return te.compute(context.outputs[0].shape, element)
-
-
 # ---- tensors made of positions
 @operator("Range", samples=lambda rng: [
     Sample((np.array(3, np.int64), np.array(40, np.int64), np.array(2, np.int64)), constant=(0, 1, 2)),

@@ -155,6 +155,27 @@ def _cast(context: Lowering, dtype: DType) -> Tensor:
     return elementwise(context, lambda a: x.cast(a, dtype), context.operand(0))
 
 
+def _bit_samples(rng: np.random.Generator) -> Iterable[Sample]:
+    for name, to in (
+        ("float32", "int32"),
+        ("int32", "float32"),
+        ("float16", "uint16"),
+        ("int16", "bfloat16"),
+        ("float64", "int64"),
+        ("bool", "uint8"),
+    ):
+        yield from retyped(Sample((floats(rng, 3, 20, low=0, high=90),), {"to": _TO[to]}), (name,))
+
+
+@operator("BitCast", samples=_bit_samples)
+def bit_cast(context: Lowering) -> Tensor:
+    """The same bits as another type of the same size."""
+    dtype = context.outputs[0].dtype
+    if context.operand(0).dtype.nbytes != dtype.nbytes:
+        raise NotLowered("a bit cast that changes the number of elements")
+    return elementwise(context, lambda a: x.bitcast(a, dtype), context.operand(0))
+
+
 # ---- remainders
 def _mod_samples(rng: np.random.Generator) -> Iterable[Sample]:
     for name in (*INTEGERS, "uint32", "int16"):

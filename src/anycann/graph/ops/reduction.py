@@ -164,6 +164,7 @@ def _scan_samples(rng: np.random.Generator) -> Iterable[Sample]:
     for shape, axis in (((3, 17), 1), ((3, 17), 0), ((2, 5, 3, 4), -3), ((40,), 0)):
         for exclusive, reverse in ((0, 0), (1, 0), (0, 1), (1, 1)):
             yield Sample((floats(rng, *shape), np.array(axis, np.int64)), {"exclusive": exclusive, "reverse": reverse}, constant=(1,))
+    yield Sample((floats(rng, 20), np.array(0, np.int64)))
     yield from retyped(Sample((floats(rng, 3, 20), np.array(1, np.int64)), constant=(1,)), ("int32", "int64", "float64"), 0)
 
 
@@ -171,9 +172,9 @@ def _scan(op_type: str, kind: str, neutral: int) -> None:
     @operator(op_type, samples=_scan_samples)
     def lower(context: Lowering) -> Tensor:
         """Quadratic in the extent of the axis, which is fastest while that is small."""
-        source, axis_value = context.operand(0), context.constant(1)
-        assert axis_value is not None
-        axis = normal_axis(int(axis_value.reshape(-1)[0]), source.rank)
+        source = context.operand(0)
+        axis_value = None if source.rank == 1 else context.constant(1)
+        axis = 0 if axis_value is None else normal_axis(int(axis_value.reshape(-1)[0]), source.rank)
         extent = source.shape[axis]
         if source.size * extent > _SCAN_LIMIT:
             raise NotLowered(f"a running sum along {extent} elements is sequential")

@@ -20,11 +20,12 @@ from anycann.graph.reference import (
     quantization_networks,
     quantized,
     recurrent,
+    scatter,
 )
 
 FAMILIES = (
     *(activations, attention, control, convolution, dynamic_quantized, embedding, matmul, miscellaneous, normalization, pooling),
-    *(quantization_networks, quantized, recurrent),
+    *(quantization_networks, quantized, recurrent, scatter),
 )
 
 MODULES = frozenset(family.__name__ for family in FAMILIES)
