@@ -110,10 +110,17 @@ def pages_to_run() -> Iterator[object]:
 
 
 @pytest.mark.parametrize("page", list(pages_to_run()))
-def test_every_code_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(ROOT))
-    runner = Runner(page, tmp_path)
+def test_every_code_block_runs(page: Path, tmp_path: Path) -> None:
+    """In a process of its own: a page may register operators or change options."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]), "PYTHONIOENCODING": "utf-8"}
+    words = [sys.executable, "-W", "error", __file__, str(page)]
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stderr[-6000:]
+
+
+def run_page(page: Path, folder: Path) -> None:
+    """All blocks of a page, in order."""
+    runner = Runner(page, folder)
     for block in blocks(page):
         runner.run(block)
 
@@ -165,3 +172,7 @@ def test_a_block_that_fails_or_prints_something_else_is_noticed(tmp_path: Path) 
     with pytest.raises(AssertionError, match=r"scripts/nothing, which is missing"):
         runner.run(Block("sh", "scripts/nothing\n", 1))
     runner.run(Block("bash", "python -c 'import anycann'\n", 30))
+
+
+if __name__ == "__main__":
+    run_page(Path(sys.argv[1]), Path.cwd())
