@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 import math
+import mmap
 from typing import Any, Protocol
 
 import ml_dtypes
@@ -30,6 +31,7 @@ from anycann.passes.pipeline import Report, run_passes
 from anycann.passes.precision import round_inputs
 from anycann.passes.regions import Extracted, extract_body, extract_nodes
 from anycann.support.errors import context
+from anycann.support.mapped import forget_pages
 from anycann.target.target import Target
 from anycann.te import dtypes
 from anycann.te import tensor as te
@@ -251,7 +253,9 @@ class _Assembly:
 
     def _buffer(self, value: ir.Value) -> Buffer:
         if value.const_value is not None:
-            return self.compiler.constants.add(self._rounded(value.const_value.numpy()))
+            buffer = self.compiler.constants.add(self._rounded(value.const_value.numpy()))
+            forget_pages(value.const_value.numpy())
+            return buffer
         alias = self.aliases.of.get(value)
         if alias is None:
             return self.values[value.name or ""].buffer
@@ -271,7 +275,11 @@ class _Assembly:
             used = [v for v in unit.group.outputs if math.prod(tensors[v].shape)]
             outputs = [Output(v.name or "", self._stored(tensors[v]), self.layouts.get(v, ND)) for v in used]
             self._note_tables([o.tensor for o in outputs])
-            return self._kernels(unit.group, outputs)
+            kernels = self._kernels(unit.group, outputs)
+        for value in unit.group.inputs:
+            if value.const_value is not None and value.const_value.nbytes > mmap.PAGESIZE:
+                forget_pages(value.const_value.numpy())
+        return kernels
 
     def _kernels(self, group: Group, outputs: Sequence[Output]) -> list[tuple[Kernel, tuple[str, ...]]]:
         """One kernel for all outputs; a node whose outputs fit into no common nest gets one for each."""
@@ -283,6 +291,7 @@ class _Assembly:
         return [(self._keep(self._generate(group, [output])), (output.name,)) for output in outputs]
 
     def _keep(self, generated: Generated) -> Kernel:
+        """Take over a kernel and its packed weights; the weights they were made of are not needed again."""
         for packed in generated.packed:  # at once, so that the array can go
             self.buffers[packed.name] = self.compiler.constants.add(packed.array)
         self.kernels[generated.kernel.symbol] = generated.kernel.ir
