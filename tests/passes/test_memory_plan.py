@@ -105,9 +105,10 @@ def transformer() -> onnx.ModelProto:
 
 def with_a_host_step() -> onnx.ModelProto:
     return parse(
-        "g (float[12,64] x) => (float[12,64] y) { a = MatMul(x, w) h = Hardmax(a) b = MatMul(h, w) c = Relu(b) d = Hardmax(c)"
-        " y = Add(d, a) }",
+        "g (float[3,64,64] x) => (float[3,64,64] y) { a = MatMul(x, w) h = Det(a) s = Reshape(h, column) b = Mul(s, a) c = MatMul(b, w)"
+        " d = Det(c) t = Reshape(d, column) e = MatMul(c, w) y = Add(e, t) }",
         w=floats(64, 64),
+        column=np.array([3, 1, 1]),
     )
 
 
