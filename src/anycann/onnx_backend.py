@@ -16,7 +16,7 @@ from anycann.session import InferenceSession, SessionOptions
 from anycann.support.errors import UsageError
 
 
-class Prepared(BackendRep):  # type: ignore[misc]  # onnx.backend has no annotations
+class Prepared(BackendRep):
     """A model ready to run."""
 
     def __init__(self, session: InferenceSession) -> None:
@@ -29,10 +29,11 @@ class Prepared(BackendRep):  # type: ignore[misc]  # onnx.backend has no annotat
         """
         names = [argument.name for argument in self.session.get_inputs()]
         outputs = self.session.run(None, _by_name(names, inputs))
-        return tuple(namedtupledict("Outputs", [argument.name for argument in self.session.get_outputs()])(*outputs))
+        names = [argument.name for argument in self.session.get_outputs()]
+        return namedtupledict("Outputs", names)(*outputs)
 
 
-class Backend(OnnxBackend):  # type: ignore[misc]  # onnx.backend has no annotations
+class Backend(OnnxBackend):
     """AnyCANN as an ONNX backend. One device: "CPU"."""
 
     @classmethod
@@ -54,15 +55,14 @@ class Backend(OnnxBackend):  # type: ignore[misc]  # onnx.backend has no annotat
         inputs: Any,
         device: str = "CPU",
         outputs_info: Any = None,
-        opset_version: int | None = None,
         **options: Any,
     ) -> tuple[Any, ...]:
-        """Run one node, at `opset_version` of the default domain (the newest ONNX knows here when it is not given)."""
+        """Run one node, at the option `opset_version` of the default domain (the newest that ONNX knows when it is not given)."""
         names = [name for name in dict.fromkeys(node.input) if name]
         values = _by_name(names, inputs)
         infos = [helper.make_value_info(name, type_proto_of(values[name])) for name in names]
         graph = helper.make_graph([node], "node", infos, [onnx.ValueInfoProto(name=name) for name in node.output if name])
-        imports = [helper.make_opsetid("", opset_version or onnx.defs.onnx_opset_version())]
+        imports = [helper.make_opsetid("", options.pop("opset_version", None) or onnx.defs.onnx_opset_version())]
         if node.domain:
             imports.append(helper.make_opsetid(node.domain, 1))
         model = helper.make_model(graph, opset_imports=imports)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 import json
 import os
 from pathlib import Path
@@ -42,10 +43,10 @@ def _drain(pending: SimpleQueue[str], outcomes: dict[str, Outcome]) -> None:
                 return
             outcomes[name] = _ask(worker, name)
             if worker.poll() is not None:
+                _stop(worker)
                 worker = _start()
     finally:
-        worker.stdin.close()
-        worker.wait()
+        _stop(worker)
 
 
 def _ask(worker: subprocess.Popen[str], name: str) -> Outcome:
@@ -64,6 +65,13 @@ def _ask(worker: subprocess.Popen[str], name: str) -> Outcome:
         return Outcome(**json.loads(line))
     status = worker.wait()
     return Outcome(name, f"the process died with status {status}" + (f" after {CASE_SECONDS} s" if status == -9 else ""))
+
+
+def _stop(worker: subprocess.Popen[str]) -> None:
+    with suppress(BrokenPipeError):
+        worker.stdin.close()
+    worker.wait()
+    worker.stdout.close()
 
 
 def _start() -> subprocess.Popen[str]:
