@@ -56,6 +56,7 @@ SHAPES = {
     "dilation shares a factor with the stride": transposed(4, 5, (4, 5), 3, strides=4, dilations=2),
     "depthwise": transposed(32, 32, (6, 6), 4, strides=2, pads=1, group=32),
     "one output": transposed(24, 1, (6, 7), 2, strides=2),
+    "one output, phases of different methods": transposed(8, 1, (3, 4), (1, 3), batch=2, strides=(4, 2)),
     "three dimensions": transposed(3, 5, (2, 3, 2), 3, strides=2, batch=2),
     "phases without a tap": transposed(6, 9, (7, 3), 1, strides=3, extra=2, group=3),
     "large stride": transposed(2, 3, (3, 2), (64, 3), strides=(32, 1), pads=(16, 0)),

@@ -157,11 +157,13 @@ def emit_transposed_convolution(
     """
     if shape.batch == 0 or shape.out_pixels == 0:
         return 0
-    inputs = source(shape, target.lanes, blocked_input, input_pointer, zero_point)
-    kernels = [
-        (c, DirectKernel(c.shape, target, tile_of(c.shape, target, blocked_input), inputs, weights, write, initial, blocked_input))
-        for c in _classes(shape, target.lanes, blocked_input)
-    ]
+
+    def kernel_of(phase: ConvolutionShape) -> DirectKernel:
+        inputs = source(phase, target.lanes, blocked_input, input_pointer, zero_point)
+        tile = tile_of(phase, target, blocked_input)
+        return DirectKernel(phase, target, tile, inputs, weights, write, initial, blocked_input)
+
+    kernels = [(c, kernel_of(c.shape)) for c in _classes(shape, target.lanes, blocked_input)]
     total = sum(c.phases * kernel.tasks for c, kernel in kernels)
     small = sum(c.phases * kernel.cycles for c, kernel in kernels) < INLINE_CYCLES
     begin, end = (e.const(0), e.const(total)) if small else (e.begin, e.end)
