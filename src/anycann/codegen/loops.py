@@ -16,7 +16,7 @@ from anycann.target.target import Target
 from anycann.te import dtypes
 from anycann.te.dtypes import DType
 from anycann.te.expression import Const, Expr, Load, Op, Var, walk
-from anycann.te.simplify import linear
+from anycann.te.simplify import Linear, linear
 from anycann.te.tensor import Placeholder, Tensor
 
 SERIAL_WORK = 16_384  # element operations below which splitting costs more than it gains
@@ -80,7 +80,7 @@ def vector_variable(nest: FlatNest) -> Var | None:
     return None
 
 
-def _strides(stage: Stage) -> list[tuple[object, float]]:
+def _strides(stage: Stage) -> list[tuple[Linear, float]]:
     """Linear forms of the stage's loads and store; a store counts double (scattering costs more than gathering)."""
     found = [
         (linear(expr.indices[0]), math.log2(2 + expr.tensor.size))
