@@ -241,14 +241,22 @@ def _rounded(e: Emitter, value: Value, source: DType, target: DType) -> Value:
 
 
 def _float_to_int(e: Emitter, value: Value, target: DType) -> Value:
-    """Truncation; a value outside the type wraps from 64 bits as C compilers' targets do, NaN gives the smallest int64's low bits."""
+    """Truncation. What int32 or int64 cannot hold saturates, NaN gives 0; narrower types keep the low bits of that (300.0 is uint8 44)."""
     if target.nbytes == 8 and target.kind == "uint":
-        unsigned = vector_type("i64", value.lanes)
-        return e.call(f"llvm.fptoui.sat.{mangle(unsigned)}.{mangle(value.type)}", unsigned, [value])
-    wide = "i64" if target.nbytes >= 4 else "i32"
-    result = vector_type(wide, value.lanes)
-    saturated = e.call(f"llvm.fptosi.sat.{mangle(result)}.{mangle(value.type)}", result, [value])
-    return saturated if target.register == wide else e.cast("trunc", saturated, target.register)
+        return _saturated(e, value, "fptoui", "i64", 0, (1 << 64) - 1)
+    bits = 64 if target.nbytes == 8 or target is dtypes.uint32 else 32
+    whole = _saturated(e, value, "fptosi", f"i{bits}", -(1 << bits - 1), (1 << bits - 1) - 1)
+    return whole if target.register == f"i{bits}" else e.cast("trunc", whole, target.register)
+
+
+def _saturated(e: Emitter, value: Value, opcode: str, element: str, low: int, high: int) -> Value:
+    """LLVM's own saturating conversions are written lane by lane on x86. The bounds are powers of two, so `high + 1` is exact as a float."""
+    beyond = e.compare("oge", value, e.const(float(high + 1), value.type))
+    below = e.compare("olt", value, e.const(float(low), value.type))
+    outside = e.binary("or", e.binary("or", beyond, below), e.compare("uno", value, value))
+    whole = e.cast(opcode, e.select(outside, e.zero(value.type), value), element)
+    whole = e.select(beyond, e.const(high, whole.type), whole)
+    return e.select(below, e.const(low, whole.type), whole)
 
 
 # ---- operations
