@@ -61,3 +61,16 @@ def assert_close(got: Sequence[Any], wanted: Sequence[Any], rtol: float = 1e-5, 
     for ours, theirs in zip(got, wanted, strict=True):
         assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape)
         np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=atol)
+
+
+def varint(value: int) -> bytes:
+    """A number in protobuf's wire format."""
+    out = b""
+    while value > 127:
+        out, value = out + bytes([value & 127 | 128]), value >> 7
+    return out + bytes([value])
+
+
+def delimited(number: int, content: bytes) -> bytes:
+    """A field of bytes, text or a message in protobuf's wire format."""
+    return varint(number << 3 | 2) + varint(len(content)) + content

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 from onnx import helper
-from onnx_models import make_model
+from onnx_models import delimited, make_model
 import pytest
 
 from anycann.frontends.onnx.load import load_model
@@ -189,12 +189,6 @@ def test_an_attribute_given_twice_is_refused() -> None:
 
 
 def test_branches_nested_beyond_what_protobuf_reads_are_refused_from_a_file() -> None:
-    def delimited(number: int, content: bytes) -> bytes:
-        size, out = len(content), b""
-        while size > 127:
-            out, size = out + bytes([size & 127 | 128]), size >> 7
-        return bytes([number << 3 | 2]) + out + bytes([size]) + content
-
     graph = b"\x12\x01g" + delimited(5, b"\x08\x80\x20\x10\x01\x4a\x80\x20" + b"\0" * 4096)
     for _ in range(3000):
         graph = delimited(1, delimited(5, delimited(6, graph)))

@@ -27,10 +27,11 @@ def name_nodes(graph: ir.Graph) -> None:
     for node in graph.all_nodes():
         source = node.name
         if not source:
-            node.name = source = _next_free(node.op_type, counts, taken | used)
+            node.name = source = _next_free(node.op_type, counts, taken)
         elif source in used:
-            node.name = _next_free(source, counts, taken | used)
+            node.name = _next_free(source, counts, taken)
         used.add(node.name or "")
+        taken.add(node.name or "")
         recorded = source_names(node)
         set_sources(node, recorded if recorded != (node.name,) else (source,))
 
