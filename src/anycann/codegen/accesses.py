@@ -26,6 +26,7 @@ class Stage:
     output: int = 0
     address: Expr | None = None
     guards: tuple[Expr, ...] = ()  # conditions on this stage's own loops (partial channel blocks)
+    keeps: tuple[tuple[Expr, Flat], ...] = ()  # values that a reduction also stores, element by element (rows.py)
 
     @property
     def is_store(self) -> bool:

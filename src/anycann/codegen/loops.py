@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 import math
 
 from anycann.codegen.accesses import FlatNest, Stage, flatten
 from anycann.codegen.emitter import Emitter, Value, vector_type
 from anycann.codegen.kernel import Kernel
 from anycann.codegen.lanes import Flat, Lanes, to_storage
+from anycann.codegen.rows import keep_rows
+from anycann.target.target import Target
+from anycann.te.dtypes import DType
+from anycann.te.expression import Const, Load, Op, Var, walk
 from anycann.te.layout import ND, Place
 from anycann.te.nest import build_nest
-from anycann.target.target import Target
-from anycann.te import dtypes
-from anycann.te.dtypes import DType
-from anycann.te.expression import Const, Expr, Load, Op, Var, walk
 from anycann.te.simplify import Linear, linear
 from anycann.te.tensor import Placeholder, Tensor
 
@@ -45,9 +45,11 @@ def generate(outputs: Sequence[Output], layouts: Mapping[str, str], target: Targ
         return Kernel(symbol, text, tuple(o.name for o in outputs), 1)
     nest = build_nest([o.tensor for o in outputs])
     flat = flatten(nest, [o.place for o in outputs], layouts, target.lanes)
-    writer = NestWriter(flat, [o.tensor.dtype for o in outputs], target)
     inputs = placeholders(flat)
-    return writer.write(family, inputs, [o.name for o in outputs])
+    flat, rows = keep_rows(flat, target.lanes) if vector_variable(flat) is None else (flat, ())
+    writer = NestWriter(flat, [o.tensor.dtype for o in outputs], target)
+    kernel = writer.write(family, inputs, [o.name for o in outputs], rows)
+    return replace(kernel, scratch_bytes=sum(row.size * row.dtype.nbytes for row in rows))
 
 
 def placeholders(nest: FlatNest) -> list[str]:
@@ -141,9 +143,13 @@ class NestWriter:
         self.stores: list[Value] = []
         self.values: dict[Var, Value] = {}
 
-    def write(self, family: str, inputs: Sequence[str], outputs: Sequence[str]) -> Kernel:
+    def write(self, family: str, inputs: Sequence[str], outputs: Sequence[str], rows: Sequence[Flat] = ()) -> Kernel:
         e = self.e
         self.bind(inputs, len(outputs))
+        offset = 0
+        for row in rows:
+            self.pointers[row.source.name] = e.gep(e.scratch, offset, row.dtype.storage)
+            offset += row.size
         loops = [v for v in self.nest.outer if v is not self.vector]
         work = math.prod(v.extent for v in self.nest.outer) * sum(_cost(stage) for stage in self.nest.stages)
         if not loops and self.vector is not None:
@@ -295,6 +301,9 @@ class NestWriter:
         """The body in every lane; the neutral element in lanes that do not exist."""
         assert stage.kind is not None
         value = lanes.spread(lanes.value(stage.body)) if lanes.lanes > 1 else lanes.value(stage.body)
+        for expr, row in stage.keeps:
+            assert lanes.vector is not None
+            self.e.store(lanes.vector_of(expr), self.e.gep(self.pointers[row.source.name], self.values[lanes.vector], row.dtype.storage), 4)
         if lanes.mask is None:
             return value
         neutral = self.e.const(identity(stage.kind, stage.body.dtype), value.type)
@@ -326,7 +335,10 @@ class NestWriter:
             self._loops(
                 others,
                 lambda: self._vector_loop(
-                    variable, self.e.const(0), whole, lambda lanes, mask: self._store(stage, self._lanes(lanes, variable, bound, mask, stage))
+                    variable,
+                    self.e.const(0),
+                    whole,
+                    lambda lanes, mask: self._store(stage, self._lanes(lanes, variable, bound, mask, stage)),
                 ),
             )
             return
@@ -346,7 +358,9 @@ class NestWriter:
                 following = []
                 for part, total in enumerate(loop.values):
                     self.values[variable] = e.add(loop.index, part * lanes)
-                    following.append(self._combine(kind, dtype, total, self._contribution(stage, self._lanes(lanes, variable, bound, None, stage))))
+                    following.append(
+                        self._combine(kind, dtype, total, self._contribution(stage, self._lanes(lanes, variable, bound, None, stage)))
+                    )
                 loop.carry(following)
             totals = list(loop.values)
             for first in range(whole, variable.extent, lanes):

@@ -42,7 +42,8 @@ def _shifted(source: Tensor, axis: int) -> tuple[Tensor, Tensor]:
 def softmax_of(source: Tensor, axis: int) -> Tensor:
     """exp(x - max) / sum of that, along one axis counted from the front."""
     shifted, total = _shifted(source, axis)
-    return te.compute(source.shape, lambda *index: x.unary("exp", shifted[index]) / total[row_of(index, [axis])])
+    one = x.const(1, source.dtype)  # one division a row
+    return te.compute(source.shape, lambda *index: x.unary("exp", shifted[index]) * (one / total[row_of(index, [axis])]))
 
 
 @operator("Softmax", samples=softmax_samples)
