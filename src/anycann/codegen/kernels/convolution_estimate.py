@@ -80,7 +80,9 @@ _WIDENING_CYCLES = {"float32": 0.0, "float64": 0.0, "bfloat16": 0.2}
 def step_cycles(target: Target, pixels: int, blocks: int, weight_cycles: float = 0.0, widening: float = 0.0, saved: float = 0.0) -> float:
     """Cycles of one input channel and tap of a tile: limited by FMAs, by loads, or by waiting for the accumulators."""
     fmas_per_cycle = (1.0 if target.lanes == 16 else 2.0) if has_fma(target) else 1.5
-    broadcast = 0.75 if blocks == 1 and target.lanes == 16 else 1.0 if has_fma(target) else 1.5
+    broadcast = 1.0 if has_fma(target) else 1.5
+    if blocks == 1:  # AVX-512 broadcasts inside the FMA; elsewhere a load for every FMA is too many
+        broadcast = 0.75 if target.lanes == 16 else 1.25 * broadcast
     saved = saved if blocks == 1 else saved / 2  # whole and half vectors in one loop measured slower than the sum of both
     arithmetic = pixels * (blocks - saved) / fmas_per_cycle + pixels * widening
     return max(arithmetic, (blocks + broadcast * pixels) / 2, weight_cycles, _FMA_LATENCY)

@@ -56,7 +56,7 @@ def _most_columns(shape: ConvolutionShape, target: Target, blocks: int, how: Met
     if how != "dense":
         return _MOST_COLUMNS[how] if registers >= 32 else 8
     broadcast = 0 if blocks == 1 and target.lanes == 16 else 1  # AVX-512 broadcasts from memory inside the FMA
-    spare = broadcast + (0 if has_fma(target) else 1) + (1 if registers <= 16 and blocks != 2 else 0)  # LLVM spills one
+    spare = broadcast + (0 if has_fma(target) else 1) + (1 if registers <= 16 and blocks == 1 else 0)  # LLVM spills one
     return max(1, (registers - spare) // blocks - 1)
 
 
@@ -65,12 +65,13 @@ _MOST_COLUMNS = {"lanes": 16, "blend": 20, "gather": 8}
 
 
 def _tile(shape: ConvolutionShape, target: Target, blocked: bool, columns: int, blocks: int, merge: bool) -> ConvolutionTile:
-    unroll = _unroll(shape, target.lanes, blocked, columns * blocks)
+    unroll = _unroll(shape, target, blocked, columns * blocks)
     return ConvolutionTile(columns, blocks, unroll, merge, _rows_stay(shape, target, blocks))
 
 
-def _unroll(shape: ConvolutionShape, lanes: int, blocked: bool, accumulators: int) -> int:
+def _unroll(shape: ConvolutionShape, target: Target, blocked: bool, accumulators: int) -> int:
     """Input channels in the innermost loop, dividing every channel block: enough FMAs to hide the loop, as more only costs compile time."""
+    lanes = target.lanes
     how = method(shape, lanes, blocked)
     if how == "lanes":
         return shape.group_inputs
@@ -80,7 +81,8 @@ def _unroll(shape: ConvolutionShape, lanes: int, blocked: bool, accumulators: in
         return 1
     inner = channel_block(shape, lanes)
     last = shape.group_inputs % inner or inner
-    fitting = [n for n in range(1, inner + 1) if inner % n == 0 and last % n == 0 and (n * accumulators <= _LOOP_FMAS or n == 1)]
+    most = _LOOP_FMAS // 2 if target.registers < 32 and has_fma(target) else _LOOP_FMAS  # more made LLVM spill
+    fitting = [n for n in range(1, inner + 1) if inner % n == 0 and last % n == 0 and (n * accumulators <= most or n == 1)]
     return max(fitting)
 
 

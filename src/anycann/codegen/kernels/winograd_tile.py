@@ -105,7 +105,7 @@ def _candidates(shape: ConvolutionShape, target: Target) -> Iterator[WinogradTil
     sizes = even_cuts(total, most_tiles)
     out_blocks = shape.out_blocks(target.lanes)
     for blocks in range(1, min(8, out_blocks) + 1):
-        spare = 1 + (0 if has_fma(target) else 1) + (1 if target.registers <= 16 and blocks != 2 else 0)
+        spare = 1 + (0 if has_fma(target) else 1) + (1 if target.registers <= 16 and blocks == 1 else 0)
         most = max(1, (target.registers - spare) // blocks - 1)
         for tiles in sizes:
             if not _fits(shape, target, WinogradTile(tiles, 1, blocks, 1, 1)) and tiles > 1:
