@@ -188,6 +188,12 @@ def test_an_attribute_given_twice_is_refused() -> None:
         load_model(malformed(nodes=[node]))
 
 
+def test_a_text_attribute_that_is_no_text_is_refused() -> None:
+    node = helper.make_node("AveragePool", ["x"], ["y"], name="pool", kernel_shape=[1, 1], auto_pad=b"VAL\xff")
+    with pytest.raises(ModelError, match=r"node 'pool' .*'auto_pad'.* is not UTF-8"):
+        load_model(malformed(nodes=[node]))
+
+
 def test_branches_nested_beyond_what_protobuf_reads_are_refused_from_a_file() -> None:
     graph = b"\x12\x01g" + delimited(5, b"\x08\x80\x20\x10\x01\x4a\x80\x20" + b"\0" * 4096)
     for _ in range(3000):

@@ -97,9 +97,19 @@ def _check_attributes(node: onnx.NodeProto) -> None:
         seen.add(attribute.name)
         if attribute.type not in ATTRIBUTE_TYPES:
             raise ModelError(f"{where} has type {attribute.type}, which is none of ONNX's attribute types")
+        if attribute.type == A.STRING and node.op_type != "Constant" and not _is_text(attribute.s):
+            raise ModelError(f"{where} {attribute.s[:40]!r} is not UTF-8 text")
         field = SINGLE_FIELD.get(attribute.type)
         if field and not attribute.ref_attr_name and not attribute.HasField(field):
             raise ModelError(f"{where} is a {A.AttributeType.Name(attribute.type)} without a value")
+
+
+def _is_text(content: bytes) -> bool:
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _check_against(node: onnx.NodeProto, schema: defs.OpSchema) -> None:
