@@ -59,7 +59,7 @@ class Loaded:
 
 
 class ModelPrograms:
-    """Finds, compiles and keeps programs. An offline model that may be trusted needs neither ONNX nor the compiler, so neither is imported."""
+    """Finds, compiles and keeps programs. A trusted offline model needs neither ONNX nor the compiler, so neither is imported."""
 
     def __init__(self, model: Source, options: SessionOptions, num_threads: int):
         self.where = Path(model).name if isinstance(model, str | os.PathLike) else "the model"
@@ -159,9 +159,7 @@ def _offline(model: Source) -> OfflineModel | None:
     return read_offline_model(model) if is_offline_model(start) else None
 
 
-def _evaluate(
-    node: onnx.NodeProto, opset: int, inputs: Sequence[object], captures: Mapping[str, object] | None = None
-) -> Sequence[object]:
+def _evaluate(node: onnx.NodeProto, opset: int, inputs: Sequence[object], captures: Mapping[str, object] | None = None) -> Sequence[object]:
     """The AiCpu engine, imported when a program first needs it."""
     from anycann.graph.evaluate import evaluate_node
 
@@ -170,5 +168,3 @@ def _evaluate(
 
 def _processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
@@ -10,13 +12,13 @@ import numpy as np
 import pytest
 
 from anycann import InferenceSession, SessionOptions
-from anycann.passes.pipeline import PIPELINE
+from anycann.passes.pipeline import switches
 from anycann.passes.rules import RULES
 from anycann.support.errors import AnyCANNError
-from tests.differential.recipes import Builder, Case, Line, build, parse_recipe, usable
+from tests.differential.recipes import AS_THEY_ARE, FREE, Builder, Case, Line, build, parse_recipe, usable
 
 CORPUS = Path(__file__).parent / "corpus"
-RAW = SessionOptions(fuse=False, poison=True, switched_off=frozenset({*(name for name, _ in PIPELINE), *(rule.name for rule in RULES)}))
+RAW = SessionOptions(fuse=False, poison=True, switched_off=frozenset({*switches(), *(rule.name for rule in RULES)}))
 OPTIMISED = SessionOptions(poison=True)
 TOLERANCE = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2, "bfloat16": 8e-2}
 
@@ -31,27 +33,41 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-unt
 
 
 @st.composite
+def samples(draw: st.DrawFn, builder: Builder) -> Line:
+    """A sample, reading earlier values where some fit."""
+    name = draw(st.sampled_from(sorted(usable())))
+    number = draw(st.integers(0, len(usable()[name]) - 1))
+    sample = usable()[name][number]
+    glued: list[tuple[int, int]] = []
+    for operand, array in enumerate(sample.operands):
+        if array is None or operand in sample.constant:
+            continue
+        fitting = [value for value in range(len(builder.values)) if builder.fits(value, array)]
+        if fitting and (not glued or draw(st.booleans())):
+            glued.append((operand, draw(st.sampled_from(fitting[-3:]))))
+    return Line(name, number, tuple(glued))
+
+
+@st.composite
+def free_lines(draw: st.DrawFn, builder: Builder) -> Line | None:
+    """An operator on earlier values as they are; None if none fit."""
+    name = draw(st.sampled_from(sorted(FREE)))
+    choices = itertools.product(range(max(0, len(builder.values) - 4), len(builder.values)), repeat=FREE[name][0])
+    fitting = [values for values in choices if builder.fit_together(name, values)]
+    return Line(name, AS_THEY_ARE, tuple(enumerate(draw(st.sampled_from(fitting))))) if fitting else None
+
+
+@st.composite
 def recipes(draw: st.DrawFn, longest: int) -> list[Line]:
-    """A chain or tree of samples; each node reads an earlier value where one fits."""
-    builder, lines = Builder(), []
+    """Samples, each reading earlier values where some fit, and between them operators on the values as they are."""
+    builder = Builder()
     for _ in range(draw(st.integers(2, longest))):
-        name = draw(st.sampled_from(sorted(usable())))
-        number = draw(st.integers(0, len(usable()[name]) - 1))
-        sample = usable()[name][number]
-        glued = []
-        for operand, array in enumerate(sample.operands):
-            if array is None or operand in sample.constant:
-                continue
-            fitting = [value for value in range(len(builder.values)) if builder.fits(value, array)]
-            if fitting and (not glued or draw(st.booleans())):
-                glued.append((operand, draw(st.sampled_from(fitting[-3:]))))
-        line = Line(name, number, tuple(glued))
-        try:
+        line = draw(free_lines(builder)) if builder.values and draw(st.integers(0, 2)) else draw(samples(builder))
+        if line is None:
+            continue
+        with contextlib.suppress(AnyCANNError):  # the reference does not take every sample
             builder.add(line)
-        except AnyCANNError:
-            continue  # the reference does not take this sample after all
-        lines.append(line)
-    return lines
+    return builder.lines
 
 
 def faults(case: Case) -> list[str]:
@@ -93,14 +109,14 @@ COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, Heal
 
 
 @settings(max_examples=25, derandomize=True, **COMMON)
-@given(recipes(5))
+@given(recipes(7))
 def test_raw_optimised_and_reference_agree_on_random_graphs(lines: list[Line]) -> None:
     check(lines)
 
 
 @pytest.mark.large
 @settings(max_examples=1500, print_blob=True, **COMMON)
-@given(recipes(8))
+@given(recipes(16))
 def test_raw_optimised_and_reference_agree_on_many_random_graphs(lines: list[Line]) -> None:
     check(lines)
 

@@ -120,13 +120,15 @@ def generate_convolution(
 
 def _weights(operator: Convolution, constants: Constants, shape: ConvolutionShape) -> np.ndarray[Any, Any]:
     """The weights in the type of the sums, less their zero point."""
-    weights = np.asarray(constants(memory_name(operator.w))).astype(shape.accumulator.numpy)
+    weights: np.ndarray[Any, Any] = np.asarray(constants(memory_name(operator.w))).astype(shape.accumulator.numpy)
     if operator.weight_zero is None:
         return weights
     if isinstance(operator.weight_zero, Compute) and isinstance(operator.weight_zero.body, Const):
-        return weights - np.asarray(operator.weight_zero.body.value, weights.dtype)
+        weights -= np.asarray(operator.weight_zero.body.value, weights.dtype)
+        return weights
     zero = np.asarray(constants(memory_name(operator.weight_zero))).astype(shape.accumulator.numpy)
-    return weights - zero.reshape(-1, *[1] * (weights.ndim - 1))
+    weights -= zero.reshape(-1, *[1] * (weights.ndim - 1))
+    return weights
 
 
 def _zero_point(e: Emitter, zero: Tensor | None, shape: ConvolutionShape) -> Value | None:

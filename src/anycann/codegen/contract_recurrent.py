@@ -92,7 +92,8 @@ def generate_recurrent(
     by_output = {each.output: name for name, each in layers.items()}
     operands = {n: None if (t := layer.operands[n]) is None else memory_name(t) for n in (LENGTHS, INITIAL_H, INITIAL_C)}
     first, second = slot(gates), slot(panels.name)
-    assert first is not None and second is not None
+    assert first is not None
+    assert second is not None
     vectors = None
     if weights.vectors.size:
         packed.append(pack("recurrent", weights.vectors))

@@ -112,6 +112,11 @@ def _cost(stage: Stage) -> int:
     return per_element * math.prod(v.extent for v in stage.over)
 
 
+def round_up(size: int, step: int) -> int:
+    """The next multiple of `step`."""
+    return -(-size // step) * step
+
+
 # ---- writing
 IDENTITY: dict[str, dict[str, float]] = {
     "float": {"sum": 0.0, "prod": 1.0, "max": -math.inf, "min": math.inf},
@@ -152,10 +157,7 @@ class NestWriter:
             offset += row.size
         loops = [v for v in self.nest.outer if v is not self.vector]
         work = math.prod(v.extent for v in self.nest.outer) * sum(_cost(stage) for stage in self.nest.stages)
-        if not loops and self.vector is not None:
-            tasks = self._chunks(work)
-        else:
-            tasks = self._tasks(loops, work)
+        tasks = self._chunks(work) if not loops and self.vector is not None else self._tasks(loops, work)
         symbol, ir = e.finish(family)
         return Kernel(symbol, ir, (*inputs, *outputs), tasks, flops=work)
 
@@ -223,14 +225,14 @@ class NestWriter:
 
     # -- stages
     def stages(self, lanes: int, mask: Value | None, known: Mapping[int, Value] | None = None) -> None:
-        """All stages at one outer point: `lanes` > 1 if an outer loop is the vector loop. `known`: tensors whose element is there already."""
+        """All stages at one outer point: `lanes` > 1 if an outer loop is the vector loop. `known`: elements that are there already."""
         bound: dict[int, Value] = dict(known or {})
         vector = self.vector if lanes > 1 else None
         for stage in self.nest.stages:
             if vector is None and stage.over:
                 self._horizontal(stage, bound)
             elif stage.is_store:
-                self._loops(list(stage.over), lambda stage=stage: self._store(stage, self._lanes(lanes, vector, bound, mask, stage)))  # type: ignore[misc]
+                self._loops(list(stage.over), lambda stage=stage: self._store(stage, self._lanes(lanes, vector, bound, mask, stage)))
             else:
                 assert stage.tensor is not None
                 bound[id(stage.tensor)] = self._vertical(stage, lanes, vector, bound, mask)

@@ -9,9 +9,10 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from anycann.graph.registry import TensorType
+from anycann.graph.verify import verify
 from anycann.passes.rules import RULES, apply_rules
-from anycann.passes.rules.rule import Rule
 from anycann.passes.specialise import specialise
+from anycann.support import options as settings
 
 
 @dataclass(frozen=True)
@@ -25,16 +26,33 @@ class Report:
 Pass = Callable[[ir.Model], list[str]]
 
 
+def passes(input_types: Mapping[str, TensorType | None], switched_off: frozenset[str] = frozenset()) -> list[tuple[str, Pass]]:
+    """Every pass by name, in order; those in `switched_off` (passes and rules) left out."""
+    rules = [rule for rule in RULES if rule.name not in switched_off]
+    every: list[tuple[str, Pass]] = [
+        ("early rules", lambda model: apply_rules(model.graph, [rule for rule in rules if rule.early])),
+        ("specialise", lambda model: _specialise(model, input_types)),
+        ("unused", _common(common.RemoveUnusedNodesPass)),
+        ("identity", _remove_identities),
+        ("common_subexpressions", _common(lambda: common.CommonSubexpressionEliminationPass(size_limit=64))),
+        ("rules", lambda model: apply_rules(model.graph, [rule for rule in rules if not rule.early])),
+        ("leftovers", _common(common.RemoveUnusedNodesPass)),
+    ]
+    return [(name, run) for name, run in every if name not in switched_off or name == "specialise"]
+
+
+def switches() -> tuple[str, ...]:
+    """Names of the passes that may be switched off."""
+    return tuple(name for name, _ in passes({}) if name != "specialise")
+
+
 def run_passes(model: ir.Model, input_types: Mapping[str, TensorType | None], switched_off: frozenset[str] = frozenset()) -> list[Report]:
     """Specialise `model` for the input types and simplify it, in place; says what each pass did."""
-    rules: list[Rule] = [rule for rule in RULES if rule.name not in switched_off]
-    reports = [Report("early rules", tuple(apply_rules(model.graph, [rule for rule in rules if rule.early])))]
-    reports.append(Report("specialise", tuple(_specialise(model, input_types))))
-    for name, run in PIPELINE:
-        if name not in switched_off:
-            reports.append(Report(name, tuple(run(model))))
-    reports.append(Report("rules", tuple(apply_rules(model.graph, [rule for rule in rules if not rule.early]))))
-    _common(common.RemoveUnusedNodesPass)(model)
+    reports: list[Report] = []
+    for name, run in passes(input_types, switched_off):
+        reports.append(Report(name, tuple(run(model))))
+        if settings.VERIFY.get():
+            verify(model.graph, after=name, typed=len(reports) > 1)
     return reports
 
 
@@ -66,10 +84,3 @@ def _remove_identities(model: ir.Model) -> list[str]:
             model.graph.remove(node, safe=True)
             removed += 1
     return [f"{removed} nodes removed"]
-
-
-PIPELINE: tuple[tuple[str, Pass], ...] = (
-    ("unused", _common(common.RemoveUnusedNodesPass)),
-    ("identity", _remove_identities),
-    ("common_subexpressions", _common(lambda: common.CommonSubexpressionEliminationPass(size_limit=64))),
-)

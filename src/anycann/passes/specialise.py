@@ -11,15 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 
 from anycann.graph.evaluate import evaluate_node
-from anycann.graph.registry import OPSET, Registry, TensorType, dtype_of, library, schema, static_type
-from anycann.support.errors import AnyCANNError, ModelError
+from anycann.graph.infer import infer_outputs
+from anycann.graph.registry import OPSET, Registry, TensorType, library, static_type
+from anycann.support.errors import AnyCANNError
 
 FOLD_LIMIT_BYTES = 64 * 1024 * 1024
-DATA_LIMIT = 1024  # elements of a constant operand shown to shape inference
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 RANDOM = frozenset({"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"})
 
@@ -133,32 +132,10 @@ class _Specialiser:
 
     # ---- types
     def _infer(self, node: ir.Node) -> None:
-        operator = self.registry.of(node)
-        if operator is not None and operator.infer is not None:
-            self._infer_own(node, operator.infer)
-            return
-        found = schema(node.domain, node.op_type)
-        if found is None or any(v is not None and v.type is None for v in node.inputs):
-            for output in node.outputs:
-                output.shape = None
-            return
-        try:
-            types = onnx.shape_inference.infer_node_outputs(
-                found, ir.to_proto(node), _input_types(node), _input_data(node), opset_imports=[onnx.helper.make_opsetid("", OPSET)]
-            )
-        except Exception as error:  # the library raises bare exceptions of several kinds
-            raise ModelError(f"node {node.name!r} ({node.op_type}): {_first_line(error)}") from error
-        for output in node.outputs:
-            _set_proto(output, types.get(output.name or ""))
-
-    def _infer_own(self, node: ir.Node, infer: object) -> None:
-        inputs = [static_type(v) for v in node.inputs]
-        if any(v is not None and t is None for v, t in zip(node.inputs, inputs, strict=True)):
-            for output in node.outputs:
-                output.shape = None
-            return
-        for output, type_ in zip(node.outputs, infer(node, inputs), strict=False):  # type: ignore[operator]
-            _set_type(output, type_)
+        for output, inferred in zip(node.outputs, infer_outputs(node, self.registry), strict=True):
+            if inferred.type is not None:
+                output.type = inferred.type
+            output.shape = None if inferred.shape is None else ir.Shape(inferred.shape)
 
 
 def _drop_empty_operands(node: ir.Node) -> None:
@@ -174,50 +151,3 @@ def _set_type(value: ir.Value, type_: TensorType | None) -> None:
         return
     value.type = ir.TensorType(ir.DataType.from_numpy(type_.dtype.numpy))
     value.shape = ir.Shape(type_.shape)
-
-
-def _set_proto(value: ir.Value, proto: onnx.TypeProto | None) -> None:
-    """Take over an inferred type; a shape with an unknown size counts as unknown."""
-    if proto is None or not proto.HasField("tensor_type"):
-        value.shape = None
-        return
-    value.type = ir.TensorType(ir.DataType(proto.tensor_type.elem_type))
-    dims = proto.tensor_type.shape.dim
-    known = proto.tensor_type.HasField("shape") and all(d.HasField("dim_value") for d in dims)
-    if known and any(d.dim_value < 0 for d in dims):
-        raise ModelError(f"value {value.name!r} would have the shape {[d.dim_value for d in dims]}")
-    value.shape = ir.Shape([d.dim_value for d in dims]) if known else None
-
-
-def _input_types(node: ir.Node) -> dict[str, onnx.TypeProto]:
-    types: dict[str, onnx.TypeProto] = {}
-    for value in node.inputs:
-        if value is None or value.type is None:
-            continue
-        shaped = value.shape if dtype_of(value.dtype) is not None or value.const_value is not None else None
-        types[value.name or ""] = ir.serde.serialize_type(value.type) if shaped is None else _shaped(value)
-    return types
-
-
-def _shaped(value: ir.Value) -> onnx.TypeProto:
-    assert value.shape is not None
-    assert value.dtype is not None
-    sizes = [size if isinstance(size, int) else None for size in value.shape]
-    return onnx.helper.make_tensor_type_proto(int(value.dtype), sizes)
-
-
-def _input_data(node: ir.Node) -> dict[str, onnx.TensorProto]:
-    data: dict[str, onnx.TensorProto] = {}
-    for value in node.inputs:
-        if (
-            value is not None
-            and value.const_value is not None
-            and value.const_value.size <= DATA_LIMIT
-            and len(value.const_value.shape) <= 1
-        ):
-            data[value.name or ""] = ir.to_proto(value.const_value)
-    return data
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

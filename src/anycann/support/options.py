@@ -109,6 +109,7 @@ TRUSTED_KEYS = option(
     "ANYCANN_TRUSTED_KEYS", path(), None, "file of hexadecimal keys, one a line, whose machine code in offline models is run as it is"
 )
 DEBUG = option("ANYCANN_DEBUG", flag(), False, "1 makes the commands print where an error was raised")
+VERIFY = option("ANYCANN_VERIFY", flag(), False, "1 checks the graph after each pass, as the tests do")
 
 
 def all_options() -> tuple[AnyOption, ...]:

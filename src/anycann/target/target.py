@@ -90,7 +90,11 @@ def _cache_size(level: str, kind: str) -> int:
     folder = "/sys/devices/system/cpu/cpu0/cache"
     for index in range(4):
         try:
-            with open(f"{folder}/index{index}/level") as a, open(f"{folder}/index{index}/type") as b, open(f"{folder}/index{index}/size") as c:
+            with (
+                open(f"{folder}/index{index}/level") as a,
+                open(f"{folder}/index{index}/type") as b,
+                open(f"{folder}/index{index}/size") as c,
+            ):
                 if a.read().strip() == level and b.read().strip() == kind:
                     return int(c.read().strip().rstrip("K")) * 1024
         except OSError:

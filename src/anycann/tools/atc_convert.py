@@ -12,7 +12,7 @@ from anycann.compiler import CompileOptions, Conversion, convert_model
 from anycann.explain import Explanation, explain, slow_nodes
 from anycann.frontends.onnx.load import load_model
 from anycann.om.writer import write_offline_model
-from anycann.passes.pipeline import PIPELINE
+from anycann.passes.pipeline import switches
 from anycann.passes.rules import RULES
 from anycann.support.files import file_error
 from anycann.target.target import by_name
@@ -27,7 +27,7 @@ from anycann.tools.output import format_bytes, progress
 
 FUSION = "fusion"  # the switch of putting several nodes into one kernel
 WINOGRAD = "winograd"  # the switch of the algorithm that high_precision forbids
-SWITCHES = (FUSION, WINOGRAD, *(name for name, _ in PIPELINE), *(rule.name for rule in RULES))
+SWITCHES = (FUSION, WINOGRAD, *switches(), *(rule.name for rule in RULES))
 
 
 def convert(line: CommandLine, words: Sequence[str]) -> Outcome:

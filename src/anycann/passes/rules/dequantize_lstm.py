@@ -38,7 +38,9 @@ class DequantizeLSTM(Rule):
 def _widened(node: ir.Node, number: int, scale_number: int, zero_number: int) -> np.ndarray:
     """[directions, inputs, gates] as ONNX's float [directions, gates, inputs]; scales and zero points are one a direction or one a gate."""
     quantised, scale, zero = (constant_of(node.inputs[n]) for n in (number, scale_number, zero_number))
-    assert quantised is not None and scale is not None and zero is not None
+    assert quantised is not None
+    assert scale is not None
+    assert zero is not None
     directions = quantised.shape[0]
     shift = zero.astype(np.float32).reshape(directions, 1, -1)
     widened = (quantised.astype(np.float32) - shift) * scale.astype(np.float32).reshape(directions, 1, -1)

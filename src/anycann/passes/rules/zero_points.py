@@ -35,7 +35,8 @@ class SplitZeroPoint(Rule):
 
     def rewrite(self, graph: ir.Graph, node: ir.Node) -> Sequence[ir.Node]:
         a, b, zero_a = (node.inputs[n] for n in range(3))
-        assert a is not None and a.shape is not None
+        assert a is not None
+        assert a.shape is not None
         name, result = node.name or "MatMulInteger", node.outputs[0]
         product = new_node("MatMulInteger", [a, b, *([] if zero_a is None else [zero_a])], f"{name}/product", result)
         wide = _cast(a, f"{name}/wide")

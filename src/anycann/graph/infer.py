@@ -1,0 +1,88 @@
+"""Shape inference of one node: ONNX's own for its operators, the definition's for ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import onnx
+import onnx_ir as ir
+
+from anycann.graph.registry import OPSET, Registry, TensorType, dtype_of, schema, static_type
+from anycann.support.errors import ModelError
+
+DATA_LIMIT = 1024  # elements of a constant operand shown to shape inference
+
+
+@dataclass(frozen=True)
+class Inferred:
+    """What is known of an output: its type (None: nothing) and its shape (None: not every size)."""
+
+    type: ir.TypeProtocol | None = None
+    shape: tuple[int, ...] | None = None
+
+    @classmethod
+    def of(cls, type_: TensorType) -> Inferred:
+        return cls(ir.TensorType(ir.DataType.from_numpy(type_.dtype.numpy)), type_.shape)
+
+
+def infer_outputs(node: ir.Node, registry: Registry) -> list[Inferred]:
+    """One answer for each output of the node, from the types and known values of its operands. Raises ModelError."""
+    operator = registry.of(node)
+    if operator is not None and operator.infer is not None:
+        return _by_definition(node, operator.infer)
+    found = schema(node.domain, node.op_type)
+    if found is None or any(v is not None and v.type is None for v in node.inputs):
+        return [Inferred()] * len(node.outputs)
+    try:
+        types = onnx.shape_inference.infer_node_outputs(
+            found, ir.to_proto(node), _input_types(node), _input_data(node), opset_imports=[onnx.helper.make_opsetid("", OPSET)]
+        )
+    except Exception as error:  # the library raises bare exceptions of several kinds
+        raise ModelError(f"node {node.name!r} ({node.op_type}): {_first_line(error)}") from error
+    return [_from_proto(output, types.get(output.name or "")) for output in node.outputs]
+
+
+def _by_definition(node: ir.Node, infer: Callable[..., object]) -> list[Inferred]:
+    inputs = [static_type(v) for v in node.inputs]
+    if any(v is not None and t is None for v, t in zip(node.inputs, inputs, strict=True)):
+        return [Inferred()] * len(node.outputs)
+    known = [Inferred.of(type_) for type_ in infer(node, inputs)]  # type: ignore[attr-defined]
+    return known + [Inferred()] * (len(node.outputs) - len(known))
+
+
+def _from_proto(output: ir.Value, proto: onnx.TypeProto | None) -> Inferred:
+    """An inferred type; a shape with an unknown size counts as unknown."""
+    if proto is None or not proto.HasField("tensor_type"):
+        return Inferred()
+    dims = proto.tensor_type.shape.dim
+    known = proto.tensor_type.HasField("shape") and all(d.HasField("dim_value") for d in dims)
+    if known and any(d.dim_value < 0 for d in dims):
+        raise ModelError(f"value {output.name!r} would have the shape {[d.dim_value for d in dims]}")
+    return Inferred(ir.TensorType(ir.DataType(proto.tensor_type.elem_type)), tuple(d.dim_value for d in dims) if known else None)
+
+
+def _input_types(node: ir.Node) -> dict[str, onnx.TypeProto]:
+    types: dict[str, onnx.TypeProto] = {}
+    for value in node.inputs:
+        if value is None or value.type is None:
+            continue
+        shaped = value.shape if dtype_of(value.dtype) is not None or value.const_value is not None else None
+        types[value.name or ""] = ir.serde.serialize_type(value.type) if shaped is None else _shaped(value)
+    return types
+
+
+def _shaped(value: ir.Value) -> onnx.TypeProto:
+    assert value.shape is not None
+    assert value.dtype is not None
+    sizes = [size if isinstance(size, int) else None for size in value.shape]
+    return onnx.helper.make_tensor_type_proto(int(value.dtype), sizes)
+
+
+def _input_data(node: ir.Node) -> dict[str, onnx.TensorProto]:
+    known = {v.name or "": v.const_value for v in node.inputs if v is not None and v.const_value is not None}
+    return {name: ir.to_proto(tensor) for name, tensor in known.items() if tensor.size <= DATA_LIMIT and len(tensor.shape) <= 1}
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,0 +1,69 @@
+"""What must hold of a graph between any two passes. Run after each of them in tests (ANYCANN_VERIFY=1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+from anycann.graph.infer import infer_outputs
+from anycann.graph.registry import Registry, library, static_type
+from anycann.support.errors import AnyCANNError, InternalError
+
+CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+
+
+def verify(graph: ir.Graph, after: str, typed: bool) -> None:
+    """Raise InternalError naming the pass `after` unless the graph is well formed, and (`typed`) its types follow from its inputs'."""
+    found = list(faults(graph, typed))
+    if found:
+        raise InternalError(f"after the pass {after!r} the graph is wrong: " + "; ".join(found[:5]))
+
+
+def faults(graph: ir.Graph, typed: bool = False) -> Iterator[str]:
+    """Each fault as a sentence."""
+    registry = library()
+    known: set[ir.Value] = {*graph.inputs, *graph.initializers.values()}
+    yield from (f"initialiser {v.name!r} has no value" for v in graph.initializers.values() if v.const_value is None)
+    for node in graph:
+        yield from _node_faults(node, known)
+        known.update(node.outputs)
+        if typed:
+            yield from _type_faults(node, registry)
+    yield from (f"output {v.name!r} is made nowhere" for v in graph.outputs if v not in known)
+    names = [value.name for node in graph for value in node.outputs if value.name]
+    yield from (f"two values are called {name!r}" for name in {n for n in names if names.count(n) > 1} if len(names) < 10_000)
+
+
+def _node_faults(node: ir.Node, known: set[ir.Value]) -> Iterator[str]:
+    for number, value in enumerate(node.inputs):
+        if value is not None and value not in known:
+            yield f"operand {number} of {node.name!r} ({node.op_type}), {value.name!r}, is used before it is made"
+    for attribute in node.attributes.values():
+        if attribute.type == ir.AttributeType.GRAPH:
+            yield from _subgraph_faults(attribute.as_graph(), known)
+
+
+def _subgraph_faults(graph: ir.Graph, outer: set[ir.Value]) -> Iterator[str]:
+    known = {*outer, *graph.inputs, *graph.initializers.values()}
+    for node in graph:
+        yield from _node_faults(node, known)
+        known.update(node.outputs)
+    yield from (f"output {v.name!r} of a subgraph is made nowhere" for v in graph.outputs if v not in known)
+
+
+def _type_faults(node: ir.Node, registry: Registry) -> Iterator[str]:
+    """Infer again and compare; a type that inference cannot tell is not questioned."""
+    if node.op_type in CONTROL_FLOW and node.domain == "":
+        return
+    try:
+        again = infer_outputs(node, registry)
+    except AnyCANNError as error:
+        yield str(error)
+        return
+    for value, inferred in zip(node.outputs, again, strict=True):
+        type_ = static_type(value)
+        if type_ is None or inferred.shape is None or inferred.type is None:
+            continue
+        if type_.shape != inferred.shape or value.type != inferred.type:
+            yield f"{value.name!r} is {type_}, but {node.op_type} makes {inferred.type}{list(inferred.shape)} of its operands"
