@@ -174,7 +174,7 @@ class NestWriter:
         assert variable is not None
         lanes, extent = self.target.lanes, variable.extent
         parts = 1 if work < SERIAL_WORK else min(PARALLEL_PARTS, work // (SERIAL_WORK // 4) + 1)
-        chunk = round_up(round_up(extent, parts) // parts, lanes)
+        chunk = max(lanes, round_up(round_up(extent, parts) // parts, lanes))
         tasks = max(1, -(-extent // chunk))
         stop = e.smin(e.mul(e.end, chunk), e.const(extent))
         self._vector_loop(variable, e.mul(e.begin, chunk), stop, lambda lanes_, mask: self.stages(lanes_, mask))
