@@ -9,6 +9,7 @@ from pathlib import Path
 
 from benchmarks.machine import Machine
 from benchmarks.measuring import Compilation, Footprint, Speed
+from benchmarks.zoo.models import MODELS
 
 
 @dataclass
@@ -47,7 +48,8 @@ def write_document(path: Path, machine: Machine, results: Sequence[Result], comm
         "",
         "Engines ran in turn in one process with the same number of threads and the same real inputs. Times are medians, with the 90th",
         "percentile in brackets. The ratio is AnyCANN's median over ONNX Runtime's: below 1 is faster. The error is the greatest relative",
-        "difference from ONNX Runtime in the norm of an output, over all outputs and calls.",
+        "difference from ONNX Runtime in the norm of an output, over all outputs and calls. GFLOP/s counts the operations of the model as",
+        "it is written; Winograd convolutions need fewer multiplications, so a model may exceed the peak. Control flow is not counted.",
         "",
     ]
     for count in threads:
@@ -58,11 +60,13 @@ def write_document(path: Path, machine: Machine, results: Sequence[Result], comm
         "one engine (Python and its packages included), AnyCANN with the offline model, ONNX Runtime with the ONNX file.",
         "",
     ]
+    measured = {result.model for result in results}
+    lines += [f"- `{model.name}`: {model.reason}." for model in MODELS if model.reason and model.name in measured]
     failures = [result for result in results if result.failure]
     if failures:
-        lines += ["## What failed", "", *(f"- `{result.model}`: {result.failure}" for result in failures), ""]
+        lines += ["", "## What failed", "", *(f"- `{result.model}`: {result.failure}" for result in failures), ""]
     path.parent.mkdir(exist_ok=True)
-    path.write_text("\n".join(lines))
+    path.write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
 
 
 def speed_table(results: Sequence[Result], threads: int, peak: float) -> list[str]:

