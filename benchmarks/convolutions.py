@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import ctypes
 from dataclasses import dataclass
 import sys
@@ -93,7 +94,7 @@ def _aligned(count: int) -> np.ndarray:
     return raw[start : start + count]
 
 
-def _seconds(kernel: ctypes._CFuncPtr, arguments: object, tasks: int, memory: np.ndarray) -> float:
+def _seconds(kernel: Callable[..., None], arguments: object, tasks: int, memory: np.ndarray) -> float:
     started = time.perf_counter()
     kernel(arguments, 0, tasks, memory.ctypes.data)
     return time.perf_counter() - started
