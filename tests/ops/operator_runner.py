@@ -23,7 +23,7 @@ from anycann.te import dtypes
 from anycann.te.expression import Expr, Load, rewrite
 from anycann.te.layout import NC1HWC0, ND, physical_shape
 from anycann.te.nest import CannotFuse, contractions
-from anycann.te.tensor import Compute, Constant, Placeholder, Reduction, Tensor
+from anycann.te.tensor import Compute, Constant, Placeholder, Reduction, Tensor, compute
 from tests.ops.naive_contractions import naive
 
 # onnx.reference ignores paddings, ceil_mode or dilations of some of these, or sums in the wrong order.
@@ -290,6 +290,18 @@ def run(cases: Sequence[Case], target: Target) -> list[str]:
             launch(code, step)
         failures += check(case)
     return failures
+
+
+def convert_layout(array: np.ndarray, stored: str, wanted: str, target: Target) -> np.ndarray:
+    """A copy from one storage to another, by a generated kernel; padding lanes of the source are NaN."""
+    source = Placeholder(array.shape, dtypes.of(array.dtype), "x")
+    copy = compute(array.shape, lambda *index: source[index])
+    kernel = generate([Output("y", copy, wanted)], {"x": stored}, target)
+    result = allocate(copy, wanted, target)
+    code = LoadedCode(compile_kernels({kernel.symbol: kernel.ir}, target, workers=1), target)
+    launch(code, Step(kernel, [store(array, stored, target), result]))
+    assert untouched_around(result)
+    return fetch(result, wanted, TensorType(source.dtype, array.shape))
 
 
 def launch(code: LoadedCode, step: Step) -> None:

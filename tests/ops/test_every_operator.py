@@ -9,7 +9,8 @@ import pytest
 
 from anycann.graph.registry import Operator, Sample, library
 from anycann.target.target import by_name, host
-from tests.ops.operator_runner import build_cases, run
+from anycann.te.layout import NC1HWC0, ND
+from tests.ops.operator_runner import build_cases, convert_layout, run
 
 # Rounding to an integer decides: float64 would see other ties than the operator's own arithmetic.
 IN_OWN_PRECISION = frozenset({"QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "CumSum"})
@@ -57,3 +58,12 @@ def test_an_operator_gives_what_its_reference_gives_in_both_layouts(operator: Op
 @pytest.mark.parametrize("operator", operators()[::7], ids=title)
 def test_narrower_processors_give_the_same(operator: Operator, target: str) -> None:
     assert not failures(operator, target, 3)
+
+
+@pytest.mark.parametrize("target", ["host", "sse", "avx2"])
+@pytest.mark.parametrize("shape", [(2, 19, 5, 7), (1, 64, 9, 9), (3, 3, 20, 20), (2, 33, 40), (1, 1, 4, 4), (1, 17, 2, 3, 5)])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+def test_tensors_change_their_layout_and_back(shape: tuple[int, ...], dtype: str, target: str) -> None:
+    array = np.random.default_rng(0).integers(-99, 99, shape).astype(dtype)
+    for stored, wanted in ((ND, NC1HWC0), (NC1HWC0, ND), (NC1HWC0, NC1HWC0)):
+        assert np.array_equal(convert_layout(array, stored, wanted, by_name(target)), array), (stored, wanted)

@@ -45,9 +45,13 @@ def generate(outputs: Sequence[Output], layouts: Mapping[str, str], target: Targ
         return Kernel(symbol, text, tuple(o.name for o in outputs), 1)
     nest = build_nest([o.tensor for o in outputs])
     flat = flatten(nest, [o.place for o in outputs], layouts, target.lanes)
+    from anycann.codegen.transposing import TransposingWriter, transposition  # which stands on this module
+
     inputs = placeholders(flat)
     flat, rows = keep_rows(flat, target.lanes) if vector_variable(flat) is None else (flat, ())
-    writer = NestWriter(flat, [o.tensor.dtype for o in outputs], target)
+    turned = transposition(flat, target.lanes)
+    types = [o.tensor.dtype for o in outputs]
+    writer = NestWriter(flat, types, target) if turned is None else TransposingWriter(flat, types, target, turned)
     kernel = writer.write(family, inputs, [o.name for o in outputs], rows)
     return replace(kernel, scratch_bytes=sum(row.size * row.dtype.nbytes for row in rows))
 
@@ -155,7 +159,7 @@ class NestWriter:
         for row in rows:
             self.pointers[row.source.name] = e.gep(e.scratch, offset, row.dtype.storage)
             offset += row.size
-        loops = [v for v in self.nest.outer if v is not self.vector]
+        loops = self.task_loops()
         work = math.prod(v.extent for v in self.nest.outer) * sum(_cost(stage) for stage in self.nest.stages)
         tasks = self._chunks(work) if not loops and self.vector is not None else self._tasks(loops, work)
         symbol, ir = e.finish(family)
@@ -168,6 +172,10 @@ class NestWriter:
         self.stores = [self.e.argument(first + len(inputs) + number) for number in range(outputs)]
 
     # -- outer loops
+    def task_loops(self) -> list[Var]:
+        """The loops that may be shared out to threads."""
+        return [v for v in self.nest.outer if v is not self.vector]
+
     def _chunks(self, work: int) -> int:
         """One long vector loop, cut into chunks of whole vectors."""
         e, variable = self.e, self.vector

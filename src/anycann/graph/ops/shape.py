@@ -111,9 +111,10 @@ def _transpose_samples(rng: np.random.Generator) -> Iterable[Sample]:
     for shape, perm in (
         ((5, 7), None), ((2, 3, 5, 7), [0, 2, 3, 1]), ((2, 20, 5, 3), [0, 1, 3, 2]), ((2, 3, 5, 7), None), ((2, 17, 3), [1, 0, 2]),
         ((33, 40), [1, 0]), ((4,), [0]), ((), None), ((0, 3), [1, 0]), ((2, 3, 2, 3, 2), [4, 0, 3, 1, 2]),
+        ((2, 37, 20), [0, 2, 1]), ((300, 18), [1, 0]), ((2, 19, 6, 8), [0, 2, 3, 1]), ((2, 5, 9, 33), [0, 3, 1, 2]), ((16, 32), [1, 0]),
     ):  # fmt: skip
         yield Sample((floats(rng, *shape),), {"perm": perm})
-    yield from retyped(Sample((floats(rng, 5, 18),)), EVERY_DTYPE)
+    yield from retyped(Sample((floats(rng, 21, 18),)), EVERY_DTYPE)
 
 
 @operator("Transpose", samples=_transpose_samples)
