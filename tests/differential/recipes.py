@@ -2,9 +2,11 @@
 
     Softmax 3
     com.microsoft.Gelu 0 x0=0
+    Add - x0=0 x1=1
 
-is sample 3 of Softmax, then sample 0 of Gelu whose operand 0 is value 0 instead of the sample's own. A glued value is brought to the
-operand's shape (flattened, repeated, cut, reshaped) and range (clipped), so that any value fits any operand of its element type.
+is sample 3 of Softmax, then sample 0 of Gelu whose operand 0 is value 0 instead of the sample's own, then the sum of values 0 and 1 as they
+are. A glued value is brought to the operand's shape (flattened, repeated, cut, reshaped) and range (clipped), so that any value fits any
+operand of its element type. What a line with `-` may do stands in `FREE`.
 """
 
 from __future__ import annotations
@@ -26,12 +28,27 @@ from tests.ops.operator_runner import build_node
 MOST_ELEMENTS = 6000
 # Where a rounding error decides about the whole result, no tolerance helps; onnx.reference reads some poolings otherwise than specified.
 DISCONTINUOUS = frozenset({
-    "ArgMax", "ArgMin", "BitShift", "Cast", "CastLike", "Ceil", "CumSum", "Equal", "Floor", "Greater", "GreaterOrEqual", "Hardmax", "IsInf",
-    "IsNaN", "Less", "LessOrEqual", "Mod", "NonZero", "Not", "Round", "Shrink", "Sign", "Tan", "ThresholdedRelu", "TopK", "Unique",
-    "DynamicQuantizeLinear", "QuantizeLinear", "QLinearConv", "QLinearMatMul", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "QGemm",
-    "QLinearAdd", "QLinearMul", "QLinearConcat", "QLinearGlobalAveragePool", "QLinearSigmoid", "QLinearLeakyRelu",
+    "ArgMax", "ArgMin", "BitCast", "BitShift", "Cast", "CastLike", "Ceil", "CumSum", "Equal", "Floor", "Greater", "GreaterOrEqual",
+    "Hardmax", "IsInf", "IsNaN", "Less", "LessOrEqual", "MeanVarianceNormalization", "Mod", "NonZero", "Not", "OneHot", "Round", "Shrink",
+    "Sign", "Tan", "ThresholdedRelu", "TopK", "Unique", "DynamicQuantizeLinear", "QuantizeLinear", "QLinearConv", "QLinearMatMul",
+    "DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "QGemm", "QLinearAdd", "QLinearMul", "QLinearConcat", "QLinearGlobalAveragePool",
+    "QLinearSigmoid", "QLinearLeakyRelu",
 })  # fmt: skip
-OTHERWISE_IN_THE_REFERENCE = frozenset({"MaxPool", "AveragePool", "LpPool", "GlobalLpPool", "GlobalMaxPool", "Softsign", "Mean", "PRelu"})
+OTHERWISE_IN_THE_REFERENCE = frozenset(
+    {"MaxPool", "AveragePool", "LpPool", "GlobalLpPool", "GlobalMaxPool", "Softsign", "Mean", "PRelu", "LogSoftmax"}
+)
+AS_THEY_ARE = -1  # in place of a sample's number: the operands are earlier values, unchanged
+
+
+# operator -> how many operands, attributes, constant operands
+FREE: dict[str, tuple[int, dict[str, int], tuple[list[int], ...]]] = {
+    **{name: (2, {}, ()) for name in ("Add", "Sub", "Mul", "Max", "MatMul")},
+    **{name: (1, {}, ()) for name in ("Relu", "Sigmoid", "Tanh", "Neg", "Abs", "Softmax", "Transpose", "Identity")},
+    "ReduceMean": (1, {"keepdims": 1}, ([-1],)),
+    "Concat": (2, {"axis": 0}, ()),
+    "Split": (1, {"axis": 0, "num_outputs": 2}, ()),
+    "Flatten": (1, {}, ()),
+}
 
 
 @dataclass(frozen=True)
@@ -43,12 +60,14 @@ class Line:
     glued: tuple[tuple[int, int], ...] = ()
 
     def __str__(self) -> str:
-        return " ".join([self.operator, str(self.sample), *(f"x{operand}={value}" for operand, value in self.glued)])
+        number = "-" if self.sample == AS_THEY_ARE else str(self.sample)
+        return " ".join([self.operator, number, *(f"x{operand}={value}" for operand, value in self.glued)])
 
 
 def parse_line(text: str) -> Line:
     name, sample, *glued = text.split()
-    return Line(name, int(sample), tuple((int(part[1:].split("=")[0]), int(part.split("=")[1])) for part in glued))
+    number = AS_THEY_ARE if sample == "-" else int(sample)
+    return Line(name, number, tuple((int(part[1:].split("=")[0]), int(part.split("=")[1])) for part in glued))
 
 
 def parse_recipe(text: str) -> list[Line]:
@@ -106,6 +125,19 @@ class Builder:
     lines: list[Line] = field(default_factory=list)
 
     def add(self, line: Line) -> None:
+        """Append the nodes of a line. Raises an error of AnyCANN, and appends nothing of it, if the reference refuses it."""
+        if line.sample == AS_THEY_ARE:
+            self._add_free(line)
+        else:
+            self._add_sample(line)
+        self.lines.append(line)
+
+    def _add_free(self, line: Line) -> None:
+        attributes, constants = FREE[line.operator][1:]
+        operands = [self.values[value] for _, value in line.glued]
+        self.values += self._node(line.operator.rpartition(".")[2], operands, *(np.array(c) for c in constants), **attributes)
+
+    def _add_sample(self, line: Line) -> None:
         domain, _, op_type = line.operator.rpartition(".")
         operator = library().find(domain, op_type)
         assert operator is not None
@@ -113,7 +145,6 @@ class Builder:
         node = ir.to_proto(build_node(operator, sample))
         assert isinstance(node, onnx.NodeProto)
         glued, prefix = dict(line.glued), f"line{len(self.lines)}"
-        self.lines.append(line)
         node.name = prefix
         for number, array in enumerate(sample.operands):
             if array is None:
@@ -132,23 +163,42 @@ class Builder:
         array = self.known[self.values[value]]
         return array.dtype == operand.dtype and array.dtype.kind == "f" and array.size > 0 and math.ceil(operand.size / array.size) <= 64
 
-    def _fit(self, name: str, like: np.ndarray) -> str:
-        size = self.known[name].size
-        flat = self._node("Reshape", name, np.array([-1]))
-        if size < like.size:
-            flat = self._node("Tile", flat, np.array([-(-like.size // size)]))
-        if self.known[flat].size != like.size:
-            flat = self._node("Slice", flat, np.array([0]), np.array([like.size]))
-        low, high = (float(like.min()), float(like.max())) if like.size else (-1.0, 1.0)
-        clipped = self._node("Clip", flat, np.array(low, like.dtype), np.array(high, like.dtype))
-        return self._node("Reshape", clipped, np.array(like.shape, np.int64), allowzero=1)
+    def fit_together(self, operator: str, values: Sequence[int]) -> bool:
+        """Whether an operator of `FREE` takes these values as they are."""
+        arrays = [self.known[self.values[value]] for value in values]
+        if any(a.dtype != np.float32 or a.dtype != arrays[0].dtype for a in arrays) or sum(a.size for a in arrays) > MOST_ELEMENTS:
+            return False
+        shapes = [a.shape for a in arrays]
+        if operator in ("Concat", "Split"):
+            return bool(shapes[0]) and len({shape[1:] for shape in shapes}) == 1 and all(len(s) == len(shapes[0]) for s in shapes)
+        if operator in ("MatMul", "Softmax", "ReduceMean", "Flatten"):
+            return all(len(shape) >= 2 for shape in shapes) and (operator != "MatMul" or shapes[0][-1] == shapes[1][-2])
+        try:
+            return math.prod(np.broadcast_shapes(*shapes)) <= MOST_ELEMENTS
+        except ValueError:
+            return False
 
-    def _node(self, op_type: str, name: str, *constants: np.ndarray, **attributes: int) -> str:
+    def _fit(self, name: str, like: np.ndarray) -> str:
+        size, same = self.known[name].size, self.known[name].shape == like.shape
+        low, high = (float(like.min()), float(like.max())) if like.size else (-1.0, 1.0)
+        bounds = np.array(low, like.dtype), np.array(high, like.dtype)
+        if same:
+            return self._node("Clip", [name], *bounds)[0]
+        (flat,) = self._node("Reshape", [name], np.array([-1]))
+        if size < like.size:
+            (flat,) = self._node("Tile", [flat], np.array([-(-like.size // size)]))
+        if self.known[flat].size != like.size:
+            (flat,) = self._node("Slice", [flat], np.array([0]), np.array([like.size]))
+        (clipped,) = self._node("Clip", [flat], *bounds)
+        return self._node("Reshape", [clipped], np.array(like.shape, np.int64), allowzero=1)[0]
+
+    def _node(self, op_type: str, operands: Sequence[str], *constants: np.ndarray, **attributes: int) -> list[str]:
         prefix = f"n{len(self.nodes)}"
-        for number, array in enumerate(constants):
-            self.constants[f"{prefix}/c{number}"] = self.known[f"{prefix}/c{number}"] = array
-        names = [name, *(f"{prefix}/c{number}" for number in range(len(constants)))]
-        return self._append(onnx.helper.make_node(op_type, names, [f"{prefix}/y0"], name=prefix, **attributes))[0]
+        names = [f"{prefix}/c{number}" for number in range(len(constants))]
+        for name, array in zip(names, constants, strict=True):
+            self.constants[name] = self.known[name] = array
+        outputs = [f"{prefix}/y{n}" for n in range(2 if op_type == "Split" else 1)]
+        return self._append(onnx.helper.make_node(op_type, [*operands, *names], outputs, name=prefix, **attributes))
 
     def _append(self, node: onnx.NodeProto) -> list[str]:
         results = evaluate_node(node, OPSET, [self.known[name] if name else None for name in node.input])
