@@ -149,6 +149,12 @@ def times_if(e: Emitter, condition: Value, count: int) -> Value:
     return e.select(any_lane(e, condition), e.const(count), e.const(0))
 
 
+def is_number(x: Value) -> bool:
+    """Whether `x` is a literal other than NaN."""
+    literal = x.text.startswith(("splat (", "0x")) or x.text == "zeroinitializer"
+    return literal and "0x7FF8" not in x.text
+
+
 def absolute(e: Emitter, x: Value) -> Value:
     """|x|: the sign bit cleared."""
     return e.intrinsic("fabs", [x])
@@ -161,12 +167,18 @@ def sign(e: Emitter, x: Value) -> Value:
 
 
 def fmin(e: Emitter, a: Value, b: Value) -> Value:
-    """The smaller; NaN if either is NaN (numpy.minimum, ONNX Min)."""
+    """The smaller; NaN if either is NaN (numpy.minimum, ONNX Min). With a literal it is one instruction: the other operand wins ties."""
+    if is_number(a) or is_number(b):
+        a, b = (b, a) if is_number(b) else (a, b)
+        return e.select(e.compare("olt", a, b), a, b)
     return e.select(is_nan(e, a), a, e.select(e.compare("olt", a, b), a, b))
 
 
 def fmax(e: Emitter, a: Value, b: Value) -> Value:
-    """The larger; NaN if either is NaN (numpy.maximum, ONNX Max)."""
+    """The larger; NaN if either is NaN (numpy.maximum, ONNX Max). With a literal it is one instruction: the other operand wins ties."""
+    if is_number(a) or is_number(b):
+        a, b = (b, a) if is_number(b) else (a, b)
+        return e.select(e.compare("ogt", a, b), a, b)
     return e.select(is_nan(e, a), a, e.select(e.compare("ogt", a, b), a, b))
 
 
