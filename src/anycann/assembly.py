@@ -21,8 +21,9 @@ from anycann.codegen.loops import Output, generate
 from anycann.codegen.tail import Constants, Generated
 from anycann.graph.registry import OPSET, NotLowered, Registry, TensorType, dtype_of, library, static_type
 from anycann.om.plan import Buffer, HostStep, Location, NativeStep, Program, RegionStep, Step, Task, TensorSpec
-from anycann.passes.aliases import Aliases, find_aliases
+from anycann.passes.aliases import Aliases, find_aliases, part_offset
 from anycann.passes.grouping import Group, group_nodes, group_tensors
+from anycann.passes.in_place import read_where_written, write_in_place
 from anycann.passes.layout import assign_layouts, insert_transfers
 from anycann.passes.memory import Interval, plan_memory
 from anycann.passes.order import Unit, order_units
@@ -151,6 +152,7 @@ class _Assembly:
         self.values: dict[str, Location] = {}
         self.layouts: dict[ir.Value, str] = {}
         self.aliases = Aliases({}, frozenset())
+        self.reads: dict[Unit, frozenset[str]] = {}  # what a unit's only result reads at its own index
         self.workspaces: dict[Group, tuple[str, int]] = {}  # memory a group's kernels hand something over in: name, bytes
         self.buffers: dict[str, Buffer] = {}
         self.intervals: list[Interval] = []
@@ -164,6 +166,7 @@ class _Assembly:
         deferred = [node for node in self.graph if engines[node].kind == DEFERRED]
         self.aliases = find_aliases(units, self.layouts, self.graph, self.lanes)
         launches = {unit: self._launch(unit) for unit in units if unit.kind == AICORE and unit not in self.aliases.slices}
+        self._write_in_place(units, deferred)
         arena_bytes = self._place(units, deferred)
         steps = self._steps(units, launches, deferred)
         program = Program(
@@ -228,21 +231,31 @@ class _Assembly:
                 self._locate(value, self._buffer(value))
         return plan.arena_bytes
 
+    def _write_in_place(self, units: Sequence[Unit], deferred: Sequence[ir.Node]) -> None:
+        """Let results lie where an operand that dies did."""
+        made = {v for unit in units if unit.kind == AICORE for node in unit.nodes for v in node.outputs} - set(self.graph.outputs)
+
+        def same_storage(a: ir.Value, b: ir.Value) -> bool:
+            return a.dtype == b.dtype and self._nbytes(a) == self._nbytes(b) and self.layouts.get(a) == self.layouts.get(b)
+
+        last = self._last_uses(units, deferred)
+        self.aliases = write_in_place(units, self.aliases, self.reads, last, same_storage, made.__contains__)
+
+    def _last_uses(self, units: Sequence[Unit], deferred: Sequence[ir.Node]) -> dict[ir.Value, int]:
+        """Number of the last unit that reads each buffer."""
+        last = {self.aliases.find(used).root: number for number, unit in enumerate(units) for used in unit.inputs}
+        late = (value for node in deferred for value in (*node.inputs, *captured_values(node)) if value is not None)
+        return last | {self.aliases.find(value).root: len(units) for value in late}
+
     def _intervals(self, units: Sequence[Unit], deferred: Sequence[ir.Node], outputs: Mapping[ir.Value, int]) -> dict[ir.Value, Interval]:
         first: dict[ir.Value, int] = {}
-        last: dict[ir.Value, int] = {}
+        last = self._last_uses(units, deferred)
         for number, unit in enumerate(units):
-            for used in unit.inputs:
-                last[self.aliases.find(used).root] = number
             made = unit.group.outputs if unit.group is not None else [] if unit.kind == VIEW else list(unit.nodes[0].outputs)
             for value in made if unit not in self.aliases.slices else ():
                 root = self.aliases.find(value).root
                 if static_type(root) is not None and root not in outputs:
                     first.setdefault(root, number)
-        for node in deferred:
-            for late in (*node.inputs, *captured_values(node)):
-                if late is not None:
-                    last[self.aliases.find(late).root] = len(units)
         return {v: Interval(v.name or "", self._nbytes(v), start, max(start, last.get(v, start))) for v, start in first.items()}
 
     def _locate(self, value: ir.Value, buffer: Buffer) -> None:
@@ -276,6 +289,8 @@ class _Assembly:
             outputs = [Output(v.name or "", self._stored(tensors[v]), self.layouts.get(v, ND)) for v in used]
             self._note_tables([o.tensor for o in outputs])
             kernels = self._kernels(unit.group, outputs)
+            if len(outputs) == len(kernels) == 1:
+                self.reads[unit] = read_where_written(outputs[0].tensor)
         for value in unit.group.inputs:
             if value.const_value is not None and value.const_value.nbytes > mmap.PAGESIZE:
                 forget_pages(value.const_value.numpy())
@@ -350,8 +365,8 @@ class _Assembly:
             part = None if value is None else static_type(value)
             assert value is not None
             assert part is not None
-            written_in_place = self.aliases.find(value).root is self.aliases.find(result).root and value in self.aliases.of
-            if math.prod(part.shape) and not written_in_place:
+            there = part_offset(self.layouts.get(result, ND), type_, axis, start, self.lanes)
+            if math.prod(part.shape) and not self.aliases.lies_at(value, result, there):
                 source = te.placeholder(value.name or "", part.shape, part.dtype)
                 piece = te.compute(part.shape, lambda *index, source=source: source[index])
                 offset = tuple(start if d == axis else 0 for d in range(len(part.shape)))

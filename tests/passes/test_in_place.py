@@ -1,0 +1,57 @@
+"""Results lie over operands that die, and only where each element is read before it is written."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from anycann.passes.in_place import read_where_written
+from anycann.session import InferenceSession, SessionOptions
+from anycann.te import dtypes
+from anycann.te import expression as x
+from anycann.te import tensor as te
+
+
+def test_an_operand_read_at_the_written_index_qualifies() -> None:
+    a, b = te.placeholder("a", (4, 5), dtypes.float32), te.placeholder("b", (5,), dtypes.float32)
+    assert read_where_written(te.compute((4, 5), lambda i, j: a[i, j] + b[j])) == {"a"}
+
+
+def test_an_operand_read_elsewhere_too_does_not() -> None:
+    a = te.placeholder("a", (4, 4), dtypes.float32)
+    assert read_where_written(te.compute((4, 4), lambda i, j: a[i, j] + a[j, i])) == frozenset()
+    assert read_where_written(te.compute((4, 4), lambda i, j: x.select(j < 3, a[i, x.minimum(j + 1, 3)], 0.0))) == frozenset()
+
+
+def test_an_operand_of_a_reduction_does_not() -> None:
+    a = te.placeholder("a", (4, 5), dtypes.float32)
+    total = te.reduce("sum", (4,), (5,), lambda i, r: a[i, r])
+    assert read_where_written(te.compute((4, 5), lambda i, j: a[i, j] / total[i])) == frozenset()
+
+
+CHAIN = """<ir_version: 10, opset_import: ["": 20]>
+g (float[1, 40, 9, 9] x) => (float[1, 40, 9, 9] y)
+<float[40, 40, 1, 1] w = {}> {{
+   p = Conv(x, w)  q = Relu(p)  m = Conv(q, w)  r = Conv(m, w)  s = Add(r, q)  t = MaxPool<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(s)
+   u = Conv(t, w)  y = Sigmoid(u)
+}}"""
+
+
+@pytest.fixture
+def chain() -> onnx.ModelProto:
+    weights = np.random.default_rng(5).standard_normal(1600) / 7
+    return onnx.parser.parse_model(CHAIN.format("{" + ", ".join(f"{w:.5f}" for w in weights) + "}"))
+
+
+def test_a_residual_sum_is_written_over_the_residual(chain: onnx.ModelProto) -> None:
+    session = InferenceSession(chain, SessionOptions(poison=True, num_threads=2))
+    data = {"x": np.random.default_rng(6).standard_normal((1, 40, 9, 9)).astype(np.float32)}
+    expected = onnxruntime.InferenceSession(chain.SerializeToString()).run(None, data)[0]
+    for _ in range(3):
+        np.testing.assert_allclose(session.run(None, data)[0], expected, rtol=1e-4, atol=1e-5)
+    program = session._programs.find(session._programs.inputs).executable.program
+    assert program.values["s"].buffer == program.values["q"].buffer
+    one_value = program.values["q"].buffer.nbytes
+    assert program.arena_bytes < 3 * (one_value + 128)
