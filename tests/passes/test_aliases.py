@@ -46,6 +46,21 @@ def test_what_cannot_lie_in_the_result_is_copied(text: str, copies: int) -> None
     same(run(model, feeds), by_definition(model, feeds))
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{ a = Exp(x) v = Reshape(a, shape) j = Concat<axis=0>(a, v) y = Relu(j) }",  # a view of the other part
+        "{ a = Exp(x) b = Neg(x) j = Concat<axis=0>(a, b) k = Concat<axis=0>(j, b) y = Relu(k) }",  # in both
+        "{ a = Exp(x) b = Neg(x) j = Concat<axis=1>(b, a) r = Reshape(j, two) k = Concat<axis=0>(r, b) y = Relu(k) }",
+    ],
+)
+def test_a_value_that_lies_elsewhere_in_the_same_memory_is_copied(text: str) -> None:
+    model = parse(f"g (float[16,16] x) => (float[A,B] y) {text}", shape=np.array([16, 16]), two=np.array([32, 16]))
+    feeds = {"x": floats(16, 16)}
+    for fuse in (True, False):
+        same(run(model, feeds, fuse=fuse), by_definition(model, feeds))
+
+
 def test_an_odd_part_that_would_begin_within_a_cache_line_is_copied() -> None:
     text = "g (float[3,5] x) => (float[6,5] y) { a = Exp(x) b = Neg(x) j = Concat<axis=0>(a, b) y = Relu(j) }"
     assert kernels(text).count("Concat") == 1  # the first part begins at 0

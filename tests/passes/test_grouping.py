@@ -67,6 +67,17 @@ def test_the_operand_of_another_kernel_must_not_depend_on_the_group() -> None:
     same(run(model, feeds), by_definition(model, feeds))
 
 
+def test_parts_of_a_product_are_no_tail_of_it() -> None:
+    for text in (
+        "p, q = Split<axis=0, num_outputs=2>(c)",
+        "p, q = Split<axis=1, num_outputs=2>(c)",
+        "p, q = Split<axis=2, num_outputs=2>(c)",
+    ):
+        model = parse(f"g (float[2,4,6] a, float[2,6,8] b) => (float[A,B,C] p, float[D,E,F] q) {{ c = MatMul(a, b) {text} }}")
+        feeds = {"a": floats(2, 4, 6), "b": floats(2, 6, 8)}
+        same(run(model, feeds), by_definition(model, feeds))
+
+
 def test_an_expensive_value_that_is_read_many_times_is_computed_once() -> None:
     text = "g (float[64,1] x, float[64,96] z) => (float[64,96] y) { a = Exp(x) y = Add(a, z) }"
     compiled = compile_graph(parse(text))

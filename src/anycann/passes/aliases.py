@@ -33,6 +33,11 @@ class Aliases:
         """The value's own buffer if it has one."""
         return self.of.get(value, Alias(value))
 
+    def lies_at(self, value: ir.Value, whole: ir.Value, offset_bytes: int) -> bool:
+        """Whether the value is kept right there in another one's memory, so that nothing need be copied."""
+        alias, outer = self.find(value), self.find(whole)
+        return value in self.of and alias.root is outer.root and alias.offset_bytes == outer.offset_bytes + offset_bytes
+
 
 def find_aliases(units: Sequence[Unit], layouts: Mapping[ir.Value, str], graph: ir.Graph, lanes: int) -> Aliases:
     """Views alias their operand; operands of a concatenation the result, and slices their operand, where elements are contiguous."""
@@ -124,10 +129,13 @@ class _Finder:
         return all(extent == 1 for extent in before) and self._offset(whole, type_, axis, start) % 64 == 0
 
     def _offset(self, whole: ir.Value, type_: TensorType, axis: int, start: int) -> int:
-        layout = self.layouts.get(whole, ND)
-        physical = physical_shape(layout, type_.shape, self.lanes)
-        steps = start // self.lanes if layout != ND and axis == 1 else start
-        return steps * math.prod(physical[axis + 1 :]) * type_.dtype.nbytes
+        return part_offset(self.layouts.get(whole, ND), type_, axis, start, self.lanes)
+
+
+def part_offset(layout: str, whole: TensorType, axis: int, start: int, lanes: int) -> int:
+    """Bytes from the beginning of a buffer to its element `start` of an axis."""
+    steps = start // lanes if layout != ND and axis == 1 else start
+    return steps * math.prod(physical_shape(layout, whole.shape, lanes)[axis + 1 :]) * whole.dtype.nbytes
 
 
 def _cuts(node: ir.Node) -> tuple[int, list[int]] | None:

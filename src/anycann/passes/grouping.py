@@ -16,7 +16,7 @@ from anycann.graph.registry import NotLowered, Registry
 from anycann.passes.partition import AICORE, Engine, lower_node
 from anycann.te import tensor as te
 from anycann.te.contractions import Recurrent
-from anycann.te.expression import Load, Op, Var, children, walk
+from anycann.te.expression import Load, Op, Var, walk
 from anycann.te.nest import CannotFuse, Nest, build_nest, contractions, reductions
 from anycann.te.tensor import Compute, Contraction, Reduction, Tensor
 
@@ -144,10 +144,15 @@ def _anchor_problem(anchors: Sequence[Contraction], nest: Nest, added: Sequence[
         return "a reduction follows a convolution or matrix product"
     for stage in nest.stages:
         for expr in walk(stage.body):
-            reads_product = isinstance(expr, Load) and expr.tensor is anchors[0]
-            if reads_product and tuple(i for i in children(expr) if isinstance(i, Var)) != nest.outer:
+            if isinstance(expr, Load) and expr.tensor is anchors[0] and not _is_own_place(expr, nest.outer):
                 return "the product is read at other places than it is written"
     return None
+
+
+def _is_own_place(load: Load, outer: Sequence[Var]) -> bool:
+    """Whether every axis of the tensor is read at its own loop, in order."""
+    axes = [(index, extent) for index, extent in zip(load.indices, load.tensor.shape, strict=True) if extent != 1]
+    return [index for index, _ in axes] == list(outer) and [extent for _, extent in axes] == [loop.extent for loop in outer]
 
 
 def _read_problem(node: ir.Node, added: Sequence[Tensor], tensors: dict[ir.Value, Tensor], nest: Nest) -> str | None:
