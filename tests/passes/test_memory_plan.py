@@ -62,7 +62,8 @@ def writers_read(program: Program) -> Iterator[tuple[str, frozenset[int]]]:
     for step in program.steps:
         for task in step.tasks if isinstance(step, NativeStep) else ():
             written = [program.values[name].buffer for name in task.outputs if name in program.values]
-            yield from ((task.symbol, _writers(last, b)) for b in task.arguments if b.space == "arena" and b not in written)
+            read = list(task.arguments[: len(task.arguments) - len(written)]) if written else [*task.arguments]
+            yield from ((task.symbol, _writers(last, b)) for b in read if b.space == "arena")
             for buffer in (b for b in task.arguments if b.space == "arena" and any(_inside(b, w) for w in written)):
                 last[buffer.offset_bytes : buffer.offset_bytes + buffer.nbytes] = number
             number += 1
