@@ -254,7 +254,7 @@ def _float_to_int(e: Emitter, value: Value, target: DType) -> Value:
 
 
 def _saturated(e: Emitter, value: Value, opcode: str, element: str, low: int, high: int) -> Value:
-    """LLVM's own saturating conversions are written lane by lane on x86. The bounds are powers of two, so `high + 1` is exact as a float."""
+    """LLVM's own saturating conversions are written lane by lane on x86. `high + 1` is a power of two, so exact as a float."""
     beyond = e.compare("oge", value, e.const(float(high + 1), value.type))
     below = e.compare("olt", value, e.const(float(low), value.type))
     outside = e.binary("or", e.binary("or", beyond, below), e.compare("uno", value, value))

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import math
 
 from anycann.codegen.accesses import FlatNest, Stage, flatten
-from anycann.codegen.emitter import Emitter, Value, vector_type
+from anycann.codegen.emitter import Emitter, Value, mangle, vector_type
 from anycann.codegen.kernel import Kernel
-from anycann.codegen.lanes import Flat, Lanes, to_storage
+from anycann.codegen.lanes import Flat, Lanes, emit_op, to_storage
 from anycann.codegen.rows import keep_rows
 from anycann.target.target import Target
 from anycann.te.dtypes import DType
@@ -294,16 +294,12 @@ class NestWriter:
         pointers = vector_type("ptr", lanes.lanes)
         addresses = e.op(f"getelementptr inbounds {dtype.storage}, ptr {pointer.text}, {indices.type} {indices.text}", pointers)
         mask = lanes.mask or e.const(1, vector_type("i1", lanes.lanes))
-        from anycann.codegen.emitter import mangle
-
         name = f"llvm.masked.scatter.{mangle(stored.type)}.v{lanes.lanes}p0"
         e.declarations[name] = f"declare void @{name}({stored.type}, {pointers}, {mask.type})"
         e.do(f"call void @{name}({stored.type} {stored.text}, {pointers} align {dtype.nbytes} {addresses.text}, {mask.type} {mask.text})")
 
     # -- reductions
     def _combine(self, kind: str, dtype: DType, a: Value, b: Value) -> Value:
-        from anycann.codegen.lanes import emit_op
-
         operand = Const(0, dtype)
         return emit_op(self.e, Op(_COMBINE[kind], (operand, operand), dtype), [a, b])
 
