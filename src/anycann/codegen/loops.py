@@ -48,10 +48,11 @@ def generate(outputs: Sequence[Output], layouts: Mapping[str, str], target: Targ
     from anycann.codegen.transposing import TransposingWriter, transposition  # which stands on this module
 
     inputs = placeholders(flat)
-    flat, rows = keep_rows(flat, target.lanes) if vector_variable(flat) is None else (flat, ())
+    vector = vector_variable(flat)  # keeping rows takes loads away, so it is decided before
+    flat, rows = keep_rows(flat, target.lanes) if vector is None else (flat, ())
     turned = transposition(flat, target.lanes)
     types = [o.tensor.dtype for o in outputs]
-    writer = NestWriter(flat, types, target) if turned is None else TransposingWriter(flat, types, target, turned)
+    writer = NestWriter(flat, types, target, vector) if turned is None else TransposingWriter(flat, types, target, turned)
     kernel = writer.write(family, inputs, [o.name for o in outputs], rows)
     return replace(kernel, scratch_bytes=sum(row.size * row.dtype.nbytes for row in rows))
 
@@ -144,10 +145,10 @@ _COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or"
 class NestWriter:
     """Writes one kernel. The vector loop is either one outer loop (`self.vector`) or, per stage, one of its own."""
 
-    def __init__(self, nest: FlatNest, dtypes_: Sequence[DType], target: Target, emitter: Emitter | None = None, vector: Var | None = None):
+    def __init__(self, nest: FlatNest, dtypes_: Sequence[DType], target: Target, vector: Var | None, emitter: Emitter | None = None):
         self.nest, self.dtypes, self.target = nest, dtypes_, target
         self.e = emitter or Emitter()
-        self.vector = vector if emitter is not None else vector_variable(nest)
+        self.vector = vector
         self.pointers: dict[str, Value] = {}
         self.stores: list[Value] = []
         self.values: dict[Var, Value] = {}

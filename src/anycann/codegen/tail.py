@@ -77,7 +77,7 @@ class Tail:
 
     def writer(self, e: Emitter, first: int) -> NestWriter:
         """The writer of the tail, its pointers taken from argument slots `first` and up (tail inputs, then outputs)."""
-        writer = NestWriter(self.flat, [o.tensor.dtype for o in self.outputs], self.target, e, self.vector)
+        writer = NestWriter(self.flat, [o.tensor.dtype for o in self.outputs], self.target, self.vector, e)
         writer.bind(self.inputs, len(self.outputs), first)
         return writer
 

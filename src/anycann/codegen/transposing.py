@@ -72,8 +72,8 @@ class TransposingWriter(NestWriter):
     """Writes such a nest: a task is some rows of squares."""
 
     def __init__(self, nest: FlatNest, dtypes_: Sequence[DType], target: Target, plan: Transposition):
-        super().__init__(nest, dtypes_, target)
-        self.plan, self.vector = plan, plan.written
+        super().__init__(nest, dtypes_, target, plan.written)
+        self.plan = plan
         self.block = Var(f"{plan.read.name}_block", -(-plan.read.extent // target.lanes))
         self.part = Var(f"{plan.written.name}_part", -(-plan.written.extent // (PART * target.lanes)))
 

@@ -1,4 +1,4 @@
-"""Constants of a session that compiles for new shapes while it runs: one address range that grows, so that all its programs share weights."""
+"""Constants of a session that compiles while it runs: one address range that grows, so that all its programs share weights."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class GrowingConstants:
     def _append(self, content: Bytes) -> Buffer:
         offset, end = self._end, self._end + content.nbytes + SLACK_BYTES
         if end > self.block.nbytes:
-            raise DeviceError(f"the constants of this model need more than the {self.block.nbytes} bytes of address space reserved for them")
+            raise DeviceError(f"the constants of this model need more than the {self.block.nbytes} bytes of addresses reserved for them")
         self.block[offset : offset + content.nbytes] = content
         self._end = -(-end // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         return Buffer("constants", offset, content.nbytes)
