@@ -26,7 +26,7 @@ class ScatterElements(OpRun):
     def _run(
         self, data: np.ndarray, indices: np.ndarray, updates: np.ndarray, axis: int | None = None, reduction: str | None = None
     ) -> tuple[np.ndarray]:
-        places = list(np.indices(indices.shape, sparse=True))
+        places: list[np.ndarray] = list(np.indices(indices.shape, sparse=True))
         places[axis or 0] = indices % data.shape[axis or 0] if data.size else indices
         return (scatter(data, tuple(np.broadcast_arrays(*places)), updates, reduction or "none"),)
 
