@@ -42,6 +42,7 @@ class Lanes:
     bound: Mapping[int, Value] = field(default_factory=dict)
     mask: Value | None = None
     _memo: dict[tuple[int, str], tuple[Expr, Value]] = field(default_factory=dict)  # keeps the expression alive: ids are reused
+    clipped: bool = False  # the loops around keep every read inside (clipping.py)
 
     def value(self, expr: Expr, mask: Value | None = None) -> Value:
         """The value of expr: a scalar if it is the same in all lanes, else a vector. `mask` guards loads inside a select's branch."""
@@ -111,7 +112,7 @@ class Lanes:
         if not isinstance(tensor, Flat):
             raise InternalError(f"a read of {type(tensor).__name__} was not resolved before code generation")
         form = linear(expr.indices[0])
-        inside = range_of_linear(form).within(0, tensor.size - 1)
+        inside = self.clipped or range_of_linear(form).within(0, tensor.size - 1)
         pointer = self.pointers[tensor.source.name]
         if guard is None:
             guard = self.mask  # partial channel blocks: the lanes that exist are inside

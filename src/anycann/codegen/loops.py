@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import math
 
 from anycann.codegen.accesses import FlatNest, Stage, flatten
+from anycann.codegen.clipping import Bounds, clip
 from anycann.codegen.emitter import Emitter, Value, mangle, vector_type
 from anycann.codegen.kernel import Kernel
 from anycann.codegen.lanes import Flat, Lanes, emit_op, to_storage
@@ -321,11 +322,17 @@ class NestWriter:
         assert stage.kind is not None
         kind, dtype = stage.kind, stage.body.dtype
         start = self.e.const(identity(kind, dtype), vector_type(dtype.register, lanes))
+        stage, bounds = clip(stage, vector, identity(kind, dtype))
+        clipped = bool(bounds) and not any(isinstance(x, Op) and x.name == "select" for x in walk(stage.body))
 
         def nest(loops: list[Var], total: Value) -> Value:
             if not loops:
-                return self._combine(kind, dtype, total, self._contribution(stage, self._lanes(lanes, vector, bound, mask, stage)))
-            with self.e.loop(0, loops[0].extent, carried=[total]) as loop:
+                here = self._lanes(lanes, vector, bound, mask, stage)
+                here.clipped = clipped
+                return self._combine(kind, dtype, total, self._contribution(stage, here))
+            limits, scalar = bounds.get(loops[0], Bounds()), Lanes(self.e, 1, None, self.values, self.pointers)
+            first, last = scalar.value(limits.start()), scalar.value(limits.stop(loops[0].extent))
+            with self.e.loop(first, last, carried=[total]) as loop:
                 self.values[loops[0]] = loop.index
                 loop.carry([nest(loops[1:], loop.values[0])])
             return loop.values[0]
