@@ -15,7 +15,7 @@ from anycann.support.errors import InternalError
 from anycann.target.target import Target
 
 # Names everything below that changes machine code; part of every key of the kernel cache.
-PIPELINE = "speed2,no-unroll,no-vectorize,pic,small,1"
+PIPELINE = "speed2,no-unroll,no-vectorize,static,large,1"
 # What LLVM may call on its own account. The loader finds each of them in libc, libm or libgcc.
 LIBRARY = frozenset(
     {"memcpy", "memmove", "memset", "memcmp", "bcmp"}  # copies and fills it recognises
@@ -72,7 +72,7 @@ def _machine(target: Target) -> llvm.TargetMachine:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     return llvm.Target.from_triple(target.triple).create_target_machine(
-        cpu=target.cpu, features=target.features, opt=2, reloc="pic", codemodel="small"
+        cpu=target.cpu, features=target.features, opt=2, reloc="static", codemodel="large"
     )
 
 
