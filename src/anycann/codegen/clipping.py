@@ -1,6 +1,7 @@
 """Conditions on the loops of a reduction become bounds of those loops: taps of a window that lie outside are not visited.
 
-max over k of (select(0 <= 2 h - 1 + k < 112, x[2 h - 1 + k], -inf))   ->   max over k from max(0, 1 - 2 h) to min(3, 113 - 2 h) of x[2 h - 1 + k]
+max over k in 0 .. 2 of select(0 <= 2 h - 1 + k < 112, x[2 h - 1 + k], -inf)
+->  max over k in max(0, 1 - 2 h) .. min(3, 113 - 2 h) - 1 of x[2 h - 1 + k]
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Copies that run along one axis where they read and along another where they write: squares of both are turned in registers.
 
-y[i, j] = x[j, i]:   for squares of lanes x lanes: load a vector of x[j0 + k, i0 ...] for each k, transpose, store y[i0 + k, j0 ...]
+y[i, j] = x[j, i]:   for squares of lanes x lanes: load a vector of x[j0 + k, i0 ...] for each k,
+                     transpose, store a vector of y[i0 + k, j0 ...]
 """
 
 from __future__ import annotations
