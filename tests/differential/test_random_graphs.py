@@ -29,6 +29,7 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-unt
     folder.mkdir(mode=0o700, exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ANYCANN_CACHE_DIR", str(folder))
+        patch.setenv("ANYCANN_VERIFY", "1")
         yield
 
 
