@@ -24,6 +24,7 @@ from anycann.runtime.region_cache import RegionCache
 from anycann.runtime.thread_pool import shared_pool
 from anycann.support import options as settings
 from anycann.support.errors import context
+from anycann.support.processors import available_processors
 from anycann.target.target import Target, host
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class ModelPrograms:
         self._source, self._options = model, options
         self._target = options.target or host()
         self._offline = _offline(model)
-        self._pool = shared_pool(num_threads or settings.NUM_THREADS.get() or _processors())
+        self._pool = shared_pool(num_threads or settings.NUM_THREADS.get() or available_processors())
         self._host = HostRunner(_evaluate)
         self._region_cache = RegionCache(self._compile_region)
         self._programs: OrderedDict[str, Loaded] = OrderedDict()
@@ -164,7 +165,3 @@ def _evaluate(node: onnx.NodeProto, opset: int, inputs: Sequence[object], captur
     from anycann.graph.evaluate import evaluate_node
 
     return evaluate_node(node, opset, inputs, captures)
-
-
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -16,6 +16,7 @@ import threading
 from anycann.codegen.objects import emit_object
 from anycann.codegen.worker import read_frame, write_frame
 from anycann.support.errors import InternalError
+from anycann.support.processors import available_processors
 from anycann.target.target import Target
 
 # A worker needs 0.1-0.2 s to start: below this much text the process compiles its own kernels sooner.
@@ -50,11 +51,6 @@ def compile_missing(kernels: Mapping[str, str], target: Target, workers: int | N
             if outcome.error:
                 raise InternalError(outcome.error)
             done(outcome.symbol, emit_object(kernels[outcome.symbol], target) if outcome.data is None else outcome.data)
-
-
-def available_processors() -> int:
-    """Processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class _Workers:

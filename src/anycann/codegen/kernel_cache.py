@@ -16,8 +16,7 @@ import time
 
 import llvmlite
 
-from anycann.codegen.compile_pool import compile_missing
-from anycann.codegen.objects import PIPELINE
+from anycann.codegen.object_form import PIPELINE
 from anycann.support.cache import cache_folder
 from anycann.support.logging import get_logger
 from anycann.target.target import Target
@@ -61,6 +60,8 @@ def compile_kernels(
             done(symbol, data)
     missing = {symbol: text for symbol, text in kernels.items() if symbol not in objects}
     if missing:
+        from anycann.codegen.compile_pool import compile_missing  # imports LLVM
+
         compile_missing(missing, target, workers, compiled)
         cache.trim()
     return {symbol: objects[symbol] for symbol in kernels}

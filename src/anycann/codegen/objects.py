@@ -11,18 +11,12 @@ import threading
 
 import llvmlite.binding as llvm
 
+from anycann.codegen.object_form import LIBRARY, PIPELINE
 from anycann.support.errors import InternalError
 from anycann.target.target import Target
 
-# Names everything below that changes machine code; part of every key of the kernel cache.
-PIPELINE = "speed2,no-unroll,no-vectorize,static,large,1"
-# What LLVM may call on its own account. The loader finds each of them in libc, libm or libgcc.
-LIBRARY = frozenset(
-    {"memcpy", "memmove", "memset", "memcmp", "bcmp"}  # copies and fills it recognises
-    | {"fmod", "fmodf", "fma", "fmaf"}  # frem; fma on a processor without it
-    | {"__extendhfsf2", "__truncsfhf2", "__truncdfhf2"}  # half on a processor without conversions
-    | {"syscall", "clock_gettime", "sched_yield"}  # the dispatcher's own
-)
+__all__ = ["LIBRARY", "PIPELINE", "emit_assembly", "emit_object", "llvm_lock", "undefined_symbols"]
+
 # Held around every use of LLVM that takes time, and across fork, so that a child never inherits it locked.
 llvm_lock = threading.Lock()
 if hasattr(os, "register_at_fork"):

@@ -11,12 +11,12 @@ import time
 from types import TracebackType
 import weakref
 
-from anycann.codegen.compile_pool import available_processors
 from anycann.codegen.kernel_cache import compile_kernels
 from anycann.runtime import dispatch
 from anycann.runtime.loader import LoadedCode
 from anycann.support.errors import UsageError
 from anycann.support.logging import get_logger
+from anycann.support.processors import available_processors
 from anycann.target.target import host
 
 SPIN_PAUSES = 4_000  # some 0.2 ms: longer than the gap between two runs, too short to heat an idle machine

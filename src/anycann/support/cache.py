@@ -32,6 +32,13 @@ def cache_folder(*parts: str) -> Path:
     return _subfolder(folder, parts)
 
 
+def cache_problem() -> str:
+    """Why the cache folder is not used, with its name; "" if it is."""
+    wanted = _wanted()
+    problem = _problem(wanted)
+    return f"{wanted} is not used: {problem}" if problem else ""
+
+
 def _wanted() -> Path:
     chosen = options.CACHE_DIR.get()
     if chosen:

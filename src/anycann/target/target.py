@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from functools import lru_cache
+import hashlib
+import json
+from pathlib import Path
 import platform
 
-import llvmlite.binding as llvm
+import llvmlite
 
 from anycann.support import options
-from anycann.support.errors import UsageError
+from anycann.support.cache import cache_folder
+from anycann.support.errors import DeviceError, UsageError
+from anycann.support.files import write_whole
 
 
 @dataclass(frozen=True)
@@ -65,11 +71,44 @@ def by_name(name: str) -> Target:
 def host() -> Target:
     """The processor this runs on, or the one that ANYCANN_TARGET names."""
     limit = options.TARGET.get()
-    return by_name(limit) if limit and limit != "host" else _detect()
+    return by_name(limit) if limit and limit != "host" else processor()
 
 
 @lru_cache(maxsize=1)
-def _detect() -> Target:
+def processor() -> Target:
+    """The processor this runs on. LLVM is asked once for each kind of processor and version; the answer is kept in the cache folder."""
+    identity = _identity()
+    if identity is None:
+        return _ask_llvm()
+    file = cache_folder("processors") / f"{identity}.json"
+    try:
+        known = Target(**json.loads(file.read_text()))
+        if known.lanes in (4, 8, 16):
+            return known
+    except (OSError, ValueError, TypeError):
+        pass
+    found = _ask_llvm()
+    with suppress(OSError, DeviceError):
+        write_whole(file, json.dumps(asdict(found)).encode())
+    return found
+
+
+def _identity() -> str | None:
+    """What tells one kind of processor from another, as the kernel describes the first; None where it does not."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
+    except OSError:
+        return None
+    kept = [line for line in lines if line.split("\t")[0].strip() in _TELLING]
+    return hashlib.sha256("\n".join([*kept, llvmlite.__version__, platform.machine()]).encode()).hexdigest()[:32] if kept else None
+
+
+_TELLING = frozenset({"vendor_id", "cpu family", "model", "model name", "stepping", "flags", "Features", "CPU part", "CPU implementer"})
+
+
+def _ask_llvm() -> Target:
+    import llvmlite.binding as llvm  # 40 MB, which a process that only runs models can do without
+
     cpu = llvm.get_host_cpu_name()
     features = dict(llvm.get_host_cpu_features())
     if platform.machine() not in ("x86_64", "AMD64"):

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 import json
-import logging
 import os
 from pathlib import Path
 import platform
@@ -18,7 +16,7 @@ from typing import Literal, TypeAlias
 import click
 from rich.text import Text
 
-from anycann.support.logging import get_logger
+from anycann.support.cache import cache_problem
 from anycann.tools.output import console, format_bytes, json_option, print_json, table
 
 Verdict: TypeAlias = Literal["ok", "warning", "failed"]
@@ -101,30 +99,16 @@ def _memory() -> Iterator[Finding]:
 def _cache() -> Iterator[Finding]:
     from anycann.codegen.kernel_cache import default_cache
 
-    with _collected_warnings() as warnings:
-        cache = default_cache()
-    if warnings:
-        yield Finding("kernel cache", "warning", "; ".join(warnings))
+    problem = cache_problem()
+    if problem:
+        yield Finding("kernel cache", "warning", problem)
         return
+    cache = default_cache()
     folder = cache.folder
     sizes = [path.stat().st_size for path in folder.glob("??/*")]
     free = shutil.disk_usage(folder).free
     used = f"{len(sizes)} kernels, {format_bytes(sum(sizes))} of {format_bytes(cache.limit_bytes)}"
     yield Finding("kernel cache", "ok" if free > 1 << 28 else "warning", f"{folder}: {used}; {format_bytes(free)} free on disk")
-
-
-@contextmanager
-def _collected_warnings() -> Iterator[list[str]]:
-    """What AnyCANN logs as a warning in the block, instead of printing it."""
-    texts: list[str] = []
-    logger = get_logger()
-    handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: texts.append(record.getMessage())  # type: ignore[method-assign]
-    others, logger.handlers = logger.handlers, [handler]
-    try:
-        yield texts
-    finally:
-        logger.handlers = others
 
 
 def _packages() -> Iterator[Finding]:

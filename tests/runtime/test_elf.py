@@ -1,0 +1,108 @@
+"""Objects loaded without LLVM: relocations, library calls, several objects, damaged ones; and a process that never loads LLVM."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+import subprocess
+import sys
+
+import onnx
+import pytest
+
+from anycann.codegen.objects import emit_object
+from anycann.compiler import compile_model
+from anycann.om.writer import write_offline_model
+from anycann.runtime.elf import ElfImage, defined_functions, is_supported
+from anycann.runtime.loader import LoadedCode
+from anycann.support.errors import InternalError
+from anycann.target.target import by_name, host
+
+pytestmark = pytest.mark.skipif(not host().is_x86, reason="other processors are loaded by LLVM")
+
+TABLE = """
+@numbers = internal constant [4 x i64] [i64 3, i64 5, i64 7, i64 11]
+define i64 @pick(i64 %i) {
+  %at = getelementptr [4 x i64], ptr @numbers, i64 0, i64 %i
+  %n = load i64, ptr %at
+  ret i64 %n
+}
+"""
+FILL = """
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+define void @fill(ptr %p, i64 %n) {
+  call void @llvm.memset.p0.i64(ptr %p, i8 7, i64 %n, i1 false)
+  ret void
+}
+"""
+
+
+def image(*texts: str) -> ElfImage:
+    objects = {str(number): emit_object(text, host()) for number, text in enumerate(texts)}
+    assert is_supported(objects)
+    memset = ctypes.cast(ctypes.CDLL(None).memset, ctypes.c_void_p).value
+    return ElfImage(objects, lambda name: {"memset": memset or 0}[name])
+
+
+def test_a_function_finds_its_constants() -> None:
+    loaded = image(TABLE)
+    pick = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(loaded.addresses["pick"])
+    assert [pick(i) for i in range(4)] == [3, 5, 7, 11]
+
+
+def test_several_objects_lie_side_by_side_and_call_the_library() -> None:
+    loaded = image(TABLE, FILL)
+    data = ctypes.create_string_buffer(100)
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(loaded.addresses["fill"])(ctypes.addressof(data), 99)
+    assert data.raw == b"\7" * 99 + b"\0"
+    assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(loaded.addresses["pick"])(2) == 7
+
+
+def test_defined_functions_are_listed() -> None:
+    assert "pick" in defined_functions(emit_object(TABLE, host()))
+
+
+def test_code_of_another_processor_is_left_to_llvm() -> None:
+    assert not is_supported({"pick": emit_object(TABLE, by_name("neon"))})
+
+
+def test_code_is_not_writable_once_it_is_loaded() -> None:
+    loaded = image(TABLE)
+    address = loaded.addresses["pick"]
+    rights = next(
+        line.split()[1]
+        for line in Path("/proc/self/maps").read_text().splitlines()
+        if int(line.split("-")[0], 16) <= address < int(line.split("-")[1].split()[0], 16)
+    )
+    assert rights.startswith("r-x")
+
+
+@pytest.mark.parametrize("cut", [0, 10, 63, 64, 200, -1, -100])
+def test_a_truncated_object_is_refused(cut: int) -> None:
+    data = emit_object(TABLE, host())
+    with pytest.raises(InternalError):
+        ElfImage({"pick": data[:cut]}, lambda _: 0)
+
+
+def test_the_loader_takes_code_for_less_than_this_processor(tmp_path: Path) -> None:
+    code = LoadedCode({"pick": emit_object(TABLE, by_name("sse"))}, by_name("sse"))
+    assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(code.address("pick"))(1) == 5
+
+
+CHILD = """
+import sys
+import numpy as np
+from anycann import InferenceSession
+session = InferenceSession(sys.argv[1], num_threads=2)
+print(session.run(None, {"x": np.ones((2, 8), np.float32)})[0].sum())
+print(*[name for name in ("llvmlite.binding", "onnx", "onnx_ir", "anycann.assembly") if name in sys.modules])
+"""
+
+
+def test_a_trusted_offline_model_runs_without_llvm_and_onnx(tmp_path: Path) -> None:
+    text = '<ir_version: 10, opset_import: ["": 20]> g (float[2, 8] x) => (float[2, 8] y) { a = Exp(x)  y = Softmax(a) }'
+    write_offline_model(tmp_path / "m.om", compile_model(onnx.parser.parse_model(text)))
+    done = subprocess.run([sys.executable, "-c", CHILD, str(tmp_path / "m.om")], capture_output=True, text=True, check=True)
+    total, imported = done.stdout.split("\n")[:2]
+    assert float(total) == pytest.approx(2.0)
+    assert imported == ""
