@@ -122,7 +122,7 @@ def test_a_program_takes_less_memory_than_its_values() -> None:
 @pytest.mark.parametrize("fuse", [True, False], ids=["fused", "unfused"])
 def test_every_kernel_of_a_program_reads_what_it_would_read_if_nothing_were_shared(make, fuse: bool) -> None:  # type: ignore[no-untyped-def]
     compiled = compile_graph(make(), fuse=fuse)
-    with mock.patch("anycann.assembly.plan_memory", apart):
+    with mock.patch("anycann.assembly.placement.plan_memory", apart):
         unshared = compile_graph(make(), fuse=fuse)
     assert compiled.program.arena_bytes <= unshared.program.arena_bytes
     assert list(writers_read(compiled.program)) == list(writers_read(unshared.program))

@@ -37,7 +37,7 @@ def test_engines_take_turns_after_warming_up() -> None:
     calls: list[str] = []
     seen: list[tuple[int, int]] = []
     results = measure_interleaved([Recorder("a", calls), Recorder("b", calls)], {}, 3, 0.0, lambda done, total: seen.append((done, total)))
-    assert calls == ["a"] * WARM_UP_RUNS + ["b"] * WARM_UP_RUNS + ["a", "b", "b", "a", "a", "b"]
+    assert calls == ["a"] * WARM_UP_RUNS + ["b"] * WARM_UP_RUNS + [*"aabb", *"bbaa", *"aabb"]
     assert {name: figures.runs for name, figures in results.items()} == {"a": 3, "b": 3}
     assert seen == [(1, 3), (2, 3), (3, 3)]
 

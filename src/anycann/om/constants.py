@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from hashlib import blake2b
+from hashlib import sha256
 import mmap
 import os
 import tempfile
@@ -59,7 +59,7 @@ class ConstantPool:
         if self._finished:
             raise InternalError("a constant is added to a pool that is finished")
         content = _as_bytes(array)
-        key = (content.nbytes, blake2b(content.data, digest_size=32).digest())
+        key = (content.nbytes, sha256(content.data).digest())
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = self._append(content)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hashlib import blake2b
+from hashlib import sha256
 import mmap
 import threading
 from typing import Any
@@ -39,7 +39,7 @@ class GrowingConstants:
         if array.dtype.hasobject or array.dtype.kind in "USO":
             raise InternalError(f"an array of {array.dtype} cannot be a constant of native code")
         content = np.ascontiguousarray(array).reshape(-1).view(np.uint8) if array.size else np.empty(0, np.uint8)
-        key = (content.nbytes, blake2b(content.data, digest_size=16).digest())
+        key = (content.nbytes, sha256(content.data).digest())
         with self._lock:
             known = self._known.get(key)
             if known is None:

@@ -137,6 +137,11 @@ class _Native:
         self.stop = ctypes.CFUNCTYPE(ctypes.c_int32, pointer)(code.address("anycann_stop"))
 
 
+def prepare() -> None:
+    """See to it that the dispatcher is in the kernel cache, so that a process which runs a model need not compile it."""
+    _native()
+
+
 @lru_cache(maxsize=1)
 def _native() -> _Native:
     return _Native()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 import hashlib
 import json
 from pathlib import Path
@@ -37,7 +37,11 @@ class Target:
 
     def has(self, feature: str) -> bool:
         """True if `feature` ("avx512bf16") is switched on."""
-        return f"+{feature}" in self.features.split(",")
+        return f"+{feature}" in self._features
+
+    @cached_property
+    def _features(self) -> frozenset[str]:
+        return frozenset(self.features.split(","))
 
     @property
     def key(self) -> str:

@@ -14,6 +14,7 @@ from anycann.frontends.onnx.load import load_model
 from anycann.om.writer import write_offline_model
 from anycann.passes.pipeline import switches
 from anycann.passes.rules import RULES
+from anycann.runtime.thread_pool import prepare
 from anycann.support.files import file_error
 from anycann.target.target import by_name
 from anycann.tools.atc_graph import apply_request
@@ -39,6 +40,7 @@ def convert(line: CommandLine, words: Sequence[str]) -> Outcome:
     as_json = line["message_format"] == "json"
     with progress("compiling kernels", enabled=not as_json) as report:
         conversion = convert_model(model, compile_options(request, line, switched_off), report)
+        prepare()
     explained = explain(conversion) if request.explain else None
     path = output_path(request, conversion)
     _make_folder(path)

@@ -67,6 +67,8 @@ def open_onnxruntime(path: str, threads: int | None = None) -> SessionEngine:
         raise UsageError("--vs onnxruntime needs the package onnxruntime, which is not installed") from None
     options = ort.SessionOptions()
     options.log_severity_level = 3
+    # engines are measured in turn on the same processors: threads that wait for work after a run would take them from the next engine
+    options.add_session_config_entry("session.force_spinning_stop", "1")
     if threads:
         options.intra_op_num_threads = threads
     try:

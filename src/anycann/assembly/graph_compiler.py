@@ -1,0 +1,120 @@
+"""One graph and the shapes of its inputs to a program: the stages in order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx_ir as ir
+from onnx_ir.passes import common
+
+from anycann.assembly.compiled import Apart, Compiled, NodeReport
+from anycann.assembly.kernels import Generators, KernelMaker
+from anycann.assembly.placement import Placement
+from anycann.assembly.steps import StepWriter
+from anycann.assembly.weights import ConstantSink, Weights
+from anycann.graph.registry import TensorType, dtype_of, library, static_type
+from anycann.om.plan import Program, TensorSpec
+from anycann.passes.aliases import find_aliases
+from anycann.passes.grouping import group_nodes
+from anycann.passes.layout import assign_layouts, insert_transfers
+from anycann.passes.order import order_units
+from anycann.passes.partition import AICORE, AICPU, CONTROL, DEFERRED, EMPTY, VIEW, Engine, assign_engines
+from anycann.passes.pipeline import Report, run_passes
+from anycann.passes.precision import round_inputs
+from anycann.target.target import Target
+from anycann.te.dtypes import DType
+
+
+@dataclass(frozen=True)
+class GraphCompiler:
+    """Compiles graphs for one target; weights go into `constants`, of which every program gets the same copy."""
+
+    target: Target
+    constants: ConstantSink
+    storage: DType | None = None  # float16, bfloat16: what float32 results are rounded to when a kernel stores them
+    switched_off: frozenset[str] = frozenset()
+    fuse: bool = True
+
+    def compile(self, model: ir.Model, inputs: Sequence[TensorSpec], prefix: str = "") -> Compiled:
+        """The program of `model` (which is not changed) for inputs of these specs, in the order of the graph's inputs.
+
+        dtype "object" stands for an input that is no numeric tensor. `prefix` makes the names of regions unique.
+        """
+        clone = model.clone()
+        inputs = [replace(spec, name=v.name or "") for v, spec in zip(clone.graph.inputs, inputs, strict=True)]
+        types = {v.name or "": _type_of(spec) for v, spec in zip(clone.graph.inputs, inputs, strict=True)}
+        if self.storage is not None:
+            round_inputs(clone.graph, self.storage)
+        reports = run_passes(clone, types, self.switched_off)
+        _materialise_outputs(clone.graph)
+        common.NameFixPass()(clone)
+        return self._assemble(clone.graph, inputs, prefix, reports)
+
+    def _assemble(self, graph: ir.Graph, inputs: Sequence[TensorSpec], prefix: str, reports: list[Report]) -> Compiled:
+        """The stages after the passes."""
+        registry, lanes, weights = library(), self.target.lanes, Weights(self.constants, self.storage)
+        generators = Generators(registry, self.target, winograd="winograd" not in self.switched_off)
+        engines = assign_engines(graph, registry, generators.problem)
+        groups = group_nodes(graph, engines, registry, self.fuse)
+        layouts = assign_layouts(graph, engines, groups, lanes)
+        insert_transfers(graph, engines, groups, layouts, generators.wanted_layout)
+        units = order_units(graph, engines, groups)
+        deferred = [node for node in graph if engines[node].kind == DEFERRED]
+        aliases = find_aliases(units, layouts, graph, lanes)
+        kernels = KernelMaker(generators, weights, layouts, aliases)
+        launches = kernels.launches(units)
+        placement = Placement(graph, units, deferred, layouts, aliases, kernels, weights, lanes)
+        writer = StepWriter(graph, placement, kernels, prefix)
+        steps = tuple(writer.write(units, launches, deferred))
+        outputs = tuple(_output_spec(value) for value in graph.outputs)
+        program = Program(tuple(inputs), outputs, placement.arena_bytes, steps, placement.values)
+        apart = [Apart(name, g.nodes[0].name or "", why) for g in dict.fromkeys(groups.values()) for name, why in g.skipped]
+        return Compiled(program, kernels.texts, writer.regions, _node_reports(engines), reports, apart, placement.intervals)
+
+
+def _type_of(spec: TensorSpec) -> TensorType | None:
+    if spec.dtype == "object" or any(not isinstance(size, int) for size in spec.shape):
+        return None
+    dtype = dtype_of(ir.DataType.from_numpy(np.dtype(_numpy(spec.dtype))))
+    return None if dtype is None else TensorType(dtype, tuple(int(s) for s in spec.shape if s is not None))
+
+
+def _numpy(name: str) -> Any:
+    return getattr(ml_dtypes, name, None) or name
+
+
+def _materialise_outputs(graph: ir.Graph) -> None:
+    """A graph output that is an input, a constant, a view or a repeated output becomes a copy of it, so that each has its own buffer."""
+    registry = library()
+    seen: set[ir.Value] = set()
+    for number, value in enumerate(list(graph.outputs)):
+        producer = value.producer()
+        operator = registry.of(producer) if producer is not None else None
+        plain = producer is not None and producer.graph is graph and value not in seen and not (operator is not None and operator.view)
+        seen.add(value)
+        if plain or static_type(value) is None:
+            continue
+        copy = ir.Node("anycann", "TransData", [value], name=f"{value.name}/output")
+        copy.outputs[0].type, copy.outputs[0].shape, copy.outputs[0].name = value.type, value.shape, f"{value.name}/output{number}"
+        graph.append(copy)
+        graph.outputs[number] = copy.outputs[0]
+
+
+def _output_spec(value: ir.Value) -> TensorSpec:
+    type_ = static_type(value)
+    if type_ is not None:
+        return TensorSpec(value.name or "", type_.dtype.name, type_.shape)
+    return TensorSpec(value.name or "", "object", ())
+
+
+def _node_reports(engines: Mapping[ir.Node, Engine]) -> list[NodeReport]:
+    kinds = {VIEW: AICORE, EMPTY: AICORE, CONTROL: AICPU}
+    return [
+        NodeReport(node.name or "", node.op_type, kinds.get(engine.kind, engine.kind), engine.reason)
+        for node, engine in engines.items()
+        if node.op_type != "TransData"
+    ]

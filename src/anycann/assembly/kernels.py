@@ -1,0 +1,194 @@
+"""The kernels of each group: which generator, what they are called with, and the packed weights that go with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+import math
+
+import onnx_ir as ir
+
+from anycann.assembly.weights import Array, Weights, forget
+from anycann.codegen.contract import generate_contraction, refuse, wanted_layout
+from anycann.codegen.contract_recurrent import generate_recurrent
+from anycann.codegen.kernel import Kernel
+from anycann.codegen.loops import Output, generate
+from anycann.codegen.tail import Constants, Generated
+from anycann.graph.registry import NotLowered, Registry, static_type
+from anycann.om.plan import Buffer
+from anycann.passes.aliases import Aliases, part_offset
+from anycann.passes.grouping import Group, group_tensors
+from anycann.passes.in_place import read_where_written
+from anycann.passes.order import Unit
+from anycann.passes.partition import AICORE, lower_node
+from anycann.support.errors import context
+from anycann.target.target import Target
+from anycann.te import tensor as te
+from anycann.te.contractions import Recurrent
+from anycann.te.expression import Load, walk
+from anycann.te.layout import ND, Place
+from anycann.te.nest import CannotFuse, contractions
+from anycann.te.tensor import Compute, Constant, Reduction, Tensor
+
+
+@dataclass(frozen=True)
+class Generators:
+    """The code generator as the passes ask it: what it can compute, and which layouts it reads."""
+
+    registry: Registry
+    target: Target
+    winograd: bool
+
+    def problem(self, node: ir.Node, tensors: list[Tensor]) -> str | None:
+        """Why no generator takes the products in a node's lowering, or None."""
+        for contraction in contractions(tensors):
+            reason = refuse(contraction, lambda name: any(_is_known(v, name) for v in node.inputs))
+            if reason is not None:
+                return reason
+        return None
+
+    def wanted_layout(self, node: ir.Node, number: int, stored: str) -> str:
+        """The layout operand `number` must have: `stored` itself if the node's kernel reads it as it is."""
+        value = node.inputs[number]
+        assert value is not None
+        try:
+            found = contractions(lower_node(node, self.registry, {}))
+        except NotLowered:
+            return stored
+        return wanted_layout(found[0], value.name or "", stored, self.target, self.winograd) if found else stored
+
+
+def _is_known(value: ir.Value | None, name: str) -> bool:
+    return value is not None and value.name == name and value.const_value is not None
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel and the values it writes."""
+
+    kernel: Kernel
+    outputs: tuple[str, ...]
+
+
+class KernelMaker:
+    """Makes the kernels of one graph.
+
+    texts: IR by symbol. buffers: packed weights and tables by the name kernels have for them. reads: what a unit's only result reads at its
+    own index. workspaces: memory in which the kernels of a group hand something over (name, bytes).
+    """
+
+    def __init__(self, generators: Generators, weights: Weights, layouts: Mapping[ir.Value, str], aliases: Aliases):
+        self._generators, self._weights, self._layouts, self._aliases = generators, weights, layouts, aliases
+        self._target = generators.target
+        self.texts: dict[str, str] = {}
+        self.buffers: dict[str, Buffer] = {}
+        self.reads: dict[Unit, frozenset[str]] = {}
+        self.workspaces: dict[Group, tuple[str, int]] = {}
+
+    def launches(self, units: Sequence[Unit]) -> dict[Unit, list[Launch]]:
+        """The kernels of every AiCore unit, those whose result is a slice in place left out."""
+        return {unit: self._launches(unit) for unit in units if unit.kind == AICORE and unit not in self._aliases.slices}
+
+    def _launches(self, unit: Unit) -> list[Launch]:
+        assert unit.group is not None
+        with context(f"while compiling {', '.join(n.name or n.op_type for n in unit.nodes)}"):
+            if unit.nodes[0].op_type == "Concat" and unit.nodes[0].domain == "":
+                return self._concatenation(unit.nodes[0])
+            tensors = group_tensors(unit.group, self._generators.registry)
+            if any(isinstance(c.operator, Recurrent) for c in contractions([tensors[v] for v in unit.group.outputs])):
+                return self._recurrent(unit.group, tensors)
+            used = [v for v in unit.group.outputs if math.prod(tensors[v].shape)]
+            outputs = [Output(v.name or "", self._weights.stored(tensors[v]), self._layouts.get(v, ND)) for v in used]
+            self._note_tables([o.tensor for o in outputs])
+            kernels = self._kernels(unit.group, outputs)
+            if len(outputs) == len(kernels) == 1:
+                self.reads[unit] = read_where_written(outputs[0].tensor)
+        for value in unit.group.inputs:
+            forget(value)
+        return kernels
+
+    def _kernels(self, group: Group, outputs: Sequence[Output]) -> list[Launch]:
+        """One kernel for all outputs; a node whose outputs fit into no common nest gets one for each."""
+        try:
+            return [Launch(self._keep(self._generate(group, outputs)), tuple(o.name for o in outputs))]
+        except CannotFuse:
+            if len(group.nodes) > 1:
+                raise
+        return [Launch(self._keep(self._generate(group, [output])), (output.name,)) for output in outputs]
+
+    def _keep(self, generated: Generated) -> Kernel:
+        """Take over a kernel and its packed weights; the weights they were made of are not needed again."""
+        for packed in generated.packed:  # at once, so that the array can go
+            self.buffers[packed.name] = self._weights.sink.add(packed.array)
+        self.texts[generated.kernel.symbol] = generated.kernel.ir
+        return generated.kernel
+
+    def _recurrent(self, group: Group, tensors: Mapping[ir.Value, Tensor]) -> list[Launch]:
+        """The input projection of all steps as a matrix product into a workspace, then the loop over time."""
+        names = [v.name or "" for v in group.outputs]
+        layers = {name: contractions([tensors[v]])[0].operator for name, v in zip(names, group.outputs, strict=True)}
+        gates = f"{group.nodes[0].name}/gates"
+        projection, loop, nbytes = generate_recurrent(layers, gates, self._target, self._constants(group))  # type: ignore[arg-type]
+        self.workspaces[group] = (gates, nbytes)
+        return [Launch(self._keep(projection), ()), Launch(self._keep(loop), tuple(names))]
+
+    def _generate(self, group: Group, outputs: Sequence[Output]) -> Generated:
+        inputs = {v.name or "": v for v in group.inputs}
+        layouts = {name: self._layouts[v] for name, v in inputs.items() if v in self._layouts}
+        if not contractions([o.tensor for o in outputs]):
+            return Generated(generate(outputs, layouts, self._target, _family(group)))
+        return generate_contraction(outputs, layouts, self._target, self._constants(group), self._generators.winograd)
+
+    def _constants(self, group: Group) -> Constants:
+        """The values of a group's constant operands by name."""
+        inputs = {v.name or "": v for v in group.inputs}
+
+        def constant(name: str) -> Array | None:
+            return self._weights.value(inputs.get(name))
+
+        return constant
+
+    def _concatenation(self, node: ir.Node) -> list[Launch]:
+        """One copy for each operand, into its part of the result."""
+        result = node.outputs[0]
+        type_ = static_type(result)
+        assert type_ is not None
+        axis = node.attributes["axis"].as_int() % len(type_.shape)
+        kernels: list[Launch] = []
+        start = 0
+        for value in node.inputs:
+            part = None if value is None else static_type(value)
+            assert value is not None
+            assert part is not None
+            there = part_offset(self._layouts.get(result, ND), type_, axis, start, self._target.lanes)
+            if math.prod(part.shape) and not self._aliases.lies_at(value, result, there):
+                source = te.placeholder(value.name or "", part.shape, part.dtype)
+                piece = te.compute(part.shape, lambda *index, source=source: source[index])
+                offset = tuple(start if d == axis else 0 for d in range(len(part.shape)))
+                place = Place(type_.shape, self._layouts.get(result, ND), offset)
+                layouts = {value.name or "": self._layouts[value]} if value in self._layouts else {}
+                kernel = generate([Output(result.name or "", piece, within=place)], layouts, self._target, "concat")
+                self.texts[kernel.symbol] = kernel.ir
+                kernels.append(Launch(kernel, (result.name or "",)))
+            start += part.shape[axis]
+        return kernels
+
+    def _note_tables(self, tensors: Sequence[Tensor]) -> None:
+        """Remember tables made by lowerings, which kernels name among their arguments."""
+        seen: set[int] = set()
+        stack = list(tensors)
+        while stack:
+            tensor = stack.pop()
+            if id(tensor) in seen:
+                continue
+            seen.add(id(tensor))
+            if isinstance(tensor, Constant):
+                self.buffers[tensor.name] = self._weights.sink.add(tensor.value)
+            elif isinstance(tensor, Compute | Reduction):
+                stack += [e.tensor for e in walk(tensor.body) if isinstance(e, Load)]
+
+
+def _family(group: Group) -> str:
+    """A readable prefix for the kernel's symbol."""
+    kinds = list(dict.fromkeys(node.op_type.lower() for node in group.nodes))
+    return "_".join(kinds[:3])

@@ -1,0 +1,67 @@
+"""Known values on their way into a program: rounded to the storage type of the precision mode, each content once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import mmap
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from anycann.om.plan import Buffer
+from anycann.support.mapped import forget_pages
+from anycann.te import dtypes
+from anycann.te import tensor as te
+from anycann.te.dtypes import DType
+from anycann.te.expression import cast
+from anycann.te.tensor import Tensor
+
+Array = npt.NDArray[Any]
+
+
+class ConstantSink(Protocol):
+    """Where weights go: om.constants.ConstantPool or om.growing.GrowingConstants."""
+
+    def add(self, array: Array) -> Buffer:
+        """Keep the elements and say where they lie."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """`storage` is what float32 values are rounded to when they are kept (float16, bfloat16); None: not at all."""
+
+    sink: ConstantSink
+    storage: DType | None
+
+    def value(self, value: ir.Value | None) -> Array | None:
+        """A known value as the storage type keeps it; None if it is not known."""
+        if value is None or value.const_value is None:
+            return None
+        array: Array = value.const_value.numpy()
+        if self.storage is None or array.dtype != np.float32:
+            return array
+        with np.errstate(over="ignore"):
+            return array.astype(self.storage.numpy).astype(np.float32)
+
+    def buffer(self, value: ir.Value) -> Buffer:
+        """Where a known value lies among the constants."""
+        array = self.value(value)
+        assert array is not None
+        buffer = self.sink.add(array)
+        forget(value)
+        return buffer
+
+    def stored(self, tensor: Tensor) -> Tensor:
+        """A result as it is kept in memory."""
+        storage = self.storage
+        if storage is None or tensor.dtype is not dtypes.float32:
+            return tensor
+        return te.compute(tensor.shape, lambda *index: cast(cast(tensor[index], storage), dtypes.float32))
+
+
+def forget(value: ir.Value) -> None:
+    """A weight that was packed is not read again: its pages of the model file may go."""
+    if value.const_value is not None and value.const_value.nbytes > mmap.PAGESIZE:
+        forget_pages(value.const_value.numpy())
