@@ -20,7 +20,7 @@ from anycann.runtime.loader import LoadedCode
 from anycann.runtime.observe import Callback, Observation, Observer, StepEvent
 from anycann.runtime.region_cache import RegionCache
 from anycann.runtime.regions import Scope, run_region_step
-from anycann.runtime.results import Buffers, Results
+from anycann.runtime.results import Buffers, Results, own
 from anycann.runtime.run_state import RunState
 from anycann.runtime.thread_pool import ThreadPool
 from anycann.support.errors import InternalError, UsageError
@@ -95,7 +95,9 @@ class CompiledProgram:
 
         return Observation(end)
 
-    def _run(self, feeds: Sequence[object], buffers: Buffers | None, observers: tuple[Observer, ...]) -> list[object]:
+    def _run(
+        self, feeds: Sequence[object], buffers: Buffers | None, observers: tuple[Observer, ...], borrowed: bool = False
+    ) -> list[object]:
         if len(feeds) != len(self._inputs):
             names = ", ".join(port.name for port in self._inputs)
             raise UsageError(f"{len(feeds)} feeds; accepted: {len(self._inputs)} ({names})")
@@ -108,7 +110,7 @@ class CompiledProgram:
             state = RunState(self.program, self._constants, self._code.target.lanes, workspace, accepted, results, observers)
             for step in self._steps:
                 self._run_step(step, state)
-            return self._results.collect(state, accepted, results, buffers)
+            return self._results.collect(state, accepted, results, buffers, borrowed)
         finally:
             if len(self._idle) < MOST_IDLE:
                 self._idle.append(workspace)
@@ -182,12 +184,15 @@ class CompiledProgram:
             raise InternalError(f"{step.kind} {step.name!r} needs a compiler for its regions, but the program was loaded without one")
 
         def call(region: str, names: Sequence[str], inputs: Sequence[object]) -> list[object]:
-            return regions.program(region, names, inputs)._run(inputs, None, state.observers)
+            return regions.program(region, names, inputs)._run(inputs, None, state.observers, borrowed=True)
 
         def outputs(region: str, names: Sequence[str], inputs: Sequence[object]) -> tuple[TensorSpec, ...]:
             return regions.program(region, names, inputs).program.outputs
 
-        _store_all(step, run_region_step(step, Scope(state.value, call, outputs)), state)
+        # a body may hand on what it was given, such as a value carried through unchanged; what stays after the step is copied once
+        given = [state.value(name) for name in dict.fromkeys((*step.inputs, *(n for names in step.captures for n in names))) if name]
+        results = run_region_step(step, Scope(state.value, call, outputs))
+        _store_all(step, [own(value, given) for value in results], state)
 
 
 def _store_all(step: HostStep | RegionStep, results: Sequence[object], state: RunState) -> None:

@@ -41,14 +41,20 @@ class Results:
         return [self._array(i, buffer, [*feeds, *buffers[:i], *buffers[i + 1 :]]) for i, buffer in enumerate(buffers)]
 
     def collect(
-        self, state: RunState, feeds: Sequence[object], arrays: Sequence[np.ndarray | None], buffers: Buffers | None
+        self,
+        state: RunState,
+        feeds: Sequence[object],
+        arrays: Sequence[np.ndarray | None],
+        buffers: Buffers | None,
+        borrowed: bool = False,
     ) -> list[object]:
-        """The values to return after the run; nothing but the caller refers to them."""
+        """The values to return after the run; nothing but the caller refers to them. `borrowed`: they may be feeds, or each other."""
         if buffers is None and self._all_in_place:
             return list(arrays)
         values: list[object] = []
         for port, array in zip(self._ports, arrays, strict=True):
-            values.append(array if array is not None else _own(state.output(port.name), [*state.own_memory(), *feeds, *arrays, *values]))
+            others = state.own_memory() if borrowed else [*state.own_memory(), *feeds, *arrays, *values]
+            values.append(array if array is not None else own(state.output(port.name), others))
         if buffers is None:
             return values
         return [
@@ -89,11 +95,11 @@ def _is_written_in_place(program: Program, number: int) -> bool:
     return buffer.space == "output" and buffer.index == number and buffer.offset_bytes == 0
 
 
-def _own(value: object, others: Sequence[object]) -> object:
+def own(value: object, others: Sequence[object]) -> object:
     """`value` as the caller's alone: copied if it shares memory with one of `others` or may not be written."""
     if isinstance(value, np.ndarray):
         shared = any(isinstance(other, np.ndarray) and memory.overlaps(value, other) for other in others)
         return value.copy() if shared or not value.flags.writeable else value
     if isinstance(value, list):
-        return [_own(item, others) for item in value]
+        return [own(item, others) for item in value]
     return value
