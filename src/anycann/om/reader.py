@@ -17,6 +17,7 @@ from anycann.om.signature import compiler_version
 from anycann.support.errors import ModelError
 from anycann.support.files import file_error
 from anycann.support.logging import get_logger
+from anycann.support.mapped import forget_pages
 
 _FIXED = ("metadata", "graph", "programs", "constants")
 _CODE = "code/"
@@ -87,6 +88,7 @@ def _constants(content: memoryview, section: format.Section, source: str) -> Byt
     data = content[section.offset : section.offset + section.nbytes]
     _check_digest(data, section, source)
     constants: Bytes = np.frombuffer(data, np.uint8)
+    forget_pages(constants)  # the checksum read all of it; a program touches only the weights it was packed with
     if constants.ctypes.data % ALIGNMENT_BYTES and constants.size:
         copy = aligned_empty(constants.size)
         copy[:] = constants
