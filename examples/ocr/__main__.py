@@ -51,6 +51,9 @@ def open_onnxruntime(files: Files, alphabet: list[str], threads: int) -> Reader:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.log_severity_level = 3
+    options.add_session_config_entry(
+        "session.force_spinning_stop", "1"
+    )  # between runs its threads leave the processors to the other engine
     detection, recognition = (onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"]) for file in files.onnx)
     return Reader(detection, recognition, alphabet)
 
