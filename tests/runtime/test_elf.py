@@ -15,6 +15,7 @@ from anycann.compiler import compile_model
 from anycann.om.writer import write_offline_model
 from anycann.runtime.elf import ElfImage, defined_functions, is_supported
 from anycann.runtime.loader import LoadedCode
+from anycann.runtime.thread_pool import prepare
 from anycann.support.errors import InternalError
 from anycann.target.target import by_name, host
 
@@ -102,6 +103,7 @@ print(*[name for name in ("llvmlite.binding", "onnx", "onnx_ir", "anycann.assemb
 def test_a_trusted_offline_model_runs_without_llvm_and_onnx(tmp_path: Path) -> None:
     text = '<ir_version: 10, opset_import: ["": 20]> g (float[2, 8] x) => (float[2, 8] y) { a = Exp(x)  y = Softmax(a) }'
     write_offline_model(tmp_path / "m.om", compile_model(onnx.parser.parse_model(text)))
+    prepare()  # as atc does
     done = subprocess.run([sys.executable, "-c", CHILD, str(tmp_path / "m.om")], capture_output=True, text=True, check=True)
     total, imported = done.stdout.split("\n")[:2]
     assert float(total) == pytest.approx(2.0)
