@@ -17,7 +17,7 @@ from anycann.runtime.loader import LoadedCode
 from anycann.support.errors import UsageError
 from anycann.support.logging import get_logger
 from anycann.support.processors import available_processors
-from anycann.target.target import host
+from anycann.target.target import Target, host
 
 SPIN_PAUSES = 4_000  # some 0.2 ms: longer than the gap between two runs, too short to heat an idle machine
 SPIN_PAUSES_CROWDED = 50  # with more threads than processors the one waited for needs the processor
@@ -129,8 +129,7 @@ class _Native:
 
     def __init__(self) -> None:
         target = host()
-        objects = compile_kernels({"anycann_run": dispatch.dispatch_ir(target)}, target)
-        code = self._code = LoadedCode(objects, target)
+        code = self._code = LoadedCode(_dispatcher(target), target)
         self.worker = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(code.address("anycann_worker"))
         pointer, number = ctypes.c_void_p, ctypes.c_int64
         self.run = ctypes.CFUNCTYPE(None, pointer, pointer, number, pointer, number, pointer)(code.address("anycann_run"))
@@ -139,7 +138,11 @@ class _Native:
 
 def prepare() -> None:
     """See to it that the dispatcher is in the kernel cache, so that a process which runs a model need not compile it."""
-    _native()
+    _dispatcher(host())
+
+
+def _dispatcher(target: Target) -> dict[str, bytes]:
+    return compile_kernels({"anycann_run": dispatch.dispatch_ir(target)}, target)
 
 
 @lru_cache(maxsize=1)
