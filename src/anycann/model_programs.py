@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from anycann.assembly import NodeReport
     from anycann.just_in_time import JustInTimeCompiler, Ready, Source
 
-PROGRAMS_KEPT = 32  # programs for input shapes met lately
+PROGRAMS_KEPT = 32  # programs for different input shapes; the one compiled first goes first
 
 
 @dataclass(frozen=True)

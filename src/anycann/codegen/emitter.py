@@ -333,8 +333,7 @@ class Emitter:
         body = "\n".join(self.lines)
         declarations = "\n".join(self.declarations[name] for name in sorted(self.declarations))
         symbol = f"{family}_{hashlib.sha256((declarations + body).encode()).hexdigest()[:20]}"
-        head = f"define void @{symbol}(ptr noalias nocapture readonly %args, i64 %begin, i64 %end, ptr noalias %scratch) #0 {{\nentry:\n"
-        head = head.replace("nocapture ", "")
+        head = f"define void @{symbol}(ptr noalias readonly %args, i64 %begin, i64 %end, ptr noalias %scratch) #0 {{\nentry:\n"
         return symbol, f"{declarations}\n{head}{body}\n  ret void\n}}\nattributes #0 = {{ nounwind }}\n!0 = !{{}}\n"
 
 

@@ -12,9 +12,9 @@ import onnx_ir as ir
 from anycann.graph.registry import static_type
 from anycann.passes.aliases import Alias, Aliases
 from anycann.passes.order import Unit
-from anycann.te.expression import Expr, Load, walk
+from anycann.te.expression import Load, walk
 from anycann.te.nest import ReduceStage, build_nest, contractions
-from anycann.te.simplify import Linear, linear
+from anycann.te.simplify import linear
 from anycann.te.tensor import Placeholder, Tensor
 
 
@@ -24,16 +24,12 @@ def read_where_written(output: Tensor) -> frozenset[str]:
     same: set[str] = set()
     other = {operand.name for c in contractions([output]) for operand in vars(c.operator).values() if isinstance(operand, Placeholder)}
     for stage in nest.stages:
-        own = () if isinstance(stage, ReduceStage) else tuple(_form(index) for index in stage.index)
+        own = () if isinstance(stage, ReduceStage) else tuple(linear(index) for index in stage.index)
         for expr in walk(stage.body):
             if isinstance(expr, Load) and isinstance(expr.tensor, Placeholder):
-                matches = not isinstance(stage, ReduceStage) and tuple(_form(index) for index in expr.indices) == own
+                matches = not isinstance(stage, ReduceStage) and tuple(linear(index) for index in expr.indices) == own
                 (same if matches else other).add(expr.tensor.name)
     return frozenset(same - other)
-
-
-def _form(index: Expr) -> Linear:
-    return linear(index)
 
 
 def write_in_place(
