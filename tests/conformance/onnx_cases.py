@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from corrections import CORRECTIONS, correct_model
 import numpy as np
 import onnx
 from onnx import numpy_helper
@@ -40,13 +41,23 @@ def run_case(case: TestCase) -> bool:
 
     folder = Path(case.model_dir)
     model = onnx.load(folder / "model.onnx")
+    correct_model(case.name, model)
     prepared = Backend.prepare(model, options=SessionOptions(num_threads=1, poison=True))
     for data in sorted(folder.glob("test_data_set_*")):
         inputs = [_read(data / f"input_{n}.pb", model.graph.input[n].type) for n in range(len(list(data.glob("input_*.pb"))))]
         wanted = [_read(data / f"output_{n}.pb", model.graph.output[n].type) for n in range(len(list(data.glob("output_*.pb"))))]
-        assert_similar(prepared.run(inputs), wanted, case.rtol, case.atol)
+        assert_similar(prepared.run(inputs), _corrected(case.name, wanted), case.rtol, case.atol)
     reports = prepared.session.engines()
     return all(report.engine == "AiCore" for report in reports)
+
+
+def _corrected(name: str, wanted: list[Any]) -> list[Any]:
+    """The data of onnx 1.21, or what 1.22 has in its place."""
+    if name not in CORRECTIONS or CORRECTIONS[name].output is None:
+        return wanted
+    corrected = np.array(CORRECTIONS[name].output, wanted[0].dtype)
+    assert not np.array_equal(corrected, wanted[0]), f"{name} is right in this onnx: take its correction out"
+    return [corrected]
 
 
 def assert_similar(got: Sequence[Any], wanted: Sequence[Any], rtol: float, atol: float) -> None:
