@@ -175,6 +175,66 @@ def test_an_input_that_is_also_an_output_is_a_copy() -> None:
         np.testing.assert_array_equal(result, x)
 
 
+# ---- inputs with a default value
+def with_default(ir_version: int = 8) -> onnx.ModelProto:
+    model = onnx.parser.parse_model(
+        f'<ir_version: {ir_version}, opset_import: ["": 20]> g'
+        " (float[N,40] x, float[40,M] w, int64[1] axes, float[1] scale) => (float[N] y) { p = MatMul(x, w) s = Mul(p, scale) y = ReduceSum<keepdims=0>(s, axes) }"
+    )
+    for name, array in {"w": floats(40, 24), "axes": np.array([1]), "scale": np.float32([0.5])}.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    return model
+
+
+def offline(model: onnx.ModelProto, path: Path, **options: object) -> InferenceSession:
+    write_offline_model(path / "model.om", compile_model(model, CompileOptions(**options)))  # type: ignore[arg-type]
+    return InferenceSession(path / "model.om")
+
+
+@pytest.mark.parametrize("kind", ["onnx", "om"])
+@pytest.mark.parametrize(
+    "fed",
+    [
+        {},
+        {"w": floats(40, 24, seed=1)},
+        {"w": floats(40, 7, seed=2)},
+        {"scale": np.float32([3]), "axes": np.array([0])},
+        {"axes": np.array([-1])},
+    ],
+    ids=["none", "weights", "wider weights", "scale and axes", "axes"],
+)
+def test_a_feed_replaces_a_default_as_in_onnx_runtime(fed: Feeds, kind: str, tmp_path: Path) -> None:
+    model = with_default()
+    session = InferenceSession(model) if kind == "onnx" else offline(model, tmp_path)
+    agrees(model, {"x": floats(3, 40), **fed}, session)
+    agrees(model, {"x": floats(3, 40)}, session)
+    agrees(model, {**fed, "x": floats(5, 40)}, session)
+
+
+def test_inputs_with_a_default_are_listed_as_in_onnx_runtime() -> None:
+    for ir_version in (3, 4, 8):
+        model = with_default(ir_version)
+        ours, theirs = InferenceSession(model), onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+        assert [arg.name for arg in ours.get_inputs()] == [arg.name for arg in theirs.get_inputs()]
+        want = [(arg.name, arg.type, arg.shape) for arg in theirs.get_overridable_initializers()]
+        assert sorted((arg.name, arg.type, list(arg.shape)) for arg in ours.get_overridable_initializers()) == sorted(want)
+
+
+@pytest.mark.parametrize(
+    ("ir_version", "feeds", "message"),
+    [
+        (3, {"w": floats(40, 24)}, r"input 'w' is unknown; accepted: x$"),
+        (8, {"w": floats(24, 40)}, r"input 'w' has shape \[24, 40\]; accepted: \[40, 'M'\]"),
+        (8, {"w": floats(40, 24).astype(np.float64)}, r"input 'w' has dtype float64; accepted: float32"),
+        (8, {"w": None}, r"input 'w' is None"),
+        (8, {"q": X}, r"input 'q' is unknown; accepted: x, w, axes, scale"),
+    ],
+)
+def test_wrong_feeds_for_a_default_are_refused(ir_version: int, feeds: Feeds, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        InferenceSession(with_default(ir_version)).run(None, {"x": floats(3, 40), **feeds})
+
+
 # ---- shapes
 @pytest.mark.parametrize("shape", [(1, 1, 1), (2, 3, 5), (1, 17, 33), (4, 1, 16)], ids=str)
 def test_open_shapes_are_taken_from_the_feeds(shape: tuple[int, ...]) -> None:
@@ -191,6 +251,20 @@ def test_a_product_over_nothing_is_zero() -> None:
     model = parse("g (float[A,K] a, float[K,B] b) => (float[A,B] y) { y = MatMul(a, b) }")
     (y,) = InferenceSession(model, SessionOptions(poison=True)).run(None, {"a": floats(3, 0), "b": floats(0, 4)})
     np.testing.assert_array_equal(y, np.zeros((3, 4)))
+
+
+SIZED = """g (float[N] x, bool c, float[1] s) => (float[1] y) { n = Shape(x) f = Cast<to=1>(n)
+    y = If(c) <then_branch = t () => (float[1] a) { a = Add(s, f) }, else_branch = e () => (float[1] b) { b = Sub(s, f) }> }"""
+
+
+@pytest.mark.parametrize("kind", ["onnx", "om", "gears"])
+def test_branches_know_the_sizes_of_this_run_and_not_of_an_earlier_one(kind: str, tmp_path: Path) -> None:
+    model = parse(SIZED)
+    gears = tuple({"x": (size,)} for size in (3, 5)) if kind == "gears" else ()
+    session = InferenceSession(model) if kind == "onnx" else offline(model, tmp_path, gears=gears)
+    for size in (3, 5, 7, 3):
+        for condition in (True, False):
+            agrees(model, {"x": floats(size), "c": np.array(condition), "s": floats(1)}, session)
 
 
 def test_forgotten_shapes_are_compiled_again() -> None:

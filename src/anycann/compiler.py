@@ -13,6 +13,7 @@ import onnx_ir as ir
 from anycann import __version__
 from anycann.assembly import Apart, GraphCompiler, NodeReport
 from anycann.codegen.kernel_cache import compile_kernels
+from anycann.frontends.onnx.defaults import overridable
 from anycann.frontends.onnx.load import load_model
 from anycann.frontends.onnx.upgrade import upgrade_model
 from anycann.graph.registry import dtype_of
@@ -89,8 +90,9 @@ def convert_model(
     compiled = {}
     for shapes in gear_shapes(model.graph, options.gears):
         specs = input_specs(model.graph, shapes)
-        with context(f"while compiling {options.name} for {input_key(specs)}"):
-            compiled[input_key(specs)] = compiler.compile(model, specs)
+        key = input_key(specs)
+        with context(f"while compiling {options.name} for {key}"):
+            compiled[key] = compiler.compile(model, specs, f"{key}/" if options.gears else "")
     kernels = {symbol: text for each in compiled.values() for symbol, text in each.kernels.items()}
     code = compile_kernels(kernels, target, options.workers, progress)
     programs: dict[str, Program] = {key: each.program for key, each in compiled.items()}
@@ -168,6 +170,7 @@ def _metadata(graph: ir.Graph, options: CompileOptions, programs: Mapping[str, P
         "atc_arguments": dict(options.arguments),
         "inputs": specs_to_json(tuple(declared_spec(v) for v in graph.inputs)),
         "outputs": specs_to_json(tuple(declared_spec(v) for v in graph.outputs)),
+        "overridable": specs_to_json(tuple(declared_spec(v) for v in overridable(graph))),
         "gears": [{"key": key} for key in programs] if options.gears else [],
     }
 

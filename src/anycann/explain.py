@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 
 from anycann.assembly import Apart, NodeReport
 from anycann.compiler import Conversion
+from anycann.om.metadata import specs_from_json
 from anycann.om.plan import HostStep, Location, NativeStep, Program, RegionStep, Task
 from anycann.passes.memory import Interval
 from anycann.passes.pipeline import Report
@@ -56,6 +57,7 @@ class Explanation:
     """What happened to a model on its way through the compiler, for one of its programs ("" if its shapes are open)."""
 
     program: str
+    defaults: tuple[str, ...]
     passes: tuple[Report, ...]
     kernels: tuple[KernelFacts, ...]
     apart: tuple[Apart, ...]
@@ -73,6 +75,11 @@ class Explanation:
         if not self.program:
             yield "the model leaves shapes open: it is compiled when they are known, or for the shapes and gears that are given"
             return
+        if self.defaults:
+            yield "inputs with a default value:"
+            yield from _indented(
+                [f"{name}: constant in this program; a session that feeds it compiles another" for name in self.defaults], ""
+            )
         for report in self.passes:
             yield f"{report.name}:"
             yield from _indented(report.lines, "nothing to do")
@@ -95,6 +102,7 @@ def explain(conversion: Conversion) -> Explanation:
     tasks = [task for step in program.steps if isinstance(step, NativeStep) for task in step.tasks]
     return Explanation(
         program=key,
+        defaults=tuple(spec.name for spec in specs_from_json(conversion.model.metadata["overridable"], "the model")),
         passes=tuple(conversion.reports),
         kernels=tuple(_kernel(task) for task in tasks),
         apart=tuple(conversion.apart),

@@ -14,6 +14,7 @@ import onnx_ir as ir
 from anycann.assembly import Compiled, GraphCompiler, NodeReport
 from anycann.codegen.kernel_cache import compile_kernels
 from anycann.compiler import declared_spec
+from anycann.frontends.onnx.defaults import overridable, with_inputs
 from anycann.frontends.onnx.load import load_model
 from anycann.frontends.onnx.upgrade import upgrade_model
 from anycann.graph.types import numpy_dtype
@@ -78,14 +79,19 @@ class JustInTimeCompiler:
         """The outputs as the model declares them."""
         return tuple(_declared(value) for value in self.model.graph.outputs)
 
+    def overridable(self) -> tuple[TensorSpec, ...]:
+        """Inputs with a default value, as the model declares them."""
+        return tuple(_declared(value) for value in overridable(self.model.graph))
+
     def types(self) -> dict[str, str]:
         """ONNX Runtime's word for the type of each input and output that is no numeric tensor."""
-        values = [*self.model.graph.inputs, *self.model.graph.outputs]
+        values = [*self.model.graph.inputs, *self.model.graph.outputs, *overridable(self.model.graph)]
         return {v.name or "": _type_text(v) for v in values}
 
-    def compile(self, specs: Sequence[TensorSpec]) -> Ready:
-        """The program for these inputs."""
-        return self._ready(self.model, specs, "")
+    def compile(self, specs: Sequence[TensorSpec], fed: Sequence[TensorSpec] = ()) -> Ready:
+        """The program for these inputs. `fed` are inputs with a default value that are fed too; they follow the others."""
+        model = with_inputs(self.model, [spec.name for spec in fed]) if fed else self.model
+        return self._ready(model, [*specs, *fed], f"{input_key(specs, fed)}/")
 
     def compile_region(self, region: str, specs: Sequence[TensorSpec]) -> Ready:
         """The program of a region that a program of this model names."""

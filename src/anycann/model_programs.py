@@ -88,21 +88,28 @@ class ModelPrograms:
         return self._compiler.outputs() if self._offline is None else specs_from_json(self._offline.metadata["outputs"], self.where)
 
     @cached_property
+    def overridable(self) -> tuple[TensorSpec, ...]:
+        """Inputs with a default value as the model declares them; a feed for one makes a program of its own."""
+        if self._offline is None:
+            return self._compiler.overridable()
+        return specs_from_json(self._offline.metadata.get("overridable", []), self.where)
+
+    @cached_property
     def types(self) -> Mapping[str, str]:
         """Types of inputs and outputs in ONNX Runtime's words, as far as they are known."""
         return self._compiler.types() if self._offline is None else {}
 
     # ---- programs
-    def find(self, specs: Sequence[TensorSpec]) -> Loaded:
-        """The program for these input types, compiled if it is not there."""
-        key = input_key(specs)
+    def find(self, specs: Sequence[TensorSpec], fed: Sequence[TensorSpec] = ()) -> Loaded:
+        """The program for these input types, compiled if it is not there; it takes what `fed` says after the model's own inputs."""
+        key = input_key(specs, fed)
         loaded = self._programs.get(key)
         if loaded is not None:
             return loaded
         with self._lock:
             if key not in self._programs:
                 with context(f"while compiling {self.where} for {key}"):
-                    self._programs[key] = self._load(self._compiler.compile(specs))
+                    self._programs[key] = self._load(self._compiler.compile(specs, fed))
                 if len(self._programs) > PROGRAMS_KEPT:
                     self._programs.popitem(last=False)
             return self._programs[key]

@@ -47,6 +47,7 @@ class InferenceSession:
         specs, types = self._programs.inputs, self._programs.types
         self._inputs = tuple(_node_arg(spec, types) for spec in specs)
         self._outputs = tuple(_node_arg(spec, types) for spec in self._programs.outputs)
+        self._overridable = tuple(_node_arg(spec, types) for spec in self._programs.overridable)
         self._types = tuple(_feed_dtype(spec) for spec in specs)
         self._checked: dict[tuple[object, ...], CompiledProgram] = {}
         self._positions = {arg.name: n for n, arg in enumerate(self._outputs)}
@@ -60,6 +61,10 @@ class InferenceSession:
     def get_outputs(self) -> tuple[NodeArg, ...]:
         """Name, type and shape of each output."""
         return self._outputs
+
+    def get_overridable_initializers(self) -> tuple[NodeArg, ...]:
+        """Inputs with a default value, which feeds may leave out; feeding one compiles a program that takes it."""
+        return self._overridable
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, object], outputs: Mapping[str, Array] | None = None) -> list[Any]:
         """Compute the named outputs (None: all) for `feeds` (input name -> numpy array, list for a sequence, None for an absent optional).
@@ -81,8 +86,10 @@ class InferenceSession:
         key = tuple((v.dtype, v.shape) if type(v) is np.ndarray else None for v in values)
         executable = self._checked.get(key) if len(feeds) == len(values) and None not in key else None
         if executable is None:
-            values = self._values(feeds)
-            executable = self._programs.find(_specs(self._inputs, values)).executable
+            values, fed = self._values(feeds), self._replaced(feeds)
+            executable = self._programs.find(_specs(self._inputs, values), _specs(list(fed), list(fed.values()))).executable
+            if fed:
+                return [*values, *fed.values()], executable
             if None not in key:
                 self._checked = {**(self._checked if len(self._checked) < PROGRAMS_KEPT else {}), key: executable}
         return values, executable
@@ -99,13 +106,18 @@ class InferenceSession:
         return found
 
     def _values(self, feeds: Mapping[str, object]) -> list[object]:
-        names = {arg.name for arg in self._inputs}
+        names = {arg.name for arg in (*self._inputs, *self._overridable)}
         unknown = [name for name in feeds if name not in names]
         missing = [arg.name for arg in self._inputs if arg.name not in feeds]
         if unknown or missing:
             what = f"input {unknown[0]!r} is unknown" if unknown else f"input {missing[0]!r} is missing"
-            raise UsageError(f"{what}; accepted: {', '.join(arg.name for arg in self._inputs) or 'none'}")
+            raise UsageError(f"{what}; accepted: {', '.join(arg.name for arg in (*self._inputs, *self._overridable)) or 'none'}")
         return [_fitting(arg, dtype, feeds[arg.name]) for arg, dtype in zip(self._inputs, self._types, strict=True)]
+
+    def _replaced(self, feeds: Mapping[str, object]) -> dict[NodeArg, object]:
+        """The feeds for inputs with a default value."""
+        chosen = [(arg, spec) for arg, spec in zip(self._overridable, self._programs.overridable, strict=True) if arg.name in feeds]
+        return {arg: _fitting(arg, _feed_dtype(spec), feeds[arg.name]) for arg, spec in chosen}
 
 
 def _fitting(arg: NodeArg, dtype: np.dtype[Any] | None, value: object) -> object:

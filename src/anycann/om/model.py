@@ -56,8 +56,15 @@ class OfflineModel:
         return self.code.get(target_key)
 
 
-def input_key(inputs: Sequence[TensorSpec]) -> str:
-    """Text for concrete input dtypes and shapes, to find a program by: "float32[1,3,224,224];int64[]". Raises ValueError for open sizes."""
-    if any(not isinstance(size, int) for spec in inputs for size in spec.shape):
-        raise ValueError(f"inputs {inputs} have open sizes and name no program")
-    return ";".join(f"{spec.dtype}[{','.join(map(str, spec.shape))}]" for spec in inputs)
+def input_key(inputs: Sequence[TensorSpec], fed: Sequence[TensorSpec] = ()) -> str:
+    """Text for concrete input dtypes and shapes, to find a program by: "float32[1,3,224,224];int64[]". Raises ValueError for open sizes.
+
+    Inputs with a default value that are fed too (`fed`) come with their names: "float32[2];scale=float32[]".
+    """
+    if any(not isinstance(size, int) for spec in (*inputs, *fed) for size in spec.shape):
+        raise ValueError(f"inputs {(*inputs, *fed)} have open sizes and name no program")
+    return ";".join([_type_key(spec) for spec in inputs] + [f"{spec.name}={_type_key(spec)}" for spec in fed])
+
+
+def _type_key(spec: TensorSpec) -> str:
+    return f"{spec.dtype}[{','.join(map(str, spec.shape))}]"

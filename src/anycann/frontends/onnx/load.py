@@ -11,6 +11,7 @@ import onnx_ir as ir
 from onnx_ir.serde import TensorProtoTensor
 
 from anycann.frontends.onnx.check import check_model
+from anycann.frontends.onnx.defaults import fix_defaults, note_overridable
 from anycann.frontends.onnx.functions import inline_functions
 from anycann.frontends.onnx.naming import name_everything
 from anycann.frontends.onnx.sparse import densified
@@ -31,7 +32,8 @@ FOREIGN: tuple[tuple[bytes, str], ...] = (  # how files that are no ONNX models 
 def load_model(source: str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model) -> ir.Model:
     """The model in `source`: a path, a serialised ModelProto, a ModelProto, or an `onnx_ir` model (which is copied, not changed).
 
-    Functions are inlined, initialisers that are also inputs are constants, nodes are sorted, and every node and value has a unique name.
+    Functions are inlined, initialisers that are also inputs are constants (see defaults.py), nodes are sorted, and every node and value
+    has a unique name.
     Weights of a file are memory-mapped: they are read when they are used. The opset is the model's own (see upgrade.py).
     Raises ModelError when the model is damaged, malformed or names files outside its folder; UnsupportedError when it asks for operators,
     types or versions unknown here; UsageError when `source` is none of the above.
@@ -85,8 +87,9 @@ def _finish(model: ir.Model) -> ir.Model:
     inline_functions(model)
     if "ai.onnx" in model.opset_imports:
         model.opset_imports.setdefault("", model.opset_imports.pop("ai.onnx"))
+    note_overridable(model.graph, fix_defaults(model.graph), model.ir_version)
     for graph in all_graphs(model.graph):
-        _drop_initialised_inputs(graph)
+        fix_defaults(graph)
         for node in graph:
             node.domain = "" if node.domain == "ai.onnx" else node.domain
         for value in [*graph.inputs, *(value for node in graph for value in node.outputs)]:
@@ -97,14 +100,6 @@ def _finish(model: ir.Model) -> ir.Model:
         raise ModelError(f"nodes feed each other in a circle: {error}") from error
     name_everything(model)
     return model
-
-
-def _drop_initialised_inputs(graph: ir.Graph) -> None:
-    """An input with an initialiser has a default value; here it is a constant (IR version 3 lists every initialiser as an input)."""
-    constants = {name for name, value in graph.initializers.items() if value.const_value is not None}
-    for index in reversed(range(len(graph.inputs))):
-        if graph.inputs[index].name in constants:
-            del graph.inputs[index]
 
 
 def _settle_tensors(graph: ir.Graph, storage: Storage) -> None:
