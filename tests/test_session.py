@@ -179,7 +179,8 @@ def test_an_input_that_is_also_an_output_is_a_copy() -> None:
 def with_default(ir_version: int = 8) -> onnx.ModelProto:
     model = onnx.parser.parse_model(
         f'<ir_version: {ir_version}, opset_import: ["": 20]> g'
-        " (float[N,40] x, float[40,M] w, int64[1] axes, float[1] scale) => (float[N] y) { p = MatMul(x, w) s = Mul(p, scale) y = ReduceSum<keepdims=0>(s, axes) }"
+        " (float[N,40] x, float[40,M] w, int64[1] axes, float[1] scale) => (float[N] y) {"
+        " p = MatMul(x, w) s = Mul(p, scale) y = ReduceSum<keepdims=0>(s, axes) }"
     )
     for name, array in {"w": floats(40, 24), "axes": np.array([1]), "scale": np.float32([0.5])}.items():
         model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
