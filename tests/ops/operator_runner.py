@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from anycann.codegen.kernel import Kernel
 from anycann.codegen.kernel_cache import compile_kernels
-from anycann.codegen.loops import Output, generate
+from anycann.codegen.nest_kernel import Output, generate
 from anycann.graph.evaluate import evaluate_node
 from anycann.graph.registry import OPSET, Lowering, Operator, Sample, TensorType, dtype_of, schema
 from anycann.runtime.loader import LoadedCode

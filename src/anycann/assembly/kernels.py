@@ -12,7 +12,7 @@ from anycann.assembly.weights import Array, Weights, forget
 from anycann.codegen.contract import generate_contraction, refuse, wanted_layout
 from anycann.codegen.contract_recurrent import generate_recurrent
 from anycann.codegen.kernel import Kernel
-from anycann.codegen.loops import Output, generate
+from anycann.codegen.nest_kernel import Output, generate
 from anycann.codegen.tail import Constants, Generated
 from anycann.graph.registry import NotLowered, Registry, static_type
 from anycann.om.plan import Buffer

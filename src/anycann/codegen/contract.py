@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from anycann.codegen.contract_convolution import convolution_layout, generate_convolution, refuse_convolution
 from anycann.codegen.contract_matmul import generate_matmul, refuse_matmul
 from anycann.codegen.contract_recurrent import refuse_recurrent
-from anycann.codegen.loops import Output
+from anycann.codegen.nest_kernel import Output
 from anycann.codegen.tail import Constants, Generated
 from anycann.support.errors import InternalError
 from anycann.target.target import Target

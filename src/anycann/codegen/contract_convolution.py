@@ -19,7 +19,7 @@ from anycann.codegen.kernels.winograd import emit_winograd
 from anycann.codegen.kernels.winograd_tile import default_winograd_tile, winograd_profitable
 from anycann.codegen.kernels.winograd_transform import pack_winograd_weights
 from anycann.codegen.lanes import convert, from_storage
-from anycann.codegen.loops import Output
+from anycann.codegen.nest_kernel import Output
 from anycann.codegen.tail import Constants, Generated, Packed, Tail, memory_name, pack
 from anycann.target.target import Target
 from anycann.te import dtypes

@@ -20,7 +20,7 @@ from anycann.codegen.kernels.matmul import (
     wants_groups,
     wants_packing,
 )
-from anycann.codegen.loops import Output
+from anycann.codegen.nest_kernel import Output
 from anycann.codegen.tail import Constants, Generated, Packed, Tail, memory_name, pack
 from anycann.target.target import Target
 from anycann.te import dtypes

@@ -14,7 +14,7 @@ from anycann.codegen.kernel import Kernel
 from anycann.codegen.kernels.recurrent import Pointers, emit_recurrent, recurrent_scratch_bytes
 from anycann.codegen.kernels.recurrent_packing import RecurrentWeights, gate_columns, pack_weights
 from anycann.codegen.kernels.recurrent_shape import RecurrentShape, default_recurrent_tile, parse_activations
-from anycann.codegen.loops import Output
+from anycann.codegen.nest_kernel import Output
 from anycann.codegen.tail import Constants, Generated, Packed, memory_name, pack
 from anycann.support.errors import AnyCANNError
 from anycann.target.target import Target

@@ -12,7 +12,8 @@ import numpy as np
 from anycann.codegen.accesses import FlatNest, resolve
 from anycann.codegen.emitter import Emitter, Value
 from anycann.codegen.kernel import Kernel
-from anycann.codegen.loops import NestWriter, Output, placeholders
+from anycann.codegen.nest_kernel import Output, placeholders
+from anycann.codegen.nest_writer import NestWriter
 from anycann.support.errors import InternalError
 from anycann.target.target import Target
 from anycann.te.expression import Var

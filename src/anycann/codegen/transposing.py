@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from anycann.codegen.accesses import FlatNest, Stage
 from anycann.codegen.emitter import Emitter, Value
 from anycann.codegen.lanes import Flat
-from anycann.codegen.loops import NestWriter
+from anycann.codegen.nest_writer import NestWriter
 from anycann.target.target import Target
 from anycann.te import dtypes
 from anycann.te.dtypes import DType
@@ -82,10 +82,7 @@ class TransposingWriter(NestWriter):
         """All loops but the two of the square, parts of the one written along, and blocks of the one read along."""
         return [*(v for v in self.nest.outer if v not in (self.plan.read, self.plan.written)), self.part, self.block]
 
-    def _inner(self, loops: list[Var]) -> None:
-        if loops:
-            super()._inner(loops)
-            return
+    def _inside(self) -> None:
         e, lanes, extent = self.e, self.target.lanes, self.plan.read.extent
         whole, rest = divmod(extent, lanes)
         block = self.values[self.block]
@@ -119,7 +116,7 @@ class TransposingWriter(NestWriter):
             here = self._lanes(lanes, plan.written, {}, mask, stage)
             for load, turned in zip(plan.loads, columns, strict=True):
                 here.provide(load, turned[number])
-            self._store(stage, here)
+            self._store_at(stage, here)
 
     def _rows(self, stage: Stage, load: Load, first: Value, count: int, start: Value, rows: int) -> list[Value]:
         """A vector along the axis read along for each position of the other; unknown ones beyond the last."""

@@ -1,0 +1,48 @@
+"""How the values of a reduction meet: the neutral element, two vectors lane by lane, and the lanes of one."""
+
+from __future__ import annotations
+
+import math
+
+from anycann.codegen.emitter import Emitter, Value
+from anycann.codegen.lanes import emit_op
+from anycann.te.dtypes import DType
+from anycann.te.expression import Const, Op
+
+_NEUTRAL: dict[str, dict[str, float]] = {
+    "float": {"sum": 0.0, "prod": 1.0, "max": -math.inf, "min": math.inf},
+    "int": {"sum": 0, "prod": 1},
+    "bool": {"any": 0, "all": 1, "max": 0, "min": 1},
+}
+_OPERATION = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
+
+
+def neutral(kind: str, dtype: DType) -> float:
+    """The neutral element of a reduction."""
+    if dtype.kind in ("int", "uint") and kind in ("max", "min"):
+        bits = 8 * dtype.nbytes
+        low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if dtype.kind == "int" else (0, (1 << bits) - 1)
+        return low if kind == "max" else high
+    return _NEUTRAL["int" if dtype.kind == "uint" else dtype.kind][kind]
+
+
+def combine(e: Emitter, kind: str, dtype: DType, a: Value, b: Value) -> Value:
+    """Two partial results, lane by lane."""
+    operand = Const(0, dtype)
+    return emit_op(e, Op(_OPERATION[kind], (operand, operand), dtype), [a, b])
+
+
+def combine_all(e: Emitter, kind: str, dtype: DType, totals: list[Value]) -> Value:
+    """Several vectors (a power of two) by pairs, then the lanes of what is left by halves: a scalar."""
+    while len(totals) > 1:
+        totals = [combine(e, kind, dtype, a, b) for a, b in zip(totals[::2], totals[1::2], strict=True)]
+    return _across_lanes(e, kind, dtype, totals[0])
+
+
+def _across_lanes(e: Emitter, kind: str, dtype: DType, vector: Value) -> Value:
+    while vector.lanes > 1:
+        half = vector.lanes // 2
+        low = e.shuffle(vector, vector, range(half)) if half > 1 else e.extract(vector, 0)
+        high = e.shuffle(vector, vector, range(half, 2 * half)) if half > 1 else e.extract(vector, 1)
+        vector = combine(e, kind, dtype, low, high)
+    return vector

@@ -1,0 +1,64 @@
+"""Nests to kernels: the kernel that computes some outputs in one nest, by the writer that suits it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from anycann.codegen.accesses import FlatNest, flatten
+from anycann.codegen.emitter import Emitter
+from anycann.codegen.kernel import Kernel
+from anycann.codegen.lanes import Flat
+from anycann.codegen.nest_writer import NestWriter
+from anycann.codegen.rows import keep_rows
+from anycann.codegen.transposing import TransposingWriter, transposition
+from anycann.codegen.vector_loop import outer_vector
+from anycann.target.target import Target
+from anycann.te.expression import Load, walk
+from anycann.te.layout import ND, Place
+from anycann.te.nest import build_nest
+from anycann.te.tensor import Placeholder, Tensor
+
+
+@dataclass(frozen=True)
+class Output:
+    """A tensor to compute and how it is stored."""
+
+    name: str
+    tensor: Tensor
+    layout: str = ND
+    within: Place | None = None  # set for a piece of a larger buffer
+
+    @property
+    def place(self) -> Place:
+        """Where its elements are stored."""
+        return self.within or Place(self.tensor.shape, self.layout)
+
+
+def generate(outputs: Sequence[Output], layouts: Mapping[str, str], target: Target, family: str = "te") -> Kernel:
+    """The kernel that computes all outputs in one nest. `layouts`: storage of the placeholders by name. Raises CannotFuse."""
+    names = [o.name for o in outputs]
+    if not any(o.tensor.size for o in outputs):
+        symbol, text = Emitter().finish("nothing")
+        return Kernel(symbol, text, tuple(names), 1)
+    flat = flatten(build_nest([o.tensor for o in outputs]), [o.place for o in outputs], layouts, target.lanes)
+    inputs = placeholders(flat)
+    vector = outer_vector(flat)  # keeping rows takes loads away, so it is decided before
+    flat, rows = keep_rows(flat, target.lanes) if vector is None else (flat, ())
+    turned = transposition(flat, target.lanes)
+    types = [o.tensor.dtype for o in outputs]
+    writer = NestWriter(flat, types, target, vector) if turned is None else TransposingWriter(flat, types, target, turned)
+    kernel = writer.write(family, inputs, names, rows)
+    return replace(kernel, scratch_bytes=sum(row.size * row.dtype.nbytes for row in rows))
+
+
+def placeholders(nest: FlatNest) -> list[str]:
+    """Names of the tensors a nest reads, in order of first use."""
+    names: dict[str, None] = {}
+    for stage in nest.stages:
+        roots = (stage.body,) if stage.address is None else (stage.body, stage.address)
+        for expr in walk(*roots):
+            if isinstance(expr, Load) and isinstance(expr.tensor, Flat):
+                names[expr.tensor.source.name] = None
+            assert not (isinstance(expr, Load) and isinstance(expr.tensor, Placeholder))
+    return list(names)

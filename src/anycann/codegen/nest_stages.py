@@ -1,0 +1,176 @@
+"""The stages of a nest at one point of its outer loops: reductions, whose results later stages read, and stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from anycann.codegen.accesses import FlatNest, Stage
+from anycann.codegen.clipping import Bounds, clip
+from anycann.codegen.combining import combine, combine_all, neutral
+from anycann.codegen.emitter import Emitter, Value, vector_type
+from anycann.codegen.lanes import Lanes
+from anycann.codegen.stores import emit_store
+from anycann.codegen.vector_loop import own_vector
+from anycann.target.target import Target
+from anycann.te.dtypes import DType
+from anycann.te.expression import Op, Var, walk
+
+UNROLL = 4  # accumulators of a long row: additions of one do not wait for each other
+
+
+class StageWriter:
+    """Writes stages. The vector loop is either one outer loop (`self.vector`) or, per stage, one of its own.
+
+    values: the scalar value of each loop variable. pointers: inputs by name. stores: outputs by number.
+    """
+
+    def __init__(self, nest: FlatNest, dtypes_: Sequence[DType], target: Target, vector: Var | None, emitter: Emitter | None = None):
+        self.nest, self.dtypes, self.target = nest, dtypes_, target
+        self.e = emitter or Emitter()
+        self.vector = vector
+        self.pointers: dict[str, Value] = {}
+        self.stores: list[Value] = []
+        self.values: dict[Var, Value] = {}
+
+    def stages(self, lanes: int, mask: Value | None, known: Mapping[int, Value] | None = None) -> None:
+        """All stages at one outer point: `lanes` > 1 if an outer loop is the vector loop. `known`: elements that are there already."""
+        bound: dict[int, Value] = dict(known or {})
+        vector = self.vector if lanes > 1 else None
+        for stage in self.nest.stages:
+            if vector is None and stage.over:
+                self._horizontal(stage, bound)
+            elif stage.is_store:
+                self._loops(stage.over, partial(self._store, stage, lanes, vector, bound, mask))
+            else:
+                assert stage.tensor is not None
+                bound[id(stage.tensor)] = self._vertical(stage, lanes, vector, bound, mask)
+
+    def _lanes(self, lanes: int, vector: Var | None, bound: Mapping[int, Value], mask: Value | None, stage: Stage) -> Lanes:
+        """The expression writer at this point, its mask narrowed by partial channel blocks."""
+        here = Lanes(self.e, lanes, vector, self.values, self.pointers, bound, None)
+        for guard in (*self.nest.guards, *stage.guards):
+            condition = here.spread(here.value(guard))
+            mask = condition if mask is None else self.e.binary("and", mask, condition)
+        return Lanes(self.e, lanes, vector, self.values, self.pointers, bound, mask)
+
+    def _store(self, stage: Stage, lanes: int, vector: Var | None, bound: Mapping[int, Value], mask: Value | None) -> None:
+        self._store_at(stage, self._lanes(lanes, vector, bound, mask, stage))
+
+    def _store_at(self, stage: Stage, here: Lanes) -> None:
+        emit_store(here, stage, self.stores[stage.output], self.dtypes[stage.output])
+
+    # -- loops
+    def _loops(self, loops: Sequence[Var], body: Callable[[], None]) -> None:
+        if not loops:
+            body()
+            return
+        with self.e.loop(0, loops[0].extent) as loop:
+            self.values[loops[0]] = loop.index
+            self._loops(loops[1:], body)
+
+    def _reducing(self, loops: Sequence[Var], totals: list[Value], body: Callable[[list[Value]], list[Value]]) -> list[Value]:
+        """Loops that hand the totals on; `body` adds to them."""
+        if not loops:
+            return body(totals)
+        with self.e.loop(0, loops[0].extent, carried=totals) as loop:
+            self.values[loops[0]] = loop.index
+            loop.carry(self._reducing(loops[1:], list(loop.values), body))
+        return list(loop.values)
+
+    def _vector_loop(self, variable: Var, start: Value, stop: Value, body: Callable[[int, Value | None], None]) -> None:
+        """Whole vectors from start, then one masked vector for the rest of the extent."""
+        e, lanes = self.e, self.target.lanes
+        whole = variable.extent - variable.extent % lanes
+        main_stop = e.smin(stop, e.const(whole)) if whole != variable.extent else stop
+        if whole:
+            with e.loop(start, main_stop, lanes) as loop:
+                self.values[variable] = loop.index
+                body(lanes, None)
+        if whole != variable.extent:
+            with e.when(e.compare("sgt", stop, e.const(whole))):
+                self.values[variable] = e.const(whole)
+                body(lanes, self._tail_mask(variable.extent - whole))
+
+    def _tail_mask(self, count: int) -> Value:
+        bits = ", ".join("i1 true" if lane < count else "i1 false" for lane in range(self.target.lanes))
+        return Value(f"<{bits}>", vector_type("i1", self.target.lanes))
+
+    # -- an outer loop runs over the lanes
+    def _vertical(self, stage: Stage, lanes: int, vector: Var | None, bound: Mapping[int, Value], mask: Value | None) -> Value:
+        """Reduce over loops with one accumulator a lane."""
+        assert stage.kind is not None
+        kind, dtype = stage.kind, stage.body.dtype
+        start = self.e.const(neutral(kind, dtype), vector_type(dtype.register, lanes))
+        stage, bounds = clip(stage, vector, neutral(kind, dtype))
+        clipped = bool(bounds) and not any(isinstance(x, Op) and x.name == "select" for x in walk(stage.body))
+
+        def nest(loops: Sequence[Var], total: Value) -> Value:
+            if not loops:
+                here = self._lanes(lanes, vector, bound, mask, stage)
+                here.clipped = clipped
+                return combine(self.e, kind, dtype, total, self._contribution(stage, here))
+            first, last = self._limits(loops[0], bounds.get(loops[0], Bounds()))
+            with self.e.loop(first, last, carried=[total]) as loop:
+                self.values[loops[0]] = loop.index
+                loop.carry([nest(loops[1:], loop.values[0])])
+            return loop.values[0]
+
+        return nest(stage.over, start)
+
+    def _limits(self, variable: Var, bounds: Bounds) -> tuple[Value, Value]:
+        scalar = Lanes(self.e, 1, None, self.values, self.pointers)
+        return scalar.value(bounds.start()), scalar.value(bounds.stop(variable.extent))
+
+    def _contribution(self, stage: Stage, lanes: Lanes) -> Value:
+        """The body in every lane; the neutral element in lanes that do not exist."""
+        assert stage.kind is not None
+        value = lanes.spread(lanes.value(stage.body)) if lanes.lanes > 1 else lanes.value(stage.body)
+        for expr, row in stage.keeps:
+            assert lanes.vector is not None
+            self.e.store(lanes.vector_of(expr), self.e.gep(self.pointers[row.source.name], self.values[lanes.vector], row.dtype.storage), 4)
+        if lanes.mask is None:
+            return value
+        absent = self.e.const(neutral(stage.kind, stage.body.dtype), value.type)
+        return self.e.select(lanes.spread(lanes.mask), value, absent)
+
+    # -- a loop of the stage runs over the lanes
+    def _horizontal(self, stage: Stage, bound: dict[int, Value]) -> None:
+        """Store whole rows, or reduce a row to a scalar."""
+        variable = own_vector(stage)
+        assert variable is not None
+        others = [v for v in stage.over if v is not variable]
+        if stage.is_store:
+            self._loops(others, lambda: self._store_row(stage, variable, bound))
+            return
+        assert stage.tensor is not None
+        bound[id(stage.tensor)] = self._reduce_row(stage, variable, others, bound)
+
+    def _store_row(self, stage: Stage, variable: Var, bound: Mapping[int, Value]) -> None:
+        def body(lanes: int, mask: Value | None) -> None:
+            self._store(stage, lanes, variable, bound, mask)
+
+        self._vector_loop(variable, self.e.const(0), self.e.const(variable.extent), body)
+
+    def _reduce_row(self, stage: Stage, variable: Var, others: list[Var], bound: Mapping[int, Value]) -> Value:
+        e, lanes, kind, dtype = self.e, self.target.lanes, stage.kind, stage.body.dtype
+        assert kind is not None
+        unroll = UNROLL if variable.extent >= 2 * UNROLL * lanes else 1
+        step = lanes * unroll
+        whole = variable.extent - variable.extent % step
+
+        def add(total: Value, at: Value, mask: Value | None = None) -> Value:
+            self.values[variable] = at
+            return combine(e, kind, dtype, total, self._contribution(stage, self._lanes(lanes, variable, bound, mask, stage)))
+
+        def row(totals: list[Value]) -> list[Value]:
+            with e.loop(0, whole, step, carried=totals) as loop:
+                loop.carry([add(total, e.add(loop.index, part * lanes)) for part, total in enumerate(loop.values)])
+            totals = list(loop.values)
+            for first in range(whole, variable.extent, lanes):
+                mask = self._tail_mask(variable.extent - first) if variable.extent - first < lanes else None
+                totals[0] = add(totals[0], e.const(first), mask)
+            return totals
+
+        start = e.const(neutral(kind, dtype), vector_type(dtype.register, lanes))
+        return combine_all(e, kind, dtype, self._reducing(others, [start] * unroll, row))

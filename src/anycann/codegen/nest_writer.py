@@ -1,0 +1,84 @@
+"""A kernel around the stages of a nest: its pointers, and which of the outer loops are tasks that threads share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import math
+
+from anycann.codegen.accesses import Stage
+from anycann.codegen.kernel import Kernel
+from anycann.codegen.lanes import Flat
+from anycann.codegen.nest_stages import StageWriter
+from anycann.te.expression import Op, Var, walk
+
+SERIAL_WORK = 16_384  # element operations below which splitting costs more than it gains
+PARALLEL_PARTS = 64
+_EXPENSIVE = {"exp", "log", "tanh", "erf", "sigmoid", "pow", "sin", "cos", "sqrt", "div", "softplus"}
+
+
+class NestWriter(StageWriter):
+    """Writes one kernel."""
+
+    def write(self, family: str, inputs: Sequence[str], outputs: Sequence[str], rows: Sequence[Flat] = ()) -> Kernel:
+        """The whole kernel; `rows` lie one behind the other in the thread's scratch memory."""
+        e = self.e
+        self.bind(inputs, len(outputs))
+        offset = 0
+        for row in rows:
+            self.pointers[row.source.name] = e.gep(e.scratch, offset, row.dtype.storage)
+            offset += row.size
+        loops = self.task_loops()
+        work = math.prod(v.extent for v in self.nest.outer) * sum(_work(stage) for stage in self.nest.stages)
+        tasks = self._chunks(self.vector, work) if not loops and self.vector is not None else self._tasks(loops, work)
+        symbol, ir = e.finish(family)
+        return Kernel(symbol, ir, (*inputs, *outputs), tasks, flops=work)
+
+    def bind(self, inputs: Sequence[str], outputs: int, first: int = 0) -> None:
+        """Load the pointers of inputs and outputs from the argument slots `first` and up."""
+        for number, name in enumerate(inputs):
+            self.pointers[name] = self.e.argument(first + number)
+        self.stores = [self.e.argument(first + len(inputs) + number) for number in range(outputs)]
+
+    def task_loops(self) -> list[Var]:
+        """The loops that may be shared out to threads."""
+        return [v for v in self.nest.outer if v is not self.vector]
+
+    def _chunks(self, variable: Var, work: int) -> int:
+        """One long vector loop, cut into chunks of whole vectors. Returns how many tasks that makes."""
+        e, lanes, extent = self.e, self.target.lanes, variable.extent
+        parts = 1 if work < SERIAL_WORK else min(PARALLEL_PARTS, work // (SERIAL_WORK // 4) + 1)
+        chunk = max(lanes, _round_up(_round_up(extent, parts) // parts, lanes))
+        stop = e.smin(e.mul(e.end, chunk), e.const(extent))
+        self._vector_loop(variable, e.mul(e.begin, chunk), stop, self.stages)
+        return max(1, -(-extent // chunk))
+
+    def _tasks(self, loops: list[Var], work: int) -> int:
+        """The leading loops are the parallel range; the rest run inside a task. Returns how many tasks that makes."""
+        leading, tasks = 0, 1
+        while work >= SERIAL_WORK and leading < len(loops) and tasks < PARALLEL_PARTS:
+            tasks *= loops[leading].extent
+            leading += 1
+        with self.e.loop(self.e.begin, self.e.end) as task:
+            rest = task.index
+            for variable in reversed(loops[:leading]):
+                first = variable is loops[0]
+                self.values[variable] = rest if first else self.e.urem(rest, variable.extent)
+                rest = rest if first else self.e.udiv(rest, variable.extent)
+            self._loops(loops[leading:], self._inside)
+        return tasks
+
+    def _inside(self) -> None:
+        """What a task does at one point of the loops around it."""
+        if self.vector is None:
+            self.stages(1, None)
+        else:
+            self._vector_loop(self.vector, self.e.const(0), self.e.const(self.vector.extent), self.stages)
+
+
+def _work(stage: Stage) -> int:
+    per_element = sum(8 if isinstance(x, Op) and x.name in _EXPENSIVE else 1 for x in walk(stage.body))
+    return per_element * math.prod(v.extent for v in stage.over)
+
+
+def _round_up(size: int, step: int) -> int:
+    return -(-size // step) * step

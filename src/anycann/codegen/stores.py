@@ -1,0 +1,57 @@
+"""Stores of a nest: a scalar, a vector in order, masked lanes, or lanes scattered over memory, by the linear form of the address."""
+
+from __future__ import annotations
+
+from anycann.codegen.accesses import Stage
+from anycann.codegen.emitter import Value, mangle, vector_type
+from anycann.codegen.lanes import Lanes, to_storage
+from anycann.te.dtypes import DType
+from anycann.te.expression import Var
+from anycann.te.simplify import Linear, linear
+
+
+def emit_store(lanes: Lanes, stage: Stage, pointer: Value, dtype: DType) -> None:
+    """Evaluate the stage's body at this point and store it, as `dtype`, where its address says."""
+    assert stage.address is not None
+    form = linear(stage.address)
+    value = lanes.value(stage.body)
+    stride = form.coefficient(lanes.vector) if lanes.vector is not None and lanes.lanes > 1 else 0
+    opaque = any(not isinstance(a, Var) and lanes.value(a).lanes > 1 for a in form.atoms)
+    if lanes.lanes > 1 and (opaque or stride != 1):
+        _scatter(lanes, stage, lanes.spread(value), pointer, dtype)
+        return
+    stored = to_storage(lanes.emitter, lanes.spread(value) if lanes.lanes > 1 else value, dtype)
+    _in_order(lanes, stored, _address(lanes, form, pointer, dtype), dtype.nbytes)
+
+
+def _address(lanes: Lanes, form: Linear, pointer: Value, dtype: DType) -> Value:
+    """Where the first lane is stored."""
+    e = lanes.emitter
+    offset = e.const(form.constant)
+    for atom, factor in form.terms:
+        offset = e.add(offset, e.mul(lanes.values[atom] if isinstance(atom, Var) else lanes.value(atom), factor))
+    return e.gep(pointer, offset, dtype.storage)
+
+
+def _in_order(lanes: Lanes, stored: Value, address: Value, align: int) -> None:
+    e = lanes.emitter
+    if lanes.mask is None:
+        e.store(stored, address, align)
+    elif lanes.lanes == 1:
+        with e.when(lanes.mask):
+            e.store(stored, address, align)
+    else:
+        e.masked_store(stored, address, align, lanes.mask)
+
+
+def _scatter(lanes: Lanes, stage: Stage, value: Value, pointer: Value, dtype: DType) -> None:
+    e = lanes.emitter
+    assert stage.address is not None
+    stored = to_storage(e, value, dtype)
+    indices = lanes.spread(lanes.value(stage.address))
+    pointers = vector_type("ptr", lanes.lanes)
+    addresses = e.op(f"getelementptr inbounds {dtype.storage}, ptr {pointer.text}, {indices.type} {indices.text}", pointers)
+    mask = lanes.mask or e.const(1, vector_type("i1", lanes.lanes))
+    name = f"llvm.masked.scatter.{mangle(stored.type)}.v{lanes.lanes}p0"
+    e.declarations[name] = f"declare void @{name}({stored.type}, {pointers}, {mask.type})"
+    e.do(f"call void @{name}({stored.type} {stored.text}, {pointers} align {dtype.nbytes} {addresses.text}, {mask.type} {mask.text})")
