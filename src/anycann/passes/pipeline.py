@@ -10,6 +10,7 @@ from onnx_ir.passes import common
 
 from anycann.graph.registry import TensorType
 from anycann.graph.verify import verify
+from anycann.passes.loop_values import drop_carried_values
 from anycann.passes.rules import RULES, apply_rules
 from anycann.passes.specialise import specialise
 from anycann.support import options as settings
@@ -23,6 +24,7 @@ class Report:
     lines: tuple[str, ...]
 
 
+UNTYPED = ("early rules", "carried values")  # passes that run before types are known
 Pass = Callable[[ir.Model], list[str]]
 
 
@@ -31,6 +33,7 @@ def passes(input_types: Mapping[str, TensorType | None], switched_off: frozenset
     rules = [rule for rule in RULES if rule.name not in switched_off]
     every: list[tuple[str, Pass]] = [
         ("early rules", lambda model: apply_rules(model.graph, [rule for rule in rules if rule.early])),
+        ("carried values", lambda model: drop_carried_values(model.graph)),
         ("specialise", lambda model: _specialise(model, input_types)),
         ("unused", _common(common.RemoveUnusedNodesPass)),
         ("identity", _remove_identities),
@@ -52,7 +55,7 @@ def run_passes(model: ir.Model, input_types: Mapping[str, TensorType | None], sw
     for name, run in passes(input_types, switched_off):
         reports.append(Report(name, tuple(run(model))))
         if settings.VERIFY.get():
-            verify(model.graph, after=name, typed=len(reports) > 1)
+            verify(model.graph, after=name, typed=name not in UNTYPED)
     return reports
 
 
