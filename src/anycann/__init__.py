@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from anycann.support.deferred import defer
+
 if TYPE_CHECKING:
     from anycann.session import InferenceSession, NodeArg, SessionOptions
+
+defer("onnx_ir", "sympy", "onnx_ir._symbolic_shapes")
 
 __version__ = "0.1.0"
 __all__ = ["InferenceSession", "NodeArg", "SessionOptions", "__version__"]
