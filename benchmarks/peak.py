@@ -9,8 +9,9 @@ import time
 
 import numpy as np
 
-from anycann.codegen.emitter import Emitter, vector_type
+from anycann.codegen.emitter import Emitter
 from anycann.codegen.objects import emit_object
+from anycann.codegen.values import vector_type
 from anycann.runtime.loader import LoadedCode
 from anycann.target.target import Target, host
 

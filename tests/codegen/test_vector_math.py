@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from anycann.codegen import vector_math
-from anycann.codegen.emitter import Emitter, vector_type
+from anycann.codegen.emitter import Emitter
 from anycann.codegen.objects import emit_object, undefined_symbols
+from anycann.codegen.values import vector_type
 from anycann.support.errors import UnsupportedError
 from anycann.target.target import NAMED, Target, by_name
 from tests.codegen.kernels.jit import Compiled, runnable

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from anycann.codegen.emitter import Emitter, Value
+from anycann.codegen.emitter import Emitter
 from anycann.codegen.objects import emit_object
+from anycann.codegen.values import Value
 from anycann.runtime.loader import LoadedCode
 from anycann.runtime.thread_pool import ThreadPool
 from anycann.target.target import host

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from anycann.codegen.emitter import Emitter, Value
+from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel
 from anycann.codegen.kernels.convolution import emit_convolution
 from anycann.codegen.kernels.convolution_method import method
@@ -21,6 +21,7 @@ from anycann.codegen.kernels.winograd_transform import pack_winograd_weights
 from anycann.codegen.lanes import convert, from_storage
 from anycann.codegen.nest_kernel import Output
 from anycann.codegen.tail import Constants, Generated, Packed, Tail, memory_name, pack
+from anycann.codegen.values import Value
 from anycann.target.target import Target
 from anycann.te import dtypes
 from anycann.te.contractions import Convolution

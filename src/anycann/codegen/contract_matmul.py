@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from anycann.codegen.emitter import Emitter, Value
+from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel
 from anycann.codegen.kernels.matmul import (
     MatmulIndex,
@@ -22,6 +22,7 @@ from anycann.codegen.kernels.matmul import (
 )
 from anycann.codegen.nest_kernel import Output
 from anycann.codegen.tail import Constants, Generated, Packed, Tail, memory_name, pack
+from anycann.codegen.values import Value
 from anycann.target.target import Target
 from anycann.te import dtypes
 from anycann.te.contractions import MatMul

@@ -9,13 +9,14 @@ from typing import Literal, cast
 import numpy as np
 
 from anycann.codegen.contract_matmul import generate_matmul
-from anycann.codegen.emitter import Emitter, Value
+from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel
 from anycann.codegen.kernels.recurrent import Pointers, emit_recurrent, recurrent_scratch_bytes
 from anycann.codegen.kernels.recurrent_packing import RecurrentWeights, gate_columns, pack_weights
 from anycann.codegen.kernels.recurrent_shape import RecurrentShape, default_recurrent_tile, parse_activations
 from anycann.codegen.nest_kernel import Output
 from anycann.codegen.tail import Constants, Generated, Packed, memory_name, pack
+from anycann.codegen.values import Value
 from anycann.support.errors import AnyCANNError
 from anycann.target.target import Target
 from anycann.te import dtypes

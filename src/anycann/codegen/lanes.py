@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from anycann.codegen import vector_math
-from anycann.codegen.emitter import Emitter, Value, vector_type
+from anycann.codegen.emitter import Emitter
+from anycann.codegen.values import Value, vector_type
 from anycann.support.errors import InternalError, UnsupportedError
 from anycann.te import dtypes
 from anycann.te.dtypes import DType

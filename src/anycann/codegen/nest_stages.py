@@ -8,9 +8,10 @@ from functools import partial
 from anycann.codegen.accesses import FlatNest, Stage
 from anycann.codegen.clipping import Bounds, clip
 from anycann.codegen.combining import combine, combine_all, neutral
-from anycann.codegen.emitter import Emitter, Value, vector_type
+from anycann.codegen.emitter import Emitter
 from anycann.codegen.lanes import Lanes
 from anycann.codegen.stores import emit_store
+from anycann.codegen.values import Value, vector_type
 from anycann.codegen.vector_loop import own_vector
 from anycann.target.target import Target
 from anycann.te.dtypes import DType

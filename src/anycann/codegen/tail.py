@@ -10,10 +10,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from anycann.codegen.accesses import FlatNest, resolve
-from anycann.codegen.emitter import Emitter, Value
+from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel
 from anycann.codegen.nest_kernel import Output, placeholders
 from anycann.codegen.nest_writer import NestWriter
+from anycann.codegen.values import Value
 from anycann.support.errors import InternalError
 from anycann.target.target import Target
 from anycann.te.expression import Var

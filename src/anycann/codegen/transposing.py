@@ -10,9 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from anycann.codegen.accesses import FlatNest, Stage
-from anycann.codegen.emitter import Emitter, Value
+from anycann.codegen.emitter import Emitter
 from anycann.codegen.lanes import Flat
 from anycann.codegen.nest_writer import NestWriter
+from anycann.codegen.values import Value
 from anycann.target.target import Target
 from anycann.te import dtypes
 from anycann.te.dtypes import DType

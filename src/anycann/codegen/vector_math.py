@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from anycann.codegen.emitter import Emitter, Value
+from anycann.codegen.emitter import Emitter
+from anycann.codegen.values import Value
 from anycann.codegen.vector_math_basic import (
     absolute,
     ceil,

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 import math
 
-from anycann.codegen.emitter import Emitter, Value
+from anycann.codegen.emitter import Emitter
+from anycann.codegen.values import Value
 from anycann.support.errors import UnsupportedError
 
 

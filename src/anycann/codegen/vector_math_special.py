@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from anycann.codegen.emitter import Emitter, Value
+from anycann.codegen.emitter import Emitter
+from anycann.codegen.values import Value
 from anycann.codegen.vector_math_basic import (
     absolute,
     add,

@@ -9,8 +9,9 @@ import time
 import llvmlite.binding as llvm
 import numpy as np
 
-from anycann.codegen.emitter import Emitter, vector_type
+from anycann.codegen.emitter import Emitter
 from anycann.codegen.objects import emit_object
+from anycann.codegen.values import vector_type
 from anycann.support.errors import InternalError
 from anycann.target.target import Target, host
 

@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from anycann.codegen.emitter import Emitter, Value
+from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels import matmul
 from anycann.codegen.kernels.matmul import MatmulIndex, MatmulShape, MatmulTile, Strides, contiguous
+from anycann.codegen.values import Value
 from anycann.target.target import NAMED, Target
 from anycann.te import dtypes
 from tests.codegen.kernels.jit import Compiled, Guarded, compiles_everywhere, passes_in_child, runnable

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from anycann.codegen.emitter import Emitter, Value
+from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution_columns import Segment, TapSpan, TileKind, segments, tile_count
 from anycann.codegen.kernels.convolution_estimate import ConvolutionTile
 from anycann.codegen.kernels.convolution_inputs import source
@@ -17,6 +17,7 @@ from anycann.codegen.kernels.convolution_kernel import INLINE_CYCLES, DirectKern
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_sums import Window, accumulate, added_lanes, initial_sums, valid_taps, widened_block, zero_sums
 from anycann.codegen.kernels.convolution_write import Spill, digits, plain_writer, spill_area, write_vector
+from anycann.codegen.values import Value
 from anycann.target.target import Target
 
 __all__ = ["ConvolutionShape", "ConvolutionTile", "Initial", "Write", "emit_convolution", "plain_writer"]

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from math import prod
 from typing import TypeAlias
 
-from anycann.codegen.emitter import Emitter, Value, vector_type
+from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution_columns import TapSpan, tile_count
 from anycann.codegen.kernels.convolution_estimate import ConvolutionTile
 from anycann.codegen.kernels.convolution_inputs import InputLayout, Source, input_layout
 from anycann.codegen.kernels.convolution_method import Method, last_lanes, method
 from anycann.codegen.kernels.convolution_shape import Axis, ConvolutionShape, axes
+from anycann.codegen.values import Value, vector_type
 from anycann.target.target import Target
 
 Write: TypeAlias = Callable[[Emitter, Sequence[Value], Value], None]

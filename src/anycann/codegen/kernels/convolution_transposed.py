@@ -14,7 +14,7 @@ from math import gcd, prod
 
 import numpy as np
 
-from anycann.codegen.emitter import Emitter, Value
+from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution import emit_tasks
 from anycann.codegen.kernels.convolution_estimate import ConvolutionTile
 from anycann.codegen.kernels.convolution_inputs import source
@@ -24,6 +24,7 @@ from anycann.codegen.kernels.convolution_packing import pack_weights
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_tile import default_tile
 from anycann.codegen.kernels.convolution_write import digits, spill_area
+from anycann.codegen.values import Value
 from anycann.target.target import Target
 
 TileOf = Callable[[ConvolutionShape, Target, bool], ConvolutionTile]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from anycann.codegen.emitter import INDEX, POINTER, Emitter, Value
+from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution_columns import segments
 from anycann.codegen.kernels.convolution_kernel import DirectKernel, Write
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_sums import Window
+from anycann.codegen.values import INDEX, POINTER, Value
 
 
 def plain_writer(pointer: Value, shape: ConvolutionShape, lanes: int) -> Write:

@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from anycann.codegen.emitter import Emitter, Value
+from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.matmul_bytes import pack_quads, wants_quads
 from anycann.codegen.kernels.matmul_dot import dot_scratch, emit_dots
 from anycann.codegen.kernels.matmul_kernel import PanelKernel, panel_scratch
@@ -18,6 +18,7 @@ from anycann.codegen.kernels.matmul_panel import emit_panels
 from anycann.codegen.kernels.matmul_shape import MatmulShape, Strides, contiguous, folded, lanes_of
 from anycann.codegen.kernels.matmul_tile import MatmulTile, default_tile, method, tiles, wants_packing
 from anycann.codegen.kernels.matmul_writer import MatmulIndex, Start, Write, batch_index, plain_writer
+from anycann.codegen.values import Value
 from anycann.target.target import Target
 
 Result = TypeVar("Result")

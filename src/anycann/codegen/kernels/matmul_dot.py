@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from anycann.codegen.emitter import Emitter, Value
+from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.matmul_kernel import PanelKernel
 from anycann.codegen.kernels.matmul_shape import Operand, addition, first_lanes, multiply_add
 from anycann.codegen.kernels.matmul_writer import MatmulIndex, batch_index, offset
+from anycann.codegen.values import Value
 
 STREAMS = 4
 

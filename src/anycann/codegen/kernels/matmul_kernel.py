@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from anycann.codegen.emitter import Emitter, Value, vector_type
+from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.matmul_shape import MatmulShape, Operand
 from anycann.codegen.kernels.matmul_tile import MatmulTile
 from anycann.codegen.kernels.matmul_writer import MatmulIndex, Start, Write
+from anycann.codegen.values import Value, vector_type
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from anycann.codegen.emitter import Emitter, Value
+from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.matmul_shape import Operand, first_lanes
+from anycann.codegen.values import Value
 
 
 def pack_columns(b: np.ndarray, width: int) -> np.ndarray:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from anycann.codegen.emitter import Emitter, Value
+from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.matmul_shape import MatmulShape
+from anycann.codegen.values import Value
 from anycann.target.target import Target
 from anycann.te import dtypes
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from anycann.codegen.emitter import Emitter, Value
+from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.matmul_bytes import byte_panel_bytes, emit_byte_sums
 from anycann.codegen.kernels.matmul_kernel import Panel, PanelKernel
 from anycann.codegen.kernels.matmul_packing import PanelCopy, emit_copy
@@ -12,6 +12,7 @@ from anycann.codegen.kernels.matmul_pairs import emit_pair_sums, pair_panel_byte
 from anycann.codegen.kernels.matmul_shape import Operand, addition, first_lanes, multiply_add
 from anycann.codegen.kernels.matmul_tile import row_chunks
 from anycann.codegen.kernels.matmul_writer import MatmulIndex, batch_index, offset
+from anycann.codegen.values import Value
 
 
 def emit_panels(e: Emitter, kernel: PanelKernel) -> int:

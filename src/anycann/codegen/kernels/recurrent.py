@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from anycann.codegen.emitter import Emitter, Value, vector_type
+from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels import recurrent_cells as cells
 from anycann.codegen.kernels.matmul_shape import multiply_add
 from anycann.codegen.kernels.recurrent_packing import blocks_of, gate_columns, padded_hidden
 from anycann.codegen.kernels.recurrent_shape import Activation, RecurrentShape, RecurrentTile
 from anycann.codegen.kernels.recurrent_state import Memory, Pointers, Sequences, emit_final_states, emit_initial_states, memory_of
+from anycann.codegen.values import Value, vector_type
 from anycann.target.target import Target
 
 __all__ = ["Pointers", "emit_recurrent", "recurrent_scratch_bytes", "recurrent_tasks"]

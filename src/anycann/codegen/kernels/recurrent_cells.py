@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from anycann.codegen import vector_math
-from anycann.codegen.emitter import Emitter, Value
+from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.recurrent_shape import Activation, RecurrentShape
+from anycann.codegen.values import Value
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from anycann.codegen.emitter import Emitter, Value, vector_type
+from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.recurrent_packing import padded_hidden
 from anycann.codegen.kernels.recurrent_shape import RecurrentShape, RecurrentTile
+from anycann.codegen.values import Value, vector_type
 
 
 @dataclass(frozen=True)

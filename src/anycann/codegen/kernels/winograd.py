@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from anycann.codegen.emitter import POINTER, Emitter, Value, vector_type
+from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution_inputs import Elements
 from anycann.codegen.kernels.convolution_kernel import Initial, Write
 from anycann.codegen.kernels.convolution_method import last_lanes
@@ -29,6 +29,7 @@ from anycann.codegen.kernels.winograd_tile import (
     winograd_refusal,
 )
 from anycann.codegen.kernels.winograd_transform import transform_input, transform_output
+from anycann.codegen.values import POINTER, Value, vector_type
 from anycann.support.errors import UsageError
 from anycann.target.target import Target
 

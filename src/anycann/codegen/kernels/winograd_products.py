@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from anycann.codegen.emitter import Emitter, Value, vector_type
+from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution_inputs import Elements
 from anycann.codegen.kernels.convolution_kernel import Initial, Write
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_sums import Range, multiply_add, narrowed, nest
 from anycann.codegen.kernels.winograd_tile import POINTS, WinogradTile, input_stride, product_stride
+from anycann.codegen.values import Value, vector_type
 from anycann.target.target import Target
 
 

@@ -1,0 +1,200 @@
+"""LLVM's instructions as methods that append a line and return its value: arithmetic, vectors, intrinsics, memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from anycann.codegen.values import INDEX, POINTER, Value, is_float, is_integer_literal, literal, mangle, vector_type
+
+
+@dataclass
+class Instructions:
+    """The lines of a function and the declarations they need, in the order they are written."""
+
+    lines: list[str] = field(default_factory=list)
+    declarations: dict[str, str] = field(default_factory=dict)
+    _counter: int = 0
+
+    # ---- names and constants
+    def _name(self) -> str:
+        self._counter += 1
+        return f"%v{self._counter}"
+
+    def label(self, hint: str) -> str:
+        self._counter += 1
+        return f"{hint}{self._counter}"
+
+    def const(self, number: float, type_: str = INDEX) -> Value:
+        """A literal of a scalar or vector type (splatted)."""
+        return literal(number, type_)
+
+    def zero(self, type_: str) -> Value:
+        return Value("zeroinitializer" if type_.startswith("<") else self.const(0, type_).text, type_)
+
+    def poison(self, type_: str) -> Value:
+        return Value("poison", type_)
+
+    # ---- instructions
+    def op(self, text: str, type_: str) -> Value:
+        """Append `%new = text` and return it with `type_`."""
+        name = self._name()
+        self.lines.append(f"  {name} = {text}")
+        return Value(name, type_)
+
+    def do(self, text: str) -> None:
+        """Append an instruction without a result."""
+        self.lines.append(f"  {text}")
+
+    def binary(self, opcode: str, a: Value, b: Value) -> Value:
+        """`add`, `fmul`, `and`, `shl` ... on two values of one type."""
+        assert a.type == b.type, (opcode, a, b)
+        return self.op(f"{opcode} {a.type} {a.text}, {b.text}", a.type)
+
+    def add(self, a: Value, b: Value | int) -> Value:
+        """Integer addition; a literal zero costs nothing."""
+        b = self.const(b, a.type) if isinstance(b, int) else b
+        if b.text == "0":
+            return a
+        if a.text == "0":
+            return b
+        if is_integer_literal(a) and is_integer_literal(b):
+            return self.const(int(a.text) + int(b.text), a.type)
+        return self.op(f"add nsw {a.type} {a.text}, {b.text}", a.type)
+
+    def sub(self, a: Value, b: Value | int) -> Value:
+        b = self.const(b, a.type) if isinstance(b, int) else b
+        if b.text == "0":
+            return a
+        if is_integer_literal(a) and is_integer_literal(b):
+            return self.const(int(a.text) - int(b.text), a.type)
+        return self.op(f"sub nsw {a.type} {a.text}, {b.text}", a.type)
+
+    def mul(self, a: Value, b: Value | int) -> Value:
+        """Integer product; literal zero and one cost nothing."""
+        b = self.const(b, a.type) if isinstance(b, int) else b
+        if is_integer_literal(a) and is_integer_literal(b):
+            return self.const(int(a.text) * int(b.text), a.type)
+        for x, y in ((a, b), (b, a)):
+            if y.text == "1":
+                return x
+            if y.text == "0":
+                return y
+        return self.op(f"mul nsw {a.type} {a.text}, {b.text}", a.type)
+
+    def udiv(self, a: Value, b: int) -> Value:
+        """Quotient of a non-negative index by a positive literal."""
+        return a if b == 1 else self.op(f"udiv {a.type} {a.text}, {b}", a.type)
+
+    def urem(self, a: Value, b: int) -> Value:
+        """Remainder of a non-negative index by a positive literal."""
+        return self.const(0, a.type) if b == 1 else self.op(f"urem {a.type} {a.text}, {b}", a.type)
+
+    def smin(self, a: Value, b: Value) -> Value:
+        return self.intrinsic("smin", [a, b])
+
+    def smax(self, a: Value, b: Value) -> Value:
+        return self.intrinsic("smax", [a, b])
+
+    def compare(self, predicate: str, a: Value, b: Value) -> Value:
+        """`icmp`/`fcmp`, chosen by the operand type; predicate as LLVM writes it ("slt", "ult", "olt", "une")."""
+        opcode = "fcmp" if is_float(a.element) else "icmp"
+        return self.op(f"{opcode} {predicate} {a.type} {a.text}, {b.text}", vector_type("i1", a.lanes))
+
+    def select(self, condition: Value, a: Value, b: Value) -> Value:
+        return self.op(f"select {condition.type} {condition.text}, {a.type} {a.text}, {b.type} {b.text}", a.type)
+
+    def cast(self, opcode: str, a: Value, element: str) -> Value:
+        """`sitofp`, `fpext`, `zext`, `trunc`, `bitcast` ... to `element`, lane by lane."""
+        type_ = vector_type(element, a.lanes)
+        return self.op(f"{opcode} {a.type} {a.text} to {type_}", type_)
+
+    # ---- vectors
+    def splat(self, scalar: Value, lanes: int) -> Value:
+        """The same scalar in every lane."""
+        if lanes == 1:
+            return scalar
+        type_ = vector_type(scalar.type, lanes)
+        first = self.op(f"insertelement {type_} poison, {scalar.type} {scalar.text}, i64 0", type_)
+        return self.op(f"shufflevector {type_} {first.text}, {type_} poison, <{lanes} x i32> zeroinitializer", type_)
+
+    def extract(self, vector: Value, lane: int | Value) -> Value:
+        lane_text = str(lane) if isinstance(lane, int) else lane.text
+        return self.op(f"extractelement {vector.type} {vector.text}, i64 {lane_text}", vector.element)
+
+    def insert(self, vector: Value, scalar: Value, lane: int) -> Value:
+        return self.op(f"insertelement {vector.type} {vector.text}, {scalar.type} {scalar.text}, i64 {lane}", vector.type)
+
+    def shuffle(self, a: Value, b: Value, lanes: Sequence[int]) -> Value:
+        """Lanes of `a` then `b` by number."""
+        mask = ", ".join(f"i32 {lane}" for lane in lanes)
+        return self.op(
+            f"shufflevector {a.type} {a.text}, {b.type} {b.text}, <{len(lanes)} x i32> <{mask}>", vector_type(a.element, len(lanes))
+        )
+
+    def lane_numbers(self, lanes: int, element: str = "i64") -> Value:
+        """<0, 1, 2, ...>."""
+        if lanes == 1:
+            return self.const(0, element)
+        return Value("<" + ", ".join(f"{element} {i}" for i in range(lanes)) + ">", vector_type(element, lanes))
+
+    # ---- intrinsics
+    def call(self, name: str, result: str, operands: Sequence[Value], variadic: str | None = None) -> Value:
+        """Call an external or intrinsic function, declaring it once. `result` "void" returns a meaningless Value."""
+        types = ", ".join(v.type for v in operands)
+        self.declarations[name] = f"declare {result} @{name}({variadic or types})"
+        text = f"call {result} @{name}({', '.join(f'{v.type} {v.text}' for v in operands)})"
+        if result == "void":
+            self.do(text)
+            return Value("", "void")
+        return self.op(text, result)
+
+    def intrinsic(self, name: str, operands: Sequence[Value], result: str | None = None) -> Value:
+        """`llvm.<name>.<type of the first operand>`; integer and float names are LLVM's (`smax`, `fma`, `maxnum`, `floor`)."""
+        return self.call(f"llvm.{name}.{mangle(operands[0].type)}", result or operands[0].type, operands)
+
+    def fma(self, a: Value, b: Value, c: Value) -> Value:
+        """a * b + c with one rounding."""
+        return self.intrinsic("fma", [a, b, c])
+
+    def reduce(self, kind: str, vector: Value) -> Value:
+        """One scalar from all lanes. kind: fadd, fmul, fmax, fmin, fmaximum, fminimum, add, mul, smax, smin, umax, umin, and, or."""
+        if vector.lanes == 1:
+            return vector
+        name = f"llvm.vector.reduce.{kind}.{mangle(vector.type)}"
+        if kind not in ("fadd", "fmul"):
+            return self.call(name, vector.element, [vector])
+        start = self.const(0.0 if kind == "fadd" else 1.0, vector.element)
+        self.declarations[name] = f"declare {vector.element} @{name}({start.type}, {vector.type})"
+        return self.op(f"call reassoc {vector.element} @{name}({start.type} {start.text}, {vector.type} {vector.text})", vector.element)
+
+    # ---- memory
+    def gep(self, base: Value, offset: Value | int, element: str) -> Value:
+        """base + offset elements."""
+        offset = self.const(offset) if isinstance(offset, int) else offset
+        if offset.text == "0":
+            return base
+        return self.op(f"getelementptr inbounds {element}, ptr {base.text}, i64 {offset.text}", POINTER)
+
+    def load(self, pointer: Value, type_: str, align: int) -> Value:
+        """Load a scalar or vector. `align` in bytes: give the element size unless more is proved."""
+        return self.op(f"load {type_}, ptr {pointer.text}, align {align}", type_)
+
+    def store(self, value: Value, pointer: Value, align: int) -> None:
+        self.do(f"store {value.type} {value.text}, ptr {pointer.text}, align {align}")
+
+    def masked_load(self, pointer: Value, type_: str, align: int, mask: Value, other: Value) -> Value:
+        """Lanes where `mask` is false are not read; they get `other`."""
+        name = f"llvm.masked.load.{mangle(type_)}.p0"
+        self.declarations[name] = f"declare {type_} @{name}(ptr, {mask.type}, {type_})"
+        return self.op(f"call {type_} @{name}(ptr align {align} {pointer.text}, {mask.type} {mask.text}, {type_} {other.text})", type_)
+
+    def masked_store(self, value: Value, pointer: Value, align: int, mask: Value) -> None:
+        """Only lanes where `mask` is true are written. One known lane is a scalar store: LLVM 22 writes too much there after a trunc."""
+        if mask.text.startswith("<") and mask.text.count("true") == 1:
+            lane = ["true" in bit for bit in mask.text.split(",")].index(True)
+            self.store(self.extract(value, lane), self.gep(pointer, lane, value.element), align)
+            return
+        name = f"llvm.masked.store.{mangle(value.type)}.p0"
+        self.declarations[name] = f"declare void @{name}({value.type}, ptr, {mask.type})"
+        self.do(f"call void @{name}({value.type} {value.text}, ptr align {align} {pointer.text}, {mask.type} {mask.text})")
