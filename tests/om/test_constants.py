@@ -12,6 +12,7 @@ import pytest
 
 from anycann.om import checksum
 from anycann.om.constants import ConstantPool, aligned_empty
+from anycann.om.growing import GrowingConstants
 from anycann.om.plan import Buffer
 from anycann.support.errors import InternalError, UsageError
 
@@ -47,6 +48,19 @@ def test_equal_content_is_kept_once_whatever_its_type():
     assert pool.add(np.arange(100, dtype=np.float32).view(np.int32)) == first
     assert pool.add(np.arange(99, dtype=np.float32)) != first
     assert pool.nbytes == 512 + 512
+
+
+@pytest.mark.parametrize("make", [ConstantPool, lambda: GrowingConstants(1 << 28)])
+@settings(max_examples=40, deadline=None)
+@given(size=st.integers(1, 20_000), data=st.data())
+def test_one_differing_byte_anywhere_makes_another_constant(make, size, data):
+    pool = make()
+    array = np.arange(size, dtype=np.uint64).view(np.uint8)
+    other = array.copy()
+    other[data.draw(st.integers(0, array.size - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    first, second = pool.add(array), pool.add(other)
+    assert first != second
+    assert (pool.add(array.copy()), pool.add(other.copy())) == (first, second)
 
 
 @pytest.mark.parametrize(

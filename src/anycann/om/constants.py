@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from hashlib import sha256
 import mmap
 import os
 import tempfile
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from anycann.om.contents import Contents
 from anycann.om.model import Bytes
 from anycann.om.plan import Buffer
 from anycann.support.errors import InternalError
@@ -39,8 +39,8 @@ class ConstantPool:
     """
 
     def __init__(self, spill_folder: str | os.PathLike[str] | None = None, spill_bytes: int = 1 << 20) -> None:
-        self._pieces: list[_Piece] = []
-        self._known: dict[tuple[int, bytes], Buffer] = {}
+        self._pieces: dict[int, _Piece] = {}  # by offset, in its order
+        self._contents = Contents(lambda buffer: self._pieces[buffer.offset_bytes].content)
         self._end = 0
         self._spill_folder = spill_folder
         self._spill_bytes = spill_bytes
@@ -59,17 +59,13 @@ class ConstantPool:
         if self._finished:
             raise InternalError("a constant is added to a pool that is finished")
         content = _as_bytes(array)
-        key = (content.nbytes, sha256(content.data).digest())
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = self._append(content)
-        return known
+        return self._contents.find(content) or self._append(content)
 
     def pieces(self) -> Iterator[memoryview]:
         """The content of the block in order, padding included, at most 16 MiB at a time, without a copy of it."""
         self._check_unfinished()
         position = 0
-        for piece in self._pieces:
+        for piece in self._pieces.values():
             yield memoryview(bytes(piece.offset - position))
             for start in range(0, piece.content.nbytes, PIECE_BYTES):
                 yield piece.content[start : start + PIECE_BYTES].data
@@ -82,7 +78,7 @@ class ConstantPool:
         self._finished = True
         block = aligned_empty(self._end)
         position = 0
-        for piece in self._pieces:
+        for piece in self._pieces.values():
             end = piece.offset + piece.content.nbytes
             block[position : piece.offset] = 0
             block[piece.offset : end] = piece.content
@@ -99,7 +95,8 @@ class ConstantPool:
         if self._spill_folder is not None and content.nbytes >= max(1, self._spill_bytes):
             content = _spilled(content, self._spill_folder)
         buffer = Buffer("constants", self._end, content.nbytes)
-        self._pieces.append(_Piece(self._end, content))
+        self._pieces[self._end] = _Piece(self._end, content)
+        self._contents.note(content, buffer)
         self._end = _aligned(self._end + content.nbytes + SLACK_BYTES)
         return buffer
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hashlib import sha256
 import mmap
 import threading
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anycann.om.constants import ALIGNMENT_BYTES, SLACK_BYTES
+from anycann.om.contents import Contents
 from anycann.om.model import Bytes
 from anycann.om.plan import Buffer
 from anycann.support.errors import DeviceError, InternalError
@@ -25,7 +25,7 @@ class GrowingConstants:
     def __init__(self, reserve_bytes: int = RESERVED_BYTES) -> None:
         self._memory = _reserve(reserve_bytes)
         self.block: Bytes = np.frombuffer(self._memory, np.uint8)
-        self._known: dict[tuple[int, bytes], Buffer] = {}
+        self._contents = Contents(lambda buffer: self.block[buffer.offset_bytes : buffer.offset_bytes + buffer.nbytes])
         self._end = 0
         self._lock = threading.Lock()
 
@@ -39,12 +39,8 @@ class GrowingConstants:
         if array.dtype.hasobject or array.dtype.kind in "USO":
             raise InternalError(f"an array of {array.dtype} cannot be a constant of native code")
         content = np.ascontiguousarray(array).reshape(-1).view(np.uint8) if array.size else np.empty(0, np.uint8)
-        key = (content.nbytes, sha256(content.data).digest())
         with self._lock:
-            known = self._known.get(key)
-            if known is None:
-                known = self._known[key] = self._append(content)
-            return known
+            return self._contents.find(content) or self._append(content)
 
     def _append(self, content: Bytes) -> Buffer:
         offset, end = self._end, self._end + content.nbytes + SLACK_BYTES
@@ -52,7 +48,9 @@ class GrowingConstants:
             raise DeviceError(f"the constants of this model need more than the {self.block.nbytes} bytes of addresses reserved for them")
         self.block[offset : offset + content.nbytes] = content
         self._end = -(-end // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
-        return Buffer("constants", offset, content.nbytes)
+        buffer = Buffer("constants", offset, content.nbytes)
+        self._contents.note(content, buffer)
+        return buffer
 
 
 def _reserve(nbytes: int) -> mmap.mmap:
