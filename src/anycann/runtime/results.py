@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+import math
 from typing import TypeAlias
 
 import numpy as np
@@ -11,6 +12,7 @@ from anycann.om.plan import Program
 from anycann.runtime import memory
 from anycann.runtime.feeds import Port, usable_directly
 from anycann.runtime.layouts import ND
+from anycann.runtime.recycling import LEAST_BYTES, Recycler
 from anycann.runtime.run_state import RunState
 from anycann.support.errors import InternalError, UsageError
 
@@ -24,6 +26,7 @@ class Results:
         self._ports = [Port(spec, i, "output") for i, spec in enumerate(program.outputs)]
         self._in_place = [_is_written_in_place(program, i) for i in range(len(program.outputs))]
         self._all_in_place = all(self._in_place)
+        self._recyclers = [_recycler(port) for port in self._ports]
         self._poison = poison
 
     def arrays(self, feeds: Sequence[object], buffers: Buffers | None) -> list[np.ndarray | None]:
@@ -32,7 +35,7 @@ class Results:
         Raises UsageError for a buffer that cannot hold its output.
         """
         if buffers is None:
-            return [self._fresh(port) if direct else None for port, direct in zip(self._ports, self._in_place, strict=True)]
+            return [self._fresh(i) if direct else None for i, direct in enumerate(self._in_place)]
         if len(buffers) != len(self._ports):
             raise UsageError(f"{len(buffers)} output buffers; accepted: {len(self._ports)}, with None where there is none")
         for port, buffer in zip(self._ports, buffers, strict=True):
@@ -65,12 +68,13 @@ class Results:
     def _array(self, number: int, buffer: np.ndarray | None, others: Sequence[object]) -> np.ndarray | None:
         if not self._in_place[number]:
             return None
-        return buffer if buffer is not None and usable_directly(buffer, others) else self._fresh(self._ports[number])
+        return buffer if buffer is not None and usable_directly(buffer, others) else self._fresh(number)
 
-    def _fresh(self, port: Port) -> np.ndarray:
+    def _fresh(self, number: int) -> np.ndarray:
+        port, recycler = self._ports[number], self._recyclers[number]
         if port.shape is None:
             raise InternalError(f"{port.where} is written by kernels, but its shape {port.open_shape} is open")
-        array = memory.empty(port.shape, port.dtype)
+        array = memory.empty(port.shape, port.dtype) if recycler is None else recycler.empty(port.shape, port.dtype)
         if self._poison:
             array.reshape(-1).view(np.uint8)[:] = memory.POISON
         return array
@@ -84,6 +88,11 @@ class Results:
             raise UsageError(f"the buffer for {where} is {buffer.dtype.name}{list(buffer.shape)}, but this run gave {got}")
         np.copyto(buffer, value)
         return buffer
+
+
+def _recycler(port: Port) -> Recycler | None:
+    nbytes = 0 if port.shape is None else math.prod(port.shape) * port.dtype.itemsize
+    return Recycler(nbytes) if nbytes >= LEAST_BYTES else None
 
 
 def _is_written_in_place(program: Program, number: int) -> bool:
