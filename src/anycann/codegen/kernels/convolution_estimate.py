@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 from anycann.codegen.kernels.convolution_columns import segments
 from anycann.codegen.kernels.convolution_method import ADDING_CYCLES, Method, has_fma, last_lanes, method
@@ -39,7 +39,8 @@ def estimate(shape: ConvolutionShape, target: Target, tile: ConvolutionTile, blo
     blocks = -(-(shape.group_outputs if how == "dense" else shape.out_channels) // target.lanes)
     groups = [tile.blocks] if how == "inner" else block_groups(blocks, tile.blocks)
     saved = [0.0] * (len(groups) - 1) + [1 - last_lanes(shape, target.lanes, how) / target.lanes]
-    row = sum(_row_cycles(shape, target, all_axes, tile, *group, how) for group in zip(groups, saved, strict=True))
+    cycles = cache(partial(_row_cycles, shape, target, all_axes, tile, how))  # all groups but the last are alike
+    row = sum(cycles(*group) for group in zip(groups, saved, strict=True))
     rows = 1
     for axis in all_axes[:-1]:
         rows *= max(1, axis.out_size)
@@ -52,7 +53,7 @@ def block_groups(blocks: int, size: int) -> list[int]:
 
 
 def _row_cycles(
-    shape: ConvolutionShape, target: Target, all_axes: tuple[Axis, ...], tile: ConvolutionTile, blocks: int, saved: float, how: Method
+    shape: ConvolutionShape, target: Target, all_axes: tuple[Axis, ...], tile: ConvolutionTile, how: Method, blocks: int, saved: float
 ) -> float:
     """Cycles of a row for a group of channel blocks of which the fraction `saved` of a block is not computed."""
     above = 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 
 from anycann.support.errors import UsageError
@@ -125,6 +125,7 @@ class Axis:
         return self.pad <= 0 and last < self.in_size
 
 
+@lru_cache(maxsize=1024)
 def axes(shape: ConvolutionShape, merge: bool) -> tuple[Axis, ...]:
     """The axes of `shape`, outer first, without taps that never meet the input.
 
