@@ -18,7 +18,7 @@ from anycann.om.model import OfflineModel, input_key
 from anycann.om.plan import TensorSpec
 from anycann.om.reader import is_offline_model, read_offline_model
 from anycann.runtime.executor import CompiledProgram
-from anycann.runtime.host import HostRunner
+from anycann.runtime.host import Evaluate, HostRunner
 from anycann.runtime.loader import LoadedCode
 from anycann.runtime.region_cache import RegionCache
 from anycann.runtime.thread_pool import shared_pool
@@ -68,7 +68,7 @@ class ModelPrograms:
         self._target = options.target or host()
         self._offline = _offline(model)
         self._pool = shared_pool(num_threads or settings.NUM_THREADS.get() or available_processors())
-        self._host = HostRunner(_evaluate)
+        self._host = HostRunner(_prepare)
         self._region_cache = RegionCache(self._compile_region)
         self._programs: OrderedDict[str, Loaded] = OrderedDict()
         self._region_reports: list[NodeReport] = []
@@ -167,8 +167,8 @@ def _offline(model: Source) -> OfflineModel | None:
     return read_offline_model(model) if is_offline_model(start) else None
 
 
-def _evaluate(node: onnx.NodeProto, opset: int, inputs: Sequence[object], captures: Mapping[str, object] | None = None) -> Sequence[object]:
-    """The AiCpu engine, imported when a program first needs it."""
-    from anycann.graph.evaluate import evaluate_node
+def _prepare(node: onnx.NodeProto, opset: int) -> Evaluate:
+    """A node for the AiCpu engine, imported when a program first needs it."""
+    from anycann.graph.prepared import PreparedNode
 
-    return evaluate_node(node, opset, inputs, captures)
+    return PreparedNode(node, opset)

@@ -11,7 +11,7 @@ from runtime_kernels import binary_kernel, load
 
 from anycann.om.plan import Buffer, HostStep, Location, NativeStep, Program, RegionStep, Task, TensorSpec
 from anycann.runtime.executor import CompiledProgram
-from anycann.runtime.host import HostRunner
+from anycann.runtime.host import Evaluate, HostRunner
 from anycann.runtime.loader import LoadedCode
 from anycann.runtime.region_cache import RegionCache
 from anycann.runtime.thread_pool import ThreadPool
@@ -99,12 +99,12 @@ class ProgramBuilder:
         return Program(self.inputs, self.outputs, self.arena_bytes, tuple(self.steps), self.values)
 
     def compiled(self, kernels: Kernels, pool: ThreadPool, regions: RegionCache | None = None, poison: bool = True) -> CompiledProgram:
-        return CompiledProgram(self.program(), self.constants, kernels.code, pool, HostRunner(evaluate), regions, poison)
+        return CompiledProgram(self.program(), self.constants, kernels.code, pool, HostRunner(prepare), regions, poison)
 
 
-def evaluate(node: onnx.NodeProto, opset: int, inputs: Sequence[object], captures: Mapping[str, object] | None = None) -> Sequence[object]:
+def prepare(node: onnx.NodeProto, opset: int) -> Evaluate:
     """The numpy meaning of the operators that the tests use."""
-    return HOST[node.op_type](*inputs)
+    return lambda inputs, captures=None: HOST[node.op_type](*inputs)
 
 
 def _nonzero(x: np.ndarray) -> list[object]:

@@ -63,16 +63,23 @@ def captured_names(node: onnx.NodeProto) -> list[str]:
 
 def _evaluator(node: onnx.NodeProto, opset: int, feeds: Mapping[str, object]) -> ReferenceEvaluator:
     """A (cached) evaluator of `node`; the types of `feeds` are only looked at by operators whose function depends on them."""
+    try:
+        return build_evaluator(node, opset)
+    except RuntimeContextError:
+        types = tuple((name, type_proto_of(value).SerializeToString()) for name, value in feeds.items())
+        return build_evaluator(node, opset, types)
+
+
+def build_evaluator(node: onnx.NodeProto, opset: int, types: tuple[tuple[str, bytes], ...] | None = None) -> ReferenceEvaluator:
+    """A (cached) evaluator of `node` for inputs of these types. Raises RuntimeContextError if it needs to know them."""
     if node.domain not in _opset_imports(opset):
         raise UnsupportedError(f"{describe_proto(node)}: no operator of domain {node.domain!r} is known")
     content = node.SerializeToString(deterministic=True)
     build = _build if len(content) <= CACHED_NODE_BYTES else _build.__wrapped__
     try:
-        try:
-            return build(content, opset, None)
-        except RuntimeContextError:
-            types = tuple((name, type_proto_of(value).SerializeToString()) for name, value in feeds.items())
-            return build(content, opset, types)
+        return build(content, opset, types)
+    except RuntimeContextError:
+        raise
     except (NotImplementedError, defs.SchemaError, KeyError) as error:
         raise UnsupportedError(f"{describe_proto(node)} has no implementation at opset {opset}: {_text(error)}") from error
     except Exception as error:

@@ -6,34 +6,41 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from anycann.om.plan import HostStep
-from anycann.support.errors import ModelError, context
+from anycann.support.errors import AnyCANNError, ModelError, context
 
 if TYPE_CHECKING:
     import onnx
 
 
 class Evaluate(Protocol):
-    """`graph.evaluate.evaluate_node`: the outputs of a node for its inputs (arrays, lists for sequences, None where absent)."""
+    """A node ready to run: its outputs for its inputs (arrays, lists for sequences, None where absent)."""
 
-    def __call__(
-        self, node: onnx.NodeProto, opset: int, inputs: Sequence[object], captures: Mapping[str, object] | None = None
-    ) -> Sequence[object]: ...
+    def __call__(self, inputs: Sequence[object], captures: Mapping[str, object] | None = None) -> Sequence[object]: ...
+
+
+class Prepare(Protocol):
+    """`graph.prepared.PreparedNode`: makes a node of a version of the default domain ready."""
+
+    def __call__(self, node: onnx.NodeProto, opset: int) -> Evaluate: ...
 
 
 class HostRunner:
-    """Runs host steps through `evaluate`; each node is parsed once. Safe in any thread if `evaluate` is."""
+    """Runs host steps by what `prepare` makes of their nodes, each once. Safe in any thread if that is."""
 
-    def __init__(self, evaluate: Evaluate):
-        self._evaluate = evaluate
-        self._nodes: dict[bytes, onnx.NodeProto] = {}
+    def __init__(self, prepare: Prepare):
+        self._prepare = prepare
+        self._nodes: dict[tuple[bytes, int], Evaluate] = {}
 
     def run(self, step: HostStep, inputs: Sequence[object], captures: Mapping[str, object] | None = None) -> Sequence[object]:
         """The outputs of `step`, one for each of its output names. Errors say which node it was."""
-        with context(f"while running node {step.name!r} ({step.op_type}) on the host"):
-            node = self._nodes.get(step.node)
-            if node is None:
-                node = self._nodes[step.node] = _parse(step)
-            return self._evaluate(node, step.opset, inputs, captures)
+        evaluate = self._nodes.get((step.node, step.opset))
+        try:
+            if evaluate is None:
+                evaluate = self._nodes[step.node, step.opset] = self._prepare(_parse(step), step.opset)
+            return evaluate(inputs, captures)
+        except AnyCANNError:
+            with context(f"while running node {step.name!r} ({step.op_type}) on the host"):
+                raise
 
 
 def _parse(step: HostStep) -> onnx.NodeProto:

@@ -1,0 +1,57 @@
+"""A node that runs many times on the host: its numpy meaning called as it is, without what `evaluate_node` does around it each time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import onnx
+from onnx.reference.op_run import OpFunction, OpRun, RuntimeContextError
+
+from anycann.graph.evaluate import CACHED_NODE_BYTES, build_evaluator, evaluate_node
+from anycann.support.errors import AnyCANNError
+
+
+class PreparedNode:
+    """`evaluate_node(node, opset, ...)` for one node; the same values, and the same errors. Safe in any thread."""
+
+    def __init__(self, node: onnx.NodeProto, opset: int):
+        self._node, self._opset = node, opset
+        operator = _operator(node, opset)
+        self._run: Callable[..., Sequence[object]] | None = None if operator is None else operator._run
+        self._attributes = {} if operator is None else {name: getattr(operator, name) for name in operator.attributes_names_}
+        self._unnamed = [number for number, name in enumerate(node.output) if not name]
+
+    def __call__(self, inputs: Sequence[object], captures: Mapping[str, object] | None = None) -> Sequence[object]:
+        """One value for each output, as `evaluate_node` gives them."""
+        results = self._quickly(inputs) if self._run is not None and len(inputs) == len(self._node.input) else None
+        return evaluate_node(self._node, self._opset, inputs, captures) if results is None else results
+
+    def _quickly(self, inputs: Sequence[object]) -> list[object] | None:
+        """The outputs, or None if something is not as usual; then `evaluate_node` gives them, or says what is wrong."""
+        assert self._run is not None
+        operands = [np.asarray(value) if isinstance(value, np.generic) else value for value in inputs]
+        try:
+            with np.errstate(all="ignore"):
+                results = self._run(*operands, **self._attributes)
+        except Exception:
+            return None
+        values = [np.asarray(value) if isinstance(value, np.generic) else value for value in results]
+        if len(values) != len(self._node.output) or any(type(value) not in (np.ndarray, list) for value in values):
+            return None
+        for number in self._unnamed:
+            values[number] = None
+        return values
+
+
+def _operator(node: onnx.NodeProto, opset: int) -> OpRun | None:
+    """The operator of `onnx.reference` if it needs nothing but operands and attributes of its own."""
+    if node.ByteSize() > CACHED_NODE_BYTES:
+        return None
+    try:
+        (operator,) = build_evaluator(node, opset).rt_nodes_
+    except (AnyCANNError, RuntimeContextError, ValueError):
+        return None
+    context = isinstance(operator, OpFunction) or operator.need_context() or operator.has_subgraph or operator.has_linked_attribute
+    known = all(hasattr(operator, name) for name in operator.attributes_names_)
+    return operator if known and not context else None

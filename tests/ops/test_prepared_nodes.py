@@ -1,0 +1,96 @@
+"""A node that is kept ready for the host gives what evaluating it gives, for every operator, in values and in errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import onnx
+from onnx import helper
+import onnx_ir as ir
+import pytest
+
+from anycann.graph.evaluate import evaluate_node
+from anycann.graph.prepared import PreparedNode
+from anycann.graph.registry import OPSET, Operator
+from anycann.support.errors import AnyCANNError, ModelError
+from tests.ops.operator_runner import build_node
+from tests.ops.test_every_operator import operators, samples, title
+
+VECTOR = np.arange(6, dtype=np.int64)
+MOVES = {  # operators that a loop's body runs on the host, and operands they take
+    "Slice": (np.ones((3, 9), np.float32), np.array([2]), np.array([7]), np.array([1]), np.array([2])),
+    "Shape": (np.ones((3, 0, 9), np.float32),),
+    "Range": (np.array(2), np.array(9), np.array(3)),
+    "Expand": (np.ones((3, 1), np.float32), np.array([2, 1, 5])),
+    "Tile": (VECTOR, np.array([3])),
+    "NonZero": (VECTOR,),
+    "ReduceSum": (VECTOR,),
+}
+
+
+def same(got: Sequence[object], want: Sequence[object]) -> None:
+    assert len(got) == len(want)
+    for a, b in zip(got, want, strict=True):
+        assert type(a) is type(b)
+        np.testing.assert_array_equal(a, b)  # type: ignore[arg-type]
+        assert getattr(a, "dtype", None) == getattr(b, "dtype", None)
+
+
+def outcome(run: Callable[..., Sequence[object]], *arguments: object) -> Sequence[object]:
+    """What `run` gives, or the text of the error."""
+    try:
+        return run(*arguments)
+    except AnyCANNError as error:
+        return [str(error)]
+
+
+@pytest.mark.parametrize("operator", operators(), ids=title)
+def test_a_prepared_node_gives_what_evaluating_it_gives(operator: Operator) -> None:
+    for sample in list(samples(operator))[:4]:
+        node = ir.to_proto(build_node(operator, sample))
+        assert isinstance(node, onnx.NodeProto)
+        operands = list(sample.operands)
+        want = outcome(evaluate_node, node, OPSET, operands)
+        prepared = PreparedNode(node, OPSET)
+        for _ in range(2):
+            same(outcome(lambda: prepared(operands)), want)  # noqa: B023
+
+
+@pytest.mark.parametrize("op_type", MOVES)
+def test_what_moves_numbers_about_is_computed_without_an_evaluator(op_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = helper.make_node(op_type, [f"x{n}" for n in range(len(MOVES[op_type]))], ["y"])
+    want = evaluate_node(node, OPSET, MOVES[op_type])
+    prepared = PreparedNode(node, OPSET)
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("evaluated anew")
+
+    monkeypatch.setattr("anycann.graph.prepared.evaluate_node", refuse)
+    same(prepared(MOVES[op_type]), want)
+
+
+def test_operands_a_prepared_node_cannot_take_are_refused_in_the_same_words() -> None:
+    node = helper.make_node("Tile", ["x", "n"], ["y"], name="again")
+    prepared = PreparedNode(node, OPSET)
+    for operands in ((VECTOR, np.array([-1])), (VECTOR,)):
+        with pytest.raises(ModelError) as want:
+            evaluate_node(node, OPSET, operands)
+        with pytest.raises(ModelError) as got:
+            prepared(operands)
+        assert str(got.value) == str(want.value)
+    same(prepared((VECTOR, np.array([2]))), [np.tile(VECTOR, 2)])
+
+
+def test_a_prepared_branch_sees_what_it_captures() -> None:
+    branch = helper.make_graph([helper.make_node("Neg", ["outer"], ["z"])], "b", [], [helper.make_tensor_value_info("z", 7, None)])
+    node = helper.make_node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)
+    same(PreparedNode(node, OPSET)([np.array(True)], {"outer": VECTOR}), [-VECTOR])
+
+
+def test_an_output_without_a_name_is_not_given() -> None:
+    node = helper.make_node("MaxPool", ["x"], ["", "i"], kernel_shape=[2])
+    first, second = PreparedNode(node, OPSET)([np.ones((1, 1, 4), np.float32)])
+    assert first is None
+    assert isinstance(second, np.ndarray)
+    assert second.shape == (1, 1, 3)
