@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from anycann.codegen.emitter import Emitter
-from anycann.codegen.lanes import emit_op
+from anycann.codegen.operations import emit_op
 from anycann.codegen.values import Value
 from anycann.te.dtypes import DType
 from anycann.te.expression import Const, Op

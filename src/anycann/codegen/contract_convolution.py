@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from anycann.codegen.conversions import convert, from_storage
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel
 from anycann.codegen.kernels.convolution import emit_convolution
@@ -18,7 +19,6 @@ from anycann.codegen.kernels.convolution_transposed import emit_transposed_convo
 from anycann.codegen.kernels.winograd import emit_winograd
 from anycann.codegen.kernels.winograd_tile import default_winograd_tile, winograd_profitable
 from anycann.codegen.kernels.winograd_transform import pack_winograd_weights
-from anycann.codegen.lanes import convert, from_storage
 from anycann.codegen.nest_kernel import Output
 from anycann.codegen.tail import Constants, Generated, Packed, Tail, memory_name, pack
 from anycann.codegen.values import Value

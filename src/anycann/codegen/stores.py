@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from anycann.codegen.accesses import Stage
-from anycann.codegen.lanes import Lanes, to_storage
+from anycann.codegen.conversions import to_storage
+from anycann.codegen.lanes import Lanes
 from anycann.codegen.values import Value, mangle, vector_type
 from anycann.te.dtypes import DType
 from anycann.te.expression import Var

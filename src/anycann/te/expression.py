@@ -111,7 +111,7 @@ class Load(Expr):
 
 @dataclass(frozen=True, eq=False)
 class Op(Expr):
-    """An elementwise operation by name (`add`, `exp`, `select`, `cast` ...); codegen/lanes.py says how each is emitted."""
+    """An elementwise operation by name (`add`, `exp`, `select`, `cast` ...); codegen/operations.py says how each is emitted."""
 
     name: str
     operands: tuple[Expr, ...]

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from anycann.codegen.conversions import from_storage
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution_method import aligned_groups, channel_block, groups_of_vector, method
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
-from anycann.codegen.lanes import from_storage
 from anycann.codegen.values import POINTER, Value, mangle, vector_type
 from anycann.te.dtypes import DType
 

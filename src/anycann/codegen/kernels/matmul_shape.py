@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 import math
 
+from anycann.codegen.conversions import from_storage
 from anycann.codegen.emitter import Emitter
-from anycann.codegen.lanes import from_storage
 from anycann.codegen.values import Value, vector_type
 from anycann.te import dtypes
 from anycann.te.dtypes import DType

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from anycann.codegen.conversions import to_storage
 from anycann.codegen.emitter import Emitter
-from anycann.codegen.lanes import to_storage
 from anycann.codegen.values import Value, mangle, vector_type
 from anycann.te import dtypes
 from anycann.te.dtypes import DType
