@@ -118,7 +118,8 @@ def measure_compilation(model: Model, folder: Path) -> tuple[Compilation, Path]:
             seconds.append(time.perf_counter() - started)
         om = next(folder.glob(f"{model.name}*.om"))
         facts = json.loads(_anycann("show", str(om), "--json"))
-    return Compilation(seconds[0], seconds[1], om.stat().st_size, sum(program["flops"] for program in facts["programs"])), om
+    flops = sum(program["flops"] for program in facts["programs"] if not program["region"])
+    return Compilation(seconds[0], seconds[1], om.stat().st_size, flops), om
 
 
 def _anycann(*words: str) -> str:

@@ -11,7 +11,7 @@ import onnx
 import onnx_ir as ir
 
 from anycann import __version__
-from anycann.assembly import Apart, GraphCompiler, NodeReport
+from anycann.assembly import Apart, GraphCompiler, KnownRegions, NodeReport
 from anycann.codegen.kernel_cache import compile_kernels
 from anycann.frontends.onnx.defaults import overridable
 from anycann.frontends.onnx.load import load_model
@@ -87,21 +87,21 @@ def convert_model(
     pool = ConstantPool()
     graph = store_graph(model, pool)
     compiler = GraphCompiler(target, pool, storage_of(options.precision_mode), options.switched_off, options.fuse)
-    compiled = {}
+    compiled, known = {}, KnownRegions(compiler)
     for shapes in gear_shapes(model.graph, options.gears):
         specs = input_specs(model.graph, shapes)
         key = input_key(specs)
         with context(f"while compiling {options.name} for {key}"):
             compiled[key] = compiler.compile(model, specs, f"{key}/" if options.gears else "")
-    kernels = {symbol: text for each in compiled.values() for symbol, text in each.kernels.items()}
-    code = compile_kernels(kernels, target, options.workers, progress)
+            known.add(compiled[key])
+    code = compile_kernels(known.kernels, target, options.workers, progress)
     programs: dict[str, Program] = {key: each.program for key, each in compiled.items()}
-    regions = {name: Region(store_graph(body, pool)) for each in compiled.values() for name, body in each.regions.items()}
+    regions = {name: Region(store_graph(body, pool), known.programs.get(name, {})) for name, body in known.graphs.items()}
     offline = OfflineModel(_metadata(model.graph, options, programs), graph, pool, programs, regions, {target.key: code})
     first = next(iter(compiled.values()), None)
     if first is None:
         return Conversion(offline, [], [], [], [])
-    return Conversion(offline, first.nodes, first.reports, first.apart, first.intervals)
+    return Conversion(offline, [*first.nodes, *dict.fromkeys(known.nodes)], first.reports, first.apart, first.intervals)
 
 
 # ---- what the options change in the graph

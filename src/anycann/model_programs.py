@@ -15,7 +15,7 @@ import numpy as np
 
 from anycann.om.metadata import specs_from_json
 from anycann.om.model import OfflineModel, input_key
-from anycann.om.plan import TensorSpec
+from anycann.om.plan import Program, TensorSpec
 from anycann.om.reader import is_offline_model, read_offline_model
 from anycann.runtime.executor import CompiledProgram
 from anycann.runtime.host import Evaluate, HostRunner
@@ -67,6 +67,7 @@ class ModelPrograms:
         self._source, self._options = model, options
         self._target = options.target or host()
         self._offline = _offline(model)
+        self._loaded_code: LoadedCode | None = None  # of the offline model, if it may be trusted
         self._pool = shared_pool(num_threads or settings.NUM_THREADS.get() or available_processors())
         self._host = HostRunner(_prepare)
         self._region_cache = RegionCache(self._compile_region)
@@ -133,9 +134,12 @@ class ModelPrograms:
         code = offline.trusted_code(self._target.key)
         if not code:
             return
-        loaded, constants = LoadedCode(code, self._target), np.asarray(offline.constants)
+        self._loaded_code = LoadedCode(code, self._target)
         for key, program in offline.programs.items():
-            self._programs[key] = Loaded(CompiledProgram(program, constants, loaded, self._pool, self._host, self._region_cache))
+            self._programs[key] = Loaded(self._offline_program(offline, program, self._loaded_code))
+
+    def _offline_program(self, offline: OfflineModel, program: Program, code: LoadedCode) -> CompiledProgram:
+        return CompiledProgram(program, np.asarray(offline.constants), code, self._pool, self._host, self._region_cache)
 
     def _load(self, ready: Ready) -> Loaded:
         executable = CompiledProgram(
@@ -150,6 +154,11 @@ class ModelPrograms:
         return Loaded(executable, ready.nodes)
 
     def _compile_region(self, region: str, specs: tuple[TensorSpec, ...]) -> CompiledProgram:
+        """The region's program for these inputs: as the offline model has it, else compiled."""
+        if self._offline is not None and self._loaded_code is not None and region in self._offline.regions:
+            program = self._offline.regions[region].programs.get(input_key(specs))
+            if program is not None:
+                return self._offline_program(self._offline, program, self._loaded_code)
         loaded = self._load(self._compiler.compile_region(region, specs))
         with self._lock:
             self._region_reports += loaded.nodes

@@ -9,8 +9,11 @@ from hypothesis import strategies as st
 import pytest
 
 from anycann.om import checksum, format
+from anycann.om.model import Region
+from anycann.om.plan import Buffer, NativeStep, Program, RegionStep, Task, TensorSpec
+from anycann.om.programs import programs_to_bytes
 from anycann.om.reader import read_offline_model
-from anycann.support.errors import AnyCANNError, ModelError, UnsupportedError
+from anycann.support.errors import AnyCANNError, InternalError, ModelError, UnsupportedError
 from tests.om.files import contents, file_bytes, seal, seal_sections
 from tests.om.models import small_model
 
@@ -199,3 +202,31 @@ def test_a_freshly_written_file_is_like_the_sample():
     fresh, kept = contents(file_bytes(small_model())), contents(GOOD)
     assert {name for name in fresh if not name.startswith("code/")} == {name for name in kept if not name.startswith("code/")}
     assert all(checksum.digest_of(1, fresh[name]) == checksum.digest_of(1, kept[name]) for name in ("metadata", "graph", "constants"))
+
+
+KEY = "float32[4]"
+_MUL = Task("mul_2", (Buffer("input", 0, 16), Buffer("arena", 0, 16), Buffer("output", 0, 16)), 1, 0, (), (), ())
+BODY = Program((TensorSpec("x", "float32", (4,)),), (TensorSpec("x", "float32", (4,)),), 16, (NativeStep((_MUL,)),), {})
+REGION_DAMAGES = {
+    "a buffer beyond the arena": (replace(BODY, arena_bytes=15), KEY, "leaves its space"),
+    "an unknown kernel": (replace(BODY, steps=(NativeStep((replace(_MUL, symbol="system"),)),)), KEY, "kernel system is not in"),
+    "an unknown region": (replace(BODY, steps=(RegionStep("deferred", "", ("none",), (), ((),), ()),)), KEY, "names region 'none'"),
+    "the key of other inputs": (BODY, "float32[7]", "has inputs .*; accepted: those its key names"),
+    "open sizes": (replace(BODY, inputs=(TensorSpec("x", "float32", (None,)),), steps=()), "float32[None]", "has inputs"),
+}
+
+
+@pytest.mark.parametrize("case", REGION_DAMAGES)
+def test_a_damaged_program_of_a_region_is_neither_read_nor_written(case):
+    damaged, key, message = REGION_DAMAGES[case]
+    regions = {**small_model().regions, "then": Region(b"", {key: damaged})}
+    model = read_offline_model(seal({**contents(GOOD), "programs": programs_to_bytes({}, regions)}))
+    with pytest.raises(ModelError, match=f"program .* of region 'then'.*{message}"):
+        model.regions["then"].programs[key]
+    with pytest.raises(InternalError, match=message):
+        file_bytes(replace(small_model(), regions=regions))
+
+
+def test_a_good_program_of_a_region_is_read():
+    stored = programs_to_bytes({}, {"then": Region(b"", {KEY: BODY})})
+    assert read_offline_model(seal({**contents(GOOD), "programs": stored})).regions["then"].programs[KEY] == BODY

@@ -165,3 +165,19 @@ def test_bench_needs_the_onnx_file_for_onnxruntime(invoke: Invoke, offline: Path
     result = invoke("bench", offline, "--vs", "onnxruntime")
     assert result.exit_code == 2
     assert "--vs-model" in result.stderr
+
+
+def test_show_lists_the_programs_of_regions_and_counts_their_operators(invoke: Invoke, tmp_path: Path) -> None:
+    text = """<ir_version: 10, opset_import: ["": 20]> g (float[3] x, bool c) => (float[3] y) {
+        t = Exp(x)
+        y = If (c) <then_branch = a () => (float[3] p) { p = Neg(t) }, else_branch = b () => (float[3] q) { q = Sqrt(t) }>
+    }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "choice.onnx")
+    assert invoke("atc", f"--model={tmp_path}/choice.onnx", "--framework=5", f"--output={tmp_path}/choice").exit_code == 0
+    made = json.loads(invoke("show", tmp_path / "choice.om", "--json").stdout)
+    model, then, other = sorted(made["programs"], key=lambda program: (bool(program["region"]), program["aicore"].get("Sqrt", 0)))
+    assert (model["region"], model["key"], then["key"]) == ("", "float32[3];bool[]", "float32[3]")
+    assert (then["region"].split("/")[-1], other["region"].split("/")[-1]) == ("then_branch", "else_branch")
+    shown = invoke("show", tmp_path / "choice.om").stdout
+    rows = {line.split()[0]: line.split()[1:] for line in shown.splitlines() if line.split()}
+    assert (rows["Exp"], rows["Neg"], rows["Sqrt"]) == (["1"], ["1"], ["1"])

@@ -2,5 +2,6 @@
 
 from anycann.assembly.compiled import Apart, Compiled, NodeReport
 from anycann.assembly.graph_compiler import GraphCompiler
+from anycann.assembly.known_regions import KnownRegions
 
-__all__ = ["Apart", "Compiled", "GraphCompiler", "NodeReport"]
+__all__ = ["Apart", "Compiled", "GraphCompiler", "KnownRegions", "NodeReport"]

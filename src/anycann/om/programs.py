@@ -9,7 +9,7 @@ from anycann.om import codec
 from anycann.om.blobs import BlobReader, BlobWriter
 from anycann.om.model import Region
 from anycann.om.plan import Program
-from anycann.om.validate import Surroundings, check_program
+from anycann.om.validate import Surroundings, check_program, check_region_program
 from anycann.support.errors import ModelError, UnsupportedError
 
 SCHEMA = 1
@@ -84,15 +84,20 @@ def _check_schema(schema: object, where: str) -> None:
 
 def _programs(reader: BlobReader, places: object, surroundings: Surroundings, owner: str, trusted: bool) -> Mapping[str, Program]:
     table = reader.mapping(places, f"'programs'{owner}")
-    makers = {key: _program_maker(reader, place, surroundings, f"program {key!r}{owner}") for key, place in table.items()}
+    makers = {key: _program_maker(reader, key, place, surroundings, owner) for key, place in table.items()}
     return Lazy(makers, trusted)
 
 
-def _program_maker(reader: BlobReader, place: object, surroundings: Surroundings, what: str) -> Callable[[], Program]:
+def _program_maker(reader: BlobReader, key: str, place: object, surroundings: Surroundings, owner: str) -> Callable[[], Program]:
+    what = f"program {key!r}{owner}"
+
     def make() -> Program:
         where = f"{reader.where}, {what}"
         program = codec.from_json(Program, reader.part(place, what), where)
-        check_program(program, surroundings, where)
+        if owner:
+            check_region_program(key, program, surroundings, where)
+        else:
+            check_program(program, surroundings, where)
         return program
 
     return make

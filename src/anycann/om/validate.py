@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from anycann.om.constants import SLACK_BYTES
+from anycann.om.model import input_key
 from anycann.om.plan import Buffer, HostStep, NativeStep, Program, RegionStep, Task, TensorSpec
 from anycann.support.errors import ModelError
 
@@ -49,6 +50,13 @@ def check_program(program: Program, surroundings: Surroundings, where: str) -> N
             _check_region_step(step, known, surroundings, f"{here}, {step.kind} {step.name!r}")
             known |= set(step.outputs)
     _check_known((spec.name for spec in program.outputs), known, f"{where}: outputs")
+
+
+def check_region_program(key: str, program: Program, surroundings: Surroundings, where: str) -> None:
+    """As `check_program`, and that `key`, by which the runtime finds the program, is that of its inputs."""
+    check_program(program, surroundings, where)
+    if any(not isinstance(size, int) for spec in program.inputs for size in spec.shape) or input_key(program.inputs) != key:
+        raise ModelError(f"{where} has inputs {program.inputs}; accepted: those its key names")
 
 
 class _Sizes:

@@ -12,7 +12,7 @@ from anycann.om.constants import PIECE_BYTES
 from anycann.om.metadata import check_metadata, metadata_to_bytes
 from anycann.om.model import Bytes, ConstantStore, OfflineModel
 from anycann.om.programs import Lazy, programs_to_bytes
-from anycann.om.validate import Surroundings, check_program
+from anycann.om.validate import Surroundings, check_program, check_region_program
 from anycann.support.errors import InternalError, ModelError
 from anycann.support.files import atomic_write
 
@@ -45,7 +45,7 @@ def _check(model: OfflineModel) -> None:
             check_program(program, surroundings, f"program {key!r}")
         for name, region in model.regions.items():
             for key, program in region.programs.items():
-                check_program(program, surroundings, f"program {key!r} of region {name!r}")
+                check_region_program(key, program, surroundings, f"program {key!r} of region {name!r}")
     except ModelError as error:
         raise InternalError(f"the compiled model is inconsistent: {error}") from error
 

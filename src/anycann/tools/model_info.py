@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 import shlex
+from typing import Literal
 
 from anycann.om.metadata import specs_from_json
 from anycann.om.model import OfflineModel
@@ -16,7 +17,8 @@ from anycann.om.plan import HostStep, NativeStep, Program, RegionStep, Task, Ten
 class ProgramInfo:
     """One program. `launches` are kernel calls of one run, `kernels` the different ones; `aicore` and `aicpu` count operators by type.
 
-    peak_bytes: what a run needs beside inputs and outputs: arena, constants, and the largest scratch memory of a thread.
+    peak_bytes: what a run needs beside inputs and outputs: arena, constants, and the largest scratch memory of a thread. region: the name
+    of the graph it belongs to, "" for the model itself.
     """
 
     key: str
@@ -30,6 +32,7 @@ class ProgramInfo:
     flops: int
     aicore: dict[str, int]
     aicpu: dict[str, int]
+    region: str = ""
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,11 @@ class ModelInfo:
     code_bytes: dict[str, int]
     regions: int
     programs: tuple[ProgramInfo, ...]
+
+    def operators(self, engine: Literal["aicore", "aicpu"]) -> dict[str, int]:
+        """How often each operator type runs there: in the first program, and in the first of each region; others differ in sizes only."""
+        first = {program.region: program for program in reversed(self.programs)}
+        return dict(sum((Counter[str](getattr(program, engine)) for program in first.values()), Counter[str]()))
 
     @property
     def peak_bytes(self) -> int:
@@ -83,7 +91,7 @@ def model_info(model: OfflineModel) -> ModelInfo:
     """Read the numbers off a model whose metadata have been checked."""
     metadata = model.metadata
     constants = int(model.constants.nbytes)
-    programs = tuple(program_info(key, program, constants) for key, program in _programs(model))
+    programs = tuple(replace(program_info(key, program, constants), region=region) for region, key, program in _programs(model))
     gears = metadata["gears"]
     arguments = metadata["atc_arguments"]
     assert isinstance(gears, list)
@@ -114,14 +122,14 @@ def command_text(arguments: Mapping[str, object]) -> str:
     return shlex.join(["atc", *(f"--{name}={value}" for name, value in arguments.items())])
 
 
-def _programs(model: OfflineModel) -> Iterator[tuple[str, Program]]:
-    """Programs of the gears in the order they were asked for, then those of the regions under `region/key`."""
+def _programs(model: OfflineModel) -> Iterator[tuple[str, str, Program]]:
+    """Region, key and program: of the gears in the order they were asked for, then of the regions."""
     gears = model.metadata["gears"]
     asked = [str(gear.get("key")) for gear in gears if isinstance(gear, Mapping)] if isinstance(gears, list) else []
     for key in dict.fromkeys((*(key for key in asked if key in model.programs), *model.programs)):
-        yield key, model.programs[key]
+        yield "", key, model.programs[key]
     for name, region in model.regions.items():
-        yield from ((f"{name}/{key}", program) for key, program in region.programs.items())
+        yield from ((name, key, program) for key, program in region.programs.items())
 
 
 def program_info(key: str, program: Program, constants_bytes: int = 0) -> ProgramInfo:

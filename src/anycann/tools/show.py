@@ -58,7 +58,7 @@ def _parts(model: str, info: ModelInfo) -> Iterator[Table | str]:
         yield f"\nprograms, {len(info.gears)} gears" if info.gears else "\nprograms"
         yield _programs_table(info)
         yield "\nengines"
-        yield _engines_table(info.programs[0].aicore, info.programs[0].aicpu)  # the others differ in sizes only
+        yield _engines_table(info.operators("aicore"), info.operators("aicpu"))
     else:
         counts = count_operators(load_graph(model))
         yield "\nengines, once shapes are known"
@@ -87,7 +87,8 @@ def _programs_table(info: ModelInfo) -> Table:
 
 def _program_row(program: ProgramInfo) -> tuple[str, ...]:
     counts = (program.launches, program.kernels, program.host_steps, program.region_steps)
-    return (program.key, format_bytes(program.arena_bytes), format_count(program.flops), *map(str, counts))
+    name = f"{program.region}: {program.key}" if program.region else program.key
+    return (name, format_bytes(program.arena_bytes), format_count(program.flops), *map(str, counts))
 
 
 def _engines_table(aicore: Mapping[str, int], aicpu: Mapping[str, int]) -> Table:
