@@ -130,6 +130,8 @@ def _innermost(
     with e.loop(0, count, carried=sums) as loop:
         row_of_b = right.step(e, rows_of_b, e.mul(loop.index, step))
         column_of_a = left.step(e, corner_of_a, e.mul(loop.index, strides.column))
+        if mask is None:
+            _prefetch_rows(e, kernel, row_of_b)
         vectors = [
             right.load(e, right.step(e, row_of_b, j * kernel.lanes), kernel.lanes, mask if j == panel.vectors - 1 else None)
             for j in range(panel.vectors)
@@ -141,6 +143,18 @@ def _innermost(
                 totals[i * panel.vectors + j] = multiply_add(e, factor, vectors[j], totals[i * panel.vectors + j])
         loop.carry(totals)
     return loop.values
+
+
+# How far ahead of the products a panel is fetched; measured from 1 to 8 KiB with panels that fill the second-level cache.
+_PREFETCH_BYTES, _LINE_BYTES = 4096, 64
+
+
+def _prefetch_rows(e: Emitter, kernel: PanelKernel, row_of_b: Value) -> None:
+    """Fetch as many bytes of a panel as a row has, some rows ahead: it lies in the second-level cache, whose own guesses come late."""
+    nbytes = kernel.width * kernel.right.dtype.nbytes
+    if (kernel.shape.packed or kernel.tile.copy) and nbytes >= _LINE_BYTES:
+        for line in range(0, nbytes, _LINE_BYTES):
+            e.prefetch(e.gep(row_of_b, _PREFETCH_BYTES + line, "i8"))
 
 
 def _corner_of_a(e: Emitter, kernel: PanelKernel, panel: Panel, m: Value, k: Value) -> Value:
