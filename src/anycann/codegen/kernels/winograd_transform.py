@@ -6,6 +6,7 @@ Y = A^T [(G g G^T) * (B^T d B)] A, with the interpolation points 0, 1, -1, 2, -2
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import product
 
 import numpy as np
 
@@ -26,15 +27,24 @@ _G = np.array(
         [0, 0, 1],
     ]
 )
+_BOTH_WAYS = np.kron(_G, _G)
+_COLUMNS = 768  # of one product: it stays in the cache, and is too small for a BLAS to wake its threads
 
 
 def pack_winograd_weights(weights: np.ndarray, shape: ConvolutionShape, lanes: int) -> np.ndarray:
-    """Weights [O, I, 3, 3] as float32 [O blocks, 36 points, I, lanes]: transformed in double precision, absent output channels zero."""
-    out_blocks = shape.out_blocks(lanes)
-    padded = np.zeros((out_blocks * lanes, shape.in_channels, 3, 3))
-    padded[: shape.out_channels] = weights
-    transformed = np.matmul(np.matmul(_G, padded), _G.T).reshape(out_blocks, lanes, shape.in_channels, POINTS)
-    return np.ascontiguousarray(transformed.transpose(0, 3, 2, 1), np.float32)
+    """Weights [O, I, 3, 3] as float32 [O blocks, 36 points, I, lanes]: transformed in double precision, absent output channels zero.
+
+    G g G^T of many filters is one product: (G kron G) [36, 9] times the filters [9, I * lanes].
+    """
+    packed = np.empty((shape.out_blocks(lanes), POINTS, shape.in_channels, lanes), np.float32)
+    filters = weights.reshape(shape.out_channels, shape.in_channels, shape.taps).transpose(2, 1, 0)
+    step = max(1, _COLUMNS // lanes)
+    for block, start in product(range(len(packed)), range(0, shape.in_channels, step)):
+        some = filters[:, start : start + step, block * lanes : (block + 1) * lanes]
+        taps = np.zeros((*some.shape[:2], lanes))
+        taps[:, :, : some.shape[2]] = some
+        packed[block, :, start : start + step] = (_BOTH_WAYS @ taps.reshape(shape.taps, -1)).reshape(POINTS, -1, lanes)
+    return packed
 
 
 Rows = Sequence[Sequence[Value]]
