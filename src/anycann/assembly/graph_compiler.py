@@ -12,10 +12,11 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from anycann.assembly.compiled import Apart, Compiled, NodeReport
-from anycann.assembly.kernels import Generators, KernelMaker
+from anycann.assembly.kernels import Generators, KernelMaker, Watch
 from anycann.assembly.placement import Placement
 from anycann.assembly.steps import StepWriter
 from anycann.assembly.weights import ConstantSink, Weights
+from anycann.codegen.space import Choices, Tuned
 from anycann.graph.registry import TensorType, dtype_of, library, static_type
 from anycann.om.plan import Program, TensorSpec
 from anycann.passes.aliases import find_aliases
@@ -38,6 +39,8 @@ class GraphCompiler:
     storage: DType | None = None  # float16, bfloat16: what float32 results are rounded to when a kernel stores them
     switched_off: frozenset[str] = frozenset()
     fuse: bool = True
+    tuned: Tuned | None = None  # measured choices, from a knowledge bank
+    watch: Watch | None = None  # sees every kernel before it is generated
 
     def compile(self, model: ir.Model, inputs: Sequence[TensorSpec], prefix: str = "") -> Compiled:
         """The program of `model` (which is not changed) for inputs of these specs, in the order of the graph's inputs.
@@ -57,7 +60,8 @@ class GraphCompiler:
     def _assemble(self, graph: ir.Graph, inputs: Sequence[TensorSpec], prefix: str, reports: list[Report]) -> Compiled:
         """The stages after the passes."""
         registry, lanes, weights = library(), self.target.lanes, Weights(self.constants, self.storage)
-        generators = Generators(registry, self.target, winograd="winograd" not in self.switched_off)
+        choices = Choices("winograd" not in self.switched_off, self.tuned)
+        generators = Generators(registry, self.target, choices, self.watch)
         engines = assign_engines(graph, registry, generators.problem)
         groups = group_nodes(graph, engines, registry, self.fuse)
         layouts = assign_layouts(graph, engines, groups, lanes)

@@ -11,6 +11,7 @@ from anycann.codegen.contract_convolution import convolution_layout, generate_co
 from anycann.codegen.contract_matmul import generate_matmul, refuse_matmul
 from anycann.codegen.contract_recurrent import refuse_recurrent
 from anycann.codegen.nest_kernel import Output
+from anycann.codegen.space import Choices
 from anycann.codegen.tail import Constants, Generated
 from anycann.support.errors import InternalError
 from anycann.target.target import Target
@@ -18,6 +19,8 @@ from anycann.te.contractions import Convolution, MatMul, Recurrent
 from anycann.te.layout import ND
 from anycann.te.nest import contractions
 from anycann.te.tensor import Contraction
+
+UNASKED = Choices()
 
 
 def refuse(contraction: Contraction, is_constant: Callable[[str], bool]) -> str | None:
@@ -32,22 +35,19 @@ def refuse(contraction: Contraction, is_constant: Callable[[str], bool]) -> str 
     return f"no kernel generator for {type(operator).__name__}"
 
 
-def wanted_layout(contraction: Contraction, name: str, stored: str, target: Target, winograd: bool = True) -> str:
+def wanted_layout(contraction: Contraction, name: str, stored: str, target: Target, choices: Choices = UNASKED) -> str:
     """The layout operand `name` must have: `stored` itself if the generator reads it as it is."""
     operator = contraction.operator
-    return convolution_layout(operator, name, stored, target, winograd) if isinstance(operator, Convolution) else ND
+    return convolution_layout(operator, name, stored, target, choices) if isinstance(operator, Convolution) else ND
 
 
 def generate_contraction(
-    outputs: Sequence[Output], layouts: Mapping[str, str], target: Target, constants: Constants, winograd: bool = True
+    outputs: Sequence[Output], layouts: Mapping[str, str], target: Target, constants: Constants, choices: Choices = UNASKED
 ) -> Generated:
-    """The kernel of one contraction and its tail. `layouts`: storage of the placeholders by name (absent: row-major).
-
-    winograd: whether a convolution may be computed by Winograd's algorithm, which loses about two digits.
-    """
+    """The kernel of one contraction and its tail. `layouts`: storage of the placeholders by name (absent: row-major)."""
     anchor = contractions([o.tensor for o in outputs])[0]
     if isinstance(anchor.operator, Convolution):
-        return generate_convolution(anchor, anchor.operator, outputs, layouts, target, constants, winograd)
+        return generate_convolution(anchor, anchor.operator, outputs, layouts, target, constants, choices)
     if isinstance(anchor.operator, MatMul):
-        return generate_matmul(anchor, anchor.operator, outputs, layouts, target, constants)
+        return generate_matmul(anchor, anchor.operator, outputs, layouts, target, constants, choices)
     raise InternalError(f"no kernel generator for {type(anchor.operator).__name__}")

@@ -14,12 +14,12 @@ from anycann.codegen.kernels.convolution import emit_convolution
 from anycann.codegen.kernels.convolution_method import method
 from anycann.codegen.kernels.convolution_packing import pack_weights
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
-from anycann.codegen.kernels.convolution_tile import default_tile
+from anycann.codegen.kernels.convolution_space import AlgorithmSpace, ConvolutionSpace, WinogradSpace
 from anycann.codegen.kernels.convolution_transposed import emit_transposed_convolution, pack_transposed_weights, transposed_flops
 from anycann.codegen.kernels.winograd import emit_winograd
-from anycann.codegen.kernels.winograd_tile import default_winograd_tile, winograd_profitable
 from anycann.codegen.kernels.winograd_transform import pack_winograd_weights
 from anycann.codegen.nest_kernel import Output
+from anycann.codegen.space import Choices
 from anycann.codegen.tail import Constants, Generated, Packed, Tail, memory_name, pack
 from anycann.codegen.values import Value
 from anycann.target.target import Target
@@ -46,17 +46,17 @@ def refuse_convolution(operator: Convolution, is_constant: Callable[[str], bool]
     return None
 
 
-def convolution_layout(operator: Convolution, name: str, stored: str, target: Target, winograd: bool) -> str:
+def convolution_layout(operator: Convolution, name: str, stored: str, target: Target, choices: Choices) -> str:
     """Depthwise and Winograd kernels, and those with few output channels, read NC1HWC0; the others read either layout."""
     if not isinstance(operator.x, Placeholder) or operator.x.name != name:
         return stored
     shape = convolution_shape(operator)
     wants_blocks = method(shape, target.lanes, blocked_input=True) in ("lanes", "inner")
-    return NC1HWC0 if wants_blocks or (winograd and _uses_winograd(operator, shape, target)) else stored
+    return NC1HWC0 if wants_blocks or _uses_winograd(operator, shape, target, choices) else stored
 
 
-def _uses_winograd(operator: Convolution, shape: ConvolutionShape, target: Target) -> bool:
-    return not operator.transposed and operator.x.dtype is dtypes.float32 and winograd_profitable(shape, target)
+def _uses_winograd(operator: Convolution, shape: ConvolutionShape, target: Target, choices: Choices) -> bool:
+    return choices.winograd and not operator.transposed and choices.tile(AlgorithmSpace(shape, target)).winograd
 
 
 def convolution_shape(operator: Convolution) -> ConvolutionShape:
@@ -86,7 +86,7 @@ def generate_convolution(
     layouts: Mapping[str, str],
     target: Target,
     constants: Constants,
-    winograd: bool,
+    choices: Choices,
 ) -> Generated:
     """The kernel of a convolution and its tail; arguments: input, packed weights, what the tail reads, outputs."""
     shape, x = convolution_shape(operator), memory_name(operator.x)
@@ -107,13 +107,13 @@ def generate_convolution(
         packed = pack("deconv", pack_transposed_weights(weights, shape, target.lanes, blocked))
         tasks = emit_transposed_convolution(e, shape, target, *pointers, write, blocked)
         family, flops = "deconv", transposed_flops(shape)
-    elif blocked and winograd and _uses_winograd(operator, shape, target):
+    elif blocked and _uses_winograd(operator, shape, target, choices):
         packed = pack("winograd", pack_winograd_weights(weights, shape, target.lanes))
-        launch = emit_winograd(e, shape, target, default_winograd_tile(shape, target), *pointers, write)
+        launch = emit_winograd(e, shape, target, choices.tile(WinogradSpace(shape, target)), *pointers, write)
         tasks, scratch, family = launch.tasks, launch.scratch_bytes, "winograd"
     else:
         packed = pack("conv", pack_weights(weights, shape, target.lanes, blocked))
-        tile = default_tile(shape, target, blocked)
+        tile = choices.tile(ConvolutionSpace(shape, target, blocked))
         tasks = emit_convolution(e, shape, target, tile, *pointers, write, blocked, zero_point=zero_point)
         family = "conv"
     return _finish(e, family, (x, packed.name, *zero, *tail.inputs, *(o.name for o in outputs)), tasks, scratch, flops, packed)

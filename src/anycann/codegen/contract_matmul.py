@@ -13,14 +13,15 @@ from anycann.codegen.kernels.matmul import (
     MatmulIndex,
     MatmulShape,
     Strides,
-    default_tile,
     emit_matmul,
     pack_b,
     scratch_bytes,
     wants_groups,
     wants_packing,
 )
+from anycann.codegen.kernels.matmul_space import MatmulSpace
 from anycann.codegen.nest_kernel import Output
+from anycann.codegen.space import Choices
 from anycann.codegen.tail import Constants, Generated, Packed, Tail, memory_name, pack
 from anycann.codegen.values import Value
 from anycann.target.target import Target
@@ -79,7 +80,13 @@ def _strides(shape: Sequence[int], batches: int, transposed: bool) -> Strides:
 
 
 def generate_matmul(
-    anchor: Contraction, operator: MatMul, outputs: Sequence[Output], layouts: Mapping[str, str], target: Target, constants: Constants
+    anchor: Contraction,
+    operator: MatMul,
+    outputs: Sequence[Output],
+    layouts: Mapping[str, str],
+    target: Target,
+    constants: Constants,
+    choices: Choices,
 ) -> Generated:
     """The kernel of a product and its tail; arguments: A, B (packed if constant), what the tail reads, outputs."""
     shape = matmul_shape(operator, anchor.shape)
@@ -89,7 +96,7 @@ def generate_matmul(
     if known is not None and wants_packing(shape):
         shape = replace(shape, packed=True, b=replace(shape.b, batch=_matrix_strides(operator.b.shape, len(shape.batch))))
         shape = replace(shape, grouped=wants_groups(shape, target))
-    tile = default_tile(shape, target)
+    tile = choices.tile(MatmulSpace(shape, target))
     if known is not None and shape.packed:
         columns = np.swapaxes(known, -1, -2) if operator.transpose_b else known
         packed = (pack("panels", pack_b(shape, target, tile, columns)),)

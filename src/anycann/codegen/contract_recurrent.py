@@ -15,6 +15,7 @@ from anycann.codegen.kernels.recurrent import Pointers, emit_recurrent, recurren
 from anycann.codegen.kernels.recurrent_packing import RecurrentWeights, gate_columns, pack_weights
 from anycann.codegen.kernels.recurrent_shape import RecurrentShape, default_recurrent_tile, parse_activations
 from anycann.codegen.nest_kernel import Output
+from anycann.codegen.space import Choices
 from anycann.codegen.tail import Constants, Generated, Packed, memory_name, pack
 from anycann.codegen.values import Value
 from anycann.support.errors import AnyCANNError
@@ -69,7 +70,7 @@ def recurrent_shape(layer: Recurrent) -> RecurrentShape:
 
 
 def generate_recurrent(
-    layers: Mapping[str, Recurrent], gates: str, target: Target, constants: Constants
+    layers: Mapping[str, Recurrent], gates: str, target: Target, constants: Constants, choices: Choices
 ) -> tuple[Generated, Generated, int]:
     """The projection into the workspace `gates`, the loop over time, and the bytes of the workspace. `layers`: by name of the result."""
     layer = next(iter(layers.values()))
@@ -78,7 +79,7 @@ def generate_recurrent(
     parts = [None if (t := layer.operands[n]) is None else np.asarray(constants(memory_name(t)), np.float32) for n in (W, R, B, PEEPHOLES)]
     weights = pack_weights(shape, tile, target.lanes, *parts)  # type: ignore[arg-type]
     rows, columns = shape.steps * shape.batch, gate_columns(shape, tile, target.lanes)
-    projection = _projection(layer, gates, weights, (rows, columns), target)
+    projection = _projection(layer, gates, weights, (rows, columns), target, choices)
     e = Emitter()
     arguments: list[str] = []
 
@@ -108,7 +109,9 @@ def generate_recurrent(
     return projection, loop, rows * columns * 4
 
 
-def _projection(layer: Recurrent, gates: str, weights: RecurrentWeights, size: tuple[int, int], target: Target) -> Generated:
+def _projection(
+    layer: Recurrent, gates: str, weights: RecurrentWeights, size: tuple[int, int], target: Target, choices: Choices
+) -> Generated:
     """gates = X projection + bias, the rows of X in memory order."""
     x = layer.operands[X]
     assert x is not None
@@ -123,5 +126,5 @@ def _projection(layer: Recurrent, gates: str, weights: RecurrentWeights, size: t
         return weights.projection if name == matrix.name else None
 
     assert isinstance(product.operator, MatMul)
-    generated = generate_matmul(product, product.operator, [Output(gates, result)], {}, target, constant)
+    generated = generate_matmul(product, product.operator, [Output(gates, result)], {}, target, constant, choices)
     return replace(generated, packed=(*generated.packed, bias))

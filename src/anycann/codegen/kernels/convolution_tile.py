@@ -27,13 +27,13 @@ def _candidates(shape: ConvolutionShape, target: Target, blocked_input: bool) ->
     result = []
     for merge in (False, True):
         columns_axis = axes(shape, merge)[-1]
-        for blocks in _block_choices(shape, target.lanes, how):
-            most_columns = min(max(1, columns_axis.out_size), _most_columns(shape, target, blocks, how))
-            result += [(columns, blocks, merge) for columns in even_cuts(columns_axis.out_size, most_columns)]
+        for blocks in block_choices(shape, target.lanes, how):
+            most = min(max(1, columns_axis.out_size), most_columns(shape, target, blocks, how))
+            result += [(columns, blocks, merge) for columns in even_cuts(columns_axis.out_size, most)]
     return result
 
 
-def _block_choices(shape: ConvolutionShape, lanes: int, how: Method) -> range:
+def block_choices(shape: ConvolutionShape, lanes: int, how: Method) -> range:
     """Numbers of channel blocks (of output channels, with lanes over input channels) to compute together."""
     if how == "inner":
         return range(shape.out_channels, shape.out_channels + 1)
@@ -48,7 +48,7 @@ def even_cuts(size: int, most: int) -> list[int]:
     return sorted({most} | {max(1, -(-size // parts)) for parts in range(fewest, fewest + 4)})
 
 
-def _most_columns(shape: ConvolutionShape, target: Target, blocks: int, how: Method) -> int:
+def most_columns(shape: ConvolutionShape, target: Target, blocks: int, how: Method) -> int:
     """Pixels of a tile: accumulators, one weight vector a block and one broadcast have to fit; without FMA a product needs a place too."""
     registers = target.registers * 4 // shape.accumulator.nbytes  # a vector of float64 takes two
     if how == "inner":
@@ -70,20 +70,25 @@ def _tile(shape: ConvolutionShape, target: Target, blocked: bool, columns: int, 
 
 
 def _unroll(shape: ConvolutionShape, target: Target, blocked: bool, accumulators: int) -> int:
-    """Input channels in the innermost loop, dividing every channel block: enough FMAs to hide the loop, as more only costs compile time."""
+    """Input channels in the innermost loop: enough FMAs to hide the loop, as more only costs compile time."""
+    most = _LOOP_FMAS // 2 if target.registers < 32 and has_fma(target) else _LOOP_FMAS  # more made LLVM spill
+    choices = unroll_choices(shape, target, blocked)
+    return max(n for n in choices if n * accumulators <= most or n == choices[0])
+
+
+def unroll_choices(shape: ConvolutionShape, target: Target, blocked: bool) -> tuple[int, ...]:
+    """Numbers of input channels that may be written out in the innermost loop: those that divide every channel block, least first."""
     lanes = target.lanes
     how = method(shape, lanes, blocked)
     if how == "lanes":
-        return shape.group_inputs
+        return (shape.group_inputs,)
     if how == "inner":
-        return channel_block(shape, lanes)
+        return (channel_block(shape, lanes),)
     if how in ("blend", "gather") or not aligned_groups(shape, lanes):
-        return 1
+        return (1,)
     inner = channel_block(shape, lanes)
     last = shape.group_inputs % inner or inner
-    most = _LOOP_FMAS // 2 if target.registers < 32 and has_fma(target) else _LOOP_FMAS  # more made LLVM spill
-    fitting = [n for n in range(1, inner + 1) if inner % n == 0 and last % n == 0 and (n * accumulators <= most or n == 1)]
-    return max(fitting)
+    return tuple(n for n in range(1, inner + 1) if inner % n == 0 and last % n == 0)
 
 
 _LOOP_FMAS = 48

@@ -66,7 +66,7 @@ def tiles(shape: MatmulShape, target: Target) -> list[MatmulTile]:
     lanes = lanes_of(shape.accumulator, target.lanes)
     most_vectors = min(8, max(1, -(-shape.n // lanes)))
     sizes = [
-        (rows, vectors) for vectors in range(1, most_vectors + 1) for rows in range(1, min(shape.m, _most_rows(shape, target, vectors)) + 1)
+        (rows, vectors) for vectors in range(1, most_vectors + 1) for rows in range(1, min(shape.m, most_rows(shape, target, vectors)) + 1)
     ]
     sizes = sizes or [(1, 1)]
     sizes.sort(key=lambda size: (estimate(shape, target, *size), size[0] * size[1]))
@@ -79,7 +79,7 @@ def has_fma(target: Target) -> bool:
     return not target.is_x86 or target.has("fma")
 
 
-def _most_rows(shape: MatmulShape, target: Target, vectors: int) -> int:
+def most_rows(shape: MatmulShape, target: Target, vectors: int) -> int:
     """Sums, one vector of B each and one of A have to fit; without FMA a product too, with unsigned bytes sums of rows of A."""
     if shape.grouped and shape.b_dtype is dtypes.uint8:
         return (target.registers - vectors - 2) // (vectors + 1)
@@ -104,6 +104,15 @@ def estimate(shape: MatmulShape, target: Target, rows: int, vectors: int) -> flo
             steps = -(-shape.k * shape.b_dtype.nbytes // 4) if shape.grouped else shape.k
             cycles += panels * blocks * (steps * step + _TILE_CYCLES + _WRITE_CYCLES * tile_rows * tile_vectors)
     return cycles
+
+
+def tile_estimate(shape: MatmulShape, target: Target, tile: MatmulTile) -> float:
+    """Cycles of all products with this tile: those of the register tiles, and those to bring what does not stay in the cache."""
+    shape = folded(shape)
+    return shape.batches * (estimate(shape, target, tile.rows, tile.vectors) + _traffic(shape, target, tile) / _BEYOND_L2_RATE)
+
+
+_BEYOND_L2_RATE = 10.0  # bytes a cycle
 
 
 def _parts(total: int, size: int) -> list[tuple[int, int]]:

@@ -101,21 +101,32 @@ def default_winograd_tile(shape: ConvolutionShape, target: Target) -> WinogradTi
 
 def _candidates(shape: ConvolutionShape, target: Target) -> Iterator[WinogradTile]:
     total = max(1, all_tiles(shape))
-    most_tiles = max([1, *(n for n in range(1, min(total, _MOST_TILES) + 1) if _fits(shape, target, WinogradTile(n, 1, 1, 1, 1)))])
-    sizes = even_cuts(total, most_tiles)
+    sizes = even_cuts(total, most_winograd_tiles(shape, target))
     out_blocks = shape.out_blocks(target.lanes)
     for blocks in range(1, min(8, out_blocks) + 1):
-        spare = 1 + (0 if has_fma(target) else 1) + (1 if target.registers <= 16 and blocks == 1 else 0)
-        most = max(1, (target.registers - spare) // blocks - 1)
+        most = most_winograd_columns(target, blocks)
         for tiles in sizes:
-            if not _fits(shape, target, WinogradTile(tiles, 1, blocks, 1, 1)) and tiles > 1:
+            if not winograd_fits(shape, target, WinogradTile(tiles, 1, blocks, 1, 1)) and tiles > 1:
                 continue
             for columns in even_cuts(tiles, min(tiles, most)):
                 unroll = _unroll(shape, target.lanes, columns * blocks)
                 yield WinogradTile(tiles, columns, blocks, unroll, _splits(shape, target.lanes, tiles, blocks))
 
 
-def _fits(shape: ConvolutionShape, target: Target, tile: WinogradTile) -> bool:
+def most_winograd_tiles(shape: ConvolutionShape, target: Target) -> int:
+    """The largest block of tiles that fits the second-level cache with one channel block of products."""
+    sizes = range(1, min(max(1, all_tiles(shape)), _MOST_TILES) + 1)
+    return max([1, *(n for n in sizes if winograd_fits(shape, target, WinogradTile(n, 1, 1, 1, 1)))])
+
+
+def most_winograd_columns(target: Target, blocks: int) -> int:
+    """Tiles whose sums for `blocks` channel blocks fit the registers, beside the weights and what is broadcast."""
+    spare = 1 + (0 if has_fma(target) else 1) + (1 if target.registers <= 16 and blocks == 1 else 0)
+    return max(1, (target.registers - spare) // blocks - 1)
+
+
+def winograd_fits(shape: ConvolutionShape, target: Target, tile: WinogradTile) -> bool:
+    """True if the transformed inputs and the products of a block of tiles stay in the second-level cache."""
     return scratch_bytes(shape, target.lanes, tile) <= target.l2_bytes * 3 // 4
 
 

@@ -1,0 +1,166 @@
+"""The choices for a convolution: direct or Winograd, and how each is cut into tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from anycann.codegen.kernels.convolution_estimate import ConvolutionTile, estimate
+from anycann.codegen.kernels.convolution_method import method
+from anycann.codegen.kernels.convolution_shape import ConvolutionShape, axes
+from anycann.codegen.kernels.convolution_tile import block_choices, default_tile, most_columns, unroll_choices
+from anycann.codegen.kernels.winograd_tile import (
+    WinogradTile,
+    all_tiles,
+    default_winograd_tile,
+    most_winograd_columns,
+    most_winograd_tiles,
+    winograd_estimate,
+    winograd_fits,
+    winograd_profitable,
+    winograd_refusal,
+)
+from anycann.codegen.space import Parameter, Space
+from anycann.target.target import Target
+from anycann.te import dtypes
+
+MOST_FMAS = 96  # in an innermost loop; longer ones only cost compile time
+
+
+@dataclass(frozen=True)
+class ConvolutionSpace(Space[ConvolutionTile]):
+    """Tiles of the direct kernel, depthwise and grouped ones included."""
+
+    family: ClassVar[str] = "Conv"
+    version: ClassVar[int] = 1
+    tile_type: ClassVar[type[ConvolutionTile]] = ConvolutionTile
+
+    problem: ConvolutionShape
+    target: Target
+    blocked_input: bool = True
+
+    def context(self) -> Mapping[str, int]:
+        return {"blocked_input": int(self.blocked_input)}
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        shape, target = self.problem, self.target
+        how = method(shape, target.lanes, self.blocked_input)
+        blocks = tuple(block_choices(shape, target.lanes, how))
+        most = max(most_columns(shape, target, block, how) for block in blocks)
+        widest = max(axis.out_size for merge in (False, True) for axis in axes(shape, merge)[-1:])
+        merges = (0, 1) if axes(shape, True) != axes(shape, False) else (0,)
+        return (
+            Parameter("merge", merges),
+            Parameter("blocks", blocks),
+            Parameter("columns", tuple(range(1, max(1, min(most, widest)) + 1))),
+            Parameter("unroll", unroll_choices(shape, target, self.blocked_input)),
+            Parameter("blocks_inner", (0, 1)),
+        )
+
+    def refusal(self, tile: ConvolutionTile) -> str | None:
+        shape, target = self.problem, self.target
+        how = method(shape, target.lanes, self.blocked_input)
+        if tile.merge and axes(shape, True) == axes(shape, False):
+            return "no axes can be merged"
+        if tile.blocks not in block_choices(shape, target.lanes, how):
+            return f"{tile.blocks} channel blocks"
+        most = min(most_columns(shape, target, tile.blocks, how), max(1, axes(shape, tile.merge)[-1].out_size))
+        if not 1 <= tile.columns <= most:
+            return f"{tile.columns} columns; 1 to {most} fit the registers and the image"
+        unrolls = unroll_choices(shape, target, self.blocked_input)
+        if tile.unroll not in unrolls:
+            return f"{tile.unroll} input channels do not divide a channel block"
+        much = tile.unroll > unrolls[0] and tile.unroll * tile.columns * tile.blocks > MOST_FMAS
+        return f"{tile.unroll} input channels written out are too much code" if much else None
+
+    def default(self) -> ConvolutionTile:
+        return default_tile(self.problem, self.target, self.blocked_input)
+
+    def estimate(self, tile: ConvolutionTile) -> float:
+        return estimate(self.problem, self.target, tile, self.blocked_input)
+
+
+@dataclass(frozen=True)
+class WinogradSpace(Space[WinogradTile]):
+    """Blockings of Winograd's algorithm. `problem` must be one that it can compute."""
+
+    family: ClassVar[str] = "ConvWinograd"
+    version: ClassVar[int] = 1
+    tile_type: ClassVar[type[WinogradTile]] = WinogradTile
+
+    problem: ConvolutionShape
+    target: Target
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        total = max(1, all_tiles(self.problem))
+        out_blocks = self.problem.out_blocks(self.target.lanes)
+        blocks = tuple(range(1, min(8, out_blocks) + 1))
+        columns = range(1, min(total, most_winograd_columns(self.target, 1)) + 1)
+        most = most_winograd_tiles(self.problem, self.target)
+        return (
+            Parameter("blocks", blocks),
+            Parameter("tiles", tuple(sorted(n for n in {-(-total // parts) for parts in range(1, total + 1)} if n <= most))),
+            Parameter("columns", tuple(columns)),
+            Parameter("unroll", (1, 2, 4)),
+            Parameter("splits", tuple(n for n in (1, 2, 4, 8) if n <= out_blocks)),
+        )
+
+    def refusal(self, tile: WinogradTile) -> str | None:
+        shape, target = self.problem, self.target
+        if winograd_refusal(shape, target):
+            return winograd_refusal(shape, target)
+        if not 1 <= tile.blocks <= min(8, shape.out_blocks(target.lanes)):
+            return f"{tile.blocks} channel blocks"
+        if not 1 <= tile.columns <= min(tile.tiles, most_winograd_columns(target, tile.blocks)):
+            return f"{tile.columns} columns do not fit {tile.tiles} tiles and the registers"
+        if tile.tiles > max(1, all_tiles(shape)) or (tile.tiles > 1 and not winograd_fits(shape, target, tile)):
+            return f"{tile.tiles} tiles do not fit the image or the cache"
+        last = shape.in_channels % target.lanes or target.lanes
+        if tile.unroll not in (1, 2, 4) or target.lanes % tile.unroll or last % tile.unroll:
+            return f"{tile.unroll} input channels do not divide a channel block"
+        if tile.unroll > 1 and tile.unroll * tile.columns * tile.blocks > MOST_FMAS:
+            return f"{tile.unroll} input channels written out are too much code"
+        groups = -(-shape.out_blocks(target.lanes) // tile.blocks)
+        return None if 1 <= tile.splits <= groups else f"{tile.splits} parts of {groups} groups"
+
+    def default(self) -> WinogradTile:
+        return default_winograd_tile(self.problem, self.target)
+
+    def estimate(self, tile: WinogradTile) -> float:
+        return winograd_estimate(self.problem, self.target, tile)
+
+
+@dataclass(frozen=True)
+class ConvolutionAlgorithm:
+    """Whether Winograd's algorithm is taken."""
+
+    winograd: bool
+
+
+@dataclass(frozen=True)
+class AlgorithmSpace(Space[ConvolutionAlgorithm]):
+    """Direct or Winograd: the choice that also decides in which layout the input is wanted."""
+
+    family: ClassVar[str] = "ConvAlgorithm"
+    version: ClassVar[int] = 1
+    tile_type: ClassVar[type[ConvolutionAlgorithm]] = ConvolutionAlgorithm
+
+    problem: ConvolutionShape
+    target: Target
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        return (Parameter("winograd", (0, 1) if self._refusal() is None else (0,)),)
+
+    def refusal(self, tile: ConvolutionAlgorithm) -> str | None:
+        return self._refusal() if tile.winograd else None
+
+    def default(self) -> ConvolutionAlgorithm:
+        return ConvolutionAlgorithm(self._refusal() is None and winograd_profitable(self.problem, self.target))
+
+    def _refusal(self) -> str | None:
+        if self.problem.dtype is not dtypes.float32:
+            return f"the input is stored as {self.problem.dtype}"
+        if self.problem.batch * self.problem.out_pixels == 0:
+            return "there is nothing to compute"
+        return winograd_refusal(self.problem, self.target)

@@ -1,0 +1,135 @@
+"""The spaces that tuning searches: what is in them computes the right thing, what comes from outside is checked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+import json
+import random
+from typing import Any
+
+import pytest
+
+from anycann.codegen.kernels.convolution_shape import ConvolutionShape
+from anycann.codegen.kernels.convolution_space import AlgorithmSpace, ConvolutionSpace, WinogradSpace
+from anycann.codegen.kernels.matmul_shape import contiguous
+from anycann.codegen.kernels.matmul_space import MatmulSpace
+from anycann.codegen.space import Choices, Point, Space, usable
+from anycann.target.target import NAMED, Target
+from anycann.te import dtypes
+
+TARGETS = [NAMED[name] for name in ("sse", "avx2", "avx512", "neon")]
+
+
+def random_convolution(rng: random.Random) -> ConvolutionShape:
+    kernel, stride, size = rng.choice((1, 1, 3, 3, 5, 7)), rng.choice((1, 1, 2)), rng.randrange(1, 40)
+    group = rng.choice((1, 1, 1, 2, 8))
+    inputs, outputs = group * rng.randrange(1, 70), group * rng.randrange(1, 70)
+    pad = kernel // 2
+    out = (size + 2 * pad - kernel) // stride + 1
+    dtype = rng.choice((dtypes.float32, dtypes.float32, dtypes.float64, dtypes.int8))
+    return ConvolutionShape(
+        rng.choice((1, 2)), inputs, outputs, group, (size,) * 2, (kernel,) * 2, (stride,) * 2, (1, 1), (pad,) * 2, (out,) * 2, dtype
+    )
+
+
+def random_matmul(rng: random.Random) -> Any:
+    m, n, k = (rng.choice((1, 2, 3, 7, 12, 64, 197, 1000)) for _ in range(3))
+    packed = rng.random() < 0.5
+    return contiguous(
+        rng.choice(((), (3,))) if not packed else (),
+        m,
+        n,
+        k,
+        transpose_a=rng.random() < 0.3,
+        transpose_b=not packed and rng.random() < 0.5,
+        packed=packed,
+    )
+
+
+def random_space(rng: random.Random, target: Target) -> Space[Any]:
+    if rng.random() < 0.4:
+        return MatmulSpace(random_matmul(rng), target)
+    shape = random_convolution(rng)
+    algorithm = AlgorithmSpace(shape, target)
+    if len(algorithm.parameters()[0].choices) > 1 and rng.random() < 0.7:
+        return WinogradSpace(shape, target)
+    return rng.choice([algorithm, ConvolutionSpace(shape, target, rng.random() < 0.7)])
+
+
+def random_point(space: Space[Any], rng: random.Random) -> Point:
+    return {parameter.name: rng.choice(parameter.choices) for parameter in space.parameters()}
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+def test_the_default_is_in_its_space(target: Target) -> None:
+    rng = random.Random(7)
+    for _ in range(60):
+        space = random_space(rng, target)
+        tile = space.default()
+        assert space.refusal(tile) is None, (space, tile, space.refusal(tile))
+        assert space.tile(space.point(tile)) == tile
+        assert usable(space, space.point(tile)) == tile
+
+
+def test_parameters_name_the_fields_of_the_tile_and_much_of_a_space_can_be_used() -> None:
+    rng = random.Random(8)
+    for _ in range(40):
+        space = random_space(rng, rng.choice(TARGETS))
+        points = [random_point(space, rng) for _ in range(200)]
+        assert any(usable(space, point) is not None for point in points), space
+        assert all(point.keys() == space.point(space.default()).keys() for point in points)
+
+
+def test_a_signature_is_json_and_tells_problems_apart() -> None:
+    shape = ConvolutionShape(1, 8, 8, 1, (9, 9), (3, 3), (1, 1), (1, 1), (1, 1), (9, 9))
+    target = NAMED["avx2"]
+    spaces: list[Space[Any]] = [
+        ConvolutionSpace(shape, target),
+        ConvolutionSpace(shape, target, False),
+        ConvolutionSpace(replace(shape, batch=2), target),
+        ConvolutionSpace(replace(shape, dtype=dtypes.int8), target),
+        WinogradSpace(shape, target),
+        MatmulSpace(contiguous((), 3, 4, 5), target),
+        MatmulSpace(contiguous((), 3, 4, 5, transpose_b=True), target),
+    ]
+    texts = [json.dumps(space.signature()) for space in spaces]
+    assert len(set(texts)) == len(spaces)
+
+
+class Says:
+    """A bank that answers everything with one point."""
+
+    def __init__(self, point: Any):
+        self.point = point
+
+    def find(self, space: Space[Any]) -> Any:
+        return self.point
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        {},
+        {"columns": 3},
+        {"columns": 10_000, "blocks": 1, "unroll": 1, "merge": 0, "blocks_inner": 0},
+        {"columns": 4, "blocks": 1, "unroll": 7, "merge": 0, "blocks_inner": 0},
+        {"columns": -4, "blocks": 1, "unroll": 1, "merge": 0, "blocks_inner": 0},
+        {"columns": "x", "blocks": 1, "unroll": 1, "merge": 0, "blocks_inner": 0},
+        {"columns": 4, "blocks": None, "unroll": 1, "merge": 0, "blocks_inner": 0},
+        {"columns": 4, "blocks": 1, "unroll": 1, "merge": 0, "blocks_inner": 0, "more": 1},
+        [1, 2],
+    ],
+    ids=str,
+)
+def test_what_a_bank_says_is_used_only_if_it_is_a_tile_of_the_space(point: Any) -> None:
+    shape = ConvolutionShape(1, 64, 64, 1, (20, 20), (1, 1), (1, 1), (1, 1), (0, 0), (20, 20))
+    space = ConvolutionSpace(shape, NAMED["avx512"])
+    assert Choices(tuned=Says(point)).tile(space) == space.default()
+    good = {"columns": 4, "blocks": 1, "unroll": 2, "merge": 0, "blocks_inner": 1}
+    assert Choices(tuned=Says(good)).tile(space) == space.tile(good) != space.default()
+
+
+def test_winograd_is_never_chosen_where_it_is_forbidden_or_impossible() -> None:
+    impossible = ConvolutionShape(1, 64, 64, 1, (20, 20), (5, 5), (1, 1), (1, 1), (2, 2), (20, 20))
+    space = AlgorithmSpace(impossible, NAMED["avx512"])
+    assert not Choices(tuned=Says({"winograd": 1})).tile(space).winograd
