@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from ctypes import c_float
 from dataclasses import dataclass
+from functools import cache
 import struct
-
-import numpy as np
 
 INDEX = "i64"
 POINTER = "ptr"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Value:
     """An SSA name or literal with its LLVM type."""
 
@@ -21,12 +21,21 @@ class Value:
     @property
     def lanes(self) -> int:
         """Number of vector lanes; 1 for a scalar."""
-        return int(self.type[1:].split(" x ")[0]) if self.type.startswith("<") else 1
+        return _shape(self.type)[0]
 
     @property
     def element(self) -> str:
         """The scalar type."""
-        return self.type[1:-1].split(" x ")[1] if self.type.startswith("<") else self.type
+        return _shape(self.type)[1]
+
+
+@cache
+def _shape(type_: str) -> tuple[int, str]:
+    """Lanes and scalar type."""
+    if not type_.startswith("<"):
+        return 1, type_
+    lanes, element = type_[1:-1].split(" x ")
+    return int(lanes), element
 
 
 def vector_type(element: str, lanes: int) -> str:
@@ -41,8 +50,7 @@ def is_float(element: str) -> bool:
 
 def literal(number: float, type_: str) -> Value:
     """A constant of a scalar or vector type (splatted)."""
-    shape = Value("", type_)
-    lanes, element = shape.lanes, shape.element
+    lanes, element = _shape(type_)
     if is_float(element):
         text = _float_literal(number, element)
     elif element == "i1":
@@ -62,14 +70,13 @@ def _float_literal(number: float, element: str) -> str:
     if element == "half":
         return f"0xH{struct.unpack('<H', struct.pack('<e', number))[0]:04X}"
     if element == "float":
-        with np.errstate(over="ignore"):
-            number = float(np.float32(number))
+        number = c_float(number).value
     return f"0x{struct.unpack('<Q', struct.pack('<d', number))[0]:016X}"
 
 
 def mangle(type_: str) -> str:
     """LLVM's suffix for an overloaded intrinsic: float -> f32, <16 x i8> -> v16i8."""
     names = {"float": "f32", "double": "f64", "half": "f16", "ptr": "p0"}
-    value = Value("", type_)
-    element = names.get(value.element, value.element)
-    return element if value.lanes == 1 else f"v{value.lanes}{element}"
+    lanes, element = _shape(type_)
+    name = names.get(element, element)
+    return name if lanes == 1 else f"v{lanes}{name}"
