@@ -238,3 +238,29 @@ def test_an_input_key_names_types_and_shapes():
     assert input_key((TensorSpec("x", "float32", (1, 3)), TensorSpec("n", "int64", ()))) == "float32[1,3];int64[]"
     with pytest.raises(ValueError, match="open sizes"):
         input_key((TensorSpec("x", "float32", ("batch",)),))
+
+
+PEAK = """
+import sys
+from pathlib import Path
+from anycann.om.reader import read_offline_model
+
+def peak_bytes():
+    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:")]
+    return int(line.split()[1]) * 1024
+
+before = peak_bytes()
+model = read_offline_model(sys.argv[1])
+print(peak_bytes() - before, model.constants.nbytes)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_checking_weights_takes_memory_for_a_piece_of_them(tmp_path):
+    pool = ConstantPool()
+    pool.add(np.arange(16 << 20, dtype=np.uint64))
+    write_offline_model(tmp_path / "big.om", replace(small_model(pool), constants=pool))
+    done = subprocess.run([sys.executable, "-c", PEAK, str(tmp_path / "big.om")], capture_output=True, text=True, check=True)
+    grown, constants = map(int, done.stdout.split())
+    assert constants > 128 << 20
+    assert grown < 64 << 20

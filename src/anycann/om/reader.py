@@ -9,7 +9,7 @@ import numpy as np
 
 from anycann.om import checksum, format
 from anycann.om.code import CodeSection, code_from_bytes
-from anycann.om.constants import ALIGNMENT_BYTES, aligned_empty
+from anycann.om.constants import ALIGNMENT_BYTES, PIECE_BYTES, aligned_empty
 from anycann.om.metadata import metadata_from_bytes
 from anycann.om.model import Bytes, OfflineModel
 from anycann.om.programs import programs_from_bytes
@@ -75,20 +75,28 @@ def _read(content: memoryview, source: str) -> OfflineModel:
 def _section_bytes(content: memoryview, section: format.Section, source: str) -> bytes:
     """A copy of a section, checked: what is used is what was checked, even if the file changes meanwhile."""
     data = bytes(content[section.offset : section.offset + section.nbytes])
-    _check_digest(memoryview(data), section, source)
+    _check_digest(checksum.digest_of(section.kind, data), section, source)
     return data
 
 
-def _check_digest(data: memoryview, section: format.Section, source: str) -> None:
-    if checksum.digest_of(section.kind, data) != section.digest:
+def _check_constants(constants: Bytes, section: format.Section, source: str) -> None:
+    """Read all of it, and let each piece go from memory once it is read: a program touches only the weights it was packed with."""
+    total = checksum.checksum(section.kind)
+    for start in range(0, constants.nbytes, PIECE_BYTES):
+        piece = constants[start : start + PIECE_BYTES]
+        total.update(piece.data)
+        forget_pages(piece)
+    _check_digest(total.digest(), section, source)
+
+
+def _check_digest(digest: bytes, section: format.Section, source: str) -> None:
+    if digest != section.digest:
         raise ModelError(f"{source} is damaged: the {checksum.NAMES[section.kind]} checksum of section {section.name} does not match")
 
 
 def _constants(content: memoryview, section: format.Section, source: str) -> Bytes:
-    data = content[section.offset : section.offset + section.nbytes]
-    _check_digest(data, section, source)
-    constants: Bytes = np.frombuffer(data, np.uint8)
-    forget_pages(constants)  # the checksum read all of it; a program touches only the weights it was packed with
+    constants: Bytes = np.frombuffer(content[section.offset : section.offset + section.nbytes], np.uint8)
+    _check_constants(constants, section, source)
     if constants.ctypes.data % ALIGNMENT_BYTES and constants.size:
         copy = aligned_empty(constants.size)
         copy[:] = constants
