@@ -37,7 +37,8 @@ def _define(kind: str) -> None:
         if lengths is not None and lengths.dtype is not dtypes.int32:
             raise NotLowered(f"sequence lengths of {lengths.dtype}")
         clip = context.attribute("clip")
-        words = context.attribute("activations") or ()
+        stated = context.node.attributes.get("activations")  # the schema of RNN has a default for two directions, whatever is asked for
+        words = () if stated is None else stated.as_strings()
         layers = [
             Recurrent(
                 kind,
@@ -45,7 +46,7 @@ def _define(kind: str) -> None:
                 context.integer("hidden_size") or operands[2].shape[-1],  # type: ignore[union-attr]
                 output,
                 context.text("direction", "forward"),
-                tuple(word.decode() if isinstance(word, bytes) else str(word) for word in words),  # type: ignore[attr-defined]
+                tuple(words),
                 tuple(context.attribute("activation_alpha") or ()),  # type: ignore[arg-type]
                 tuple(context.attribute("activation_beta") or ()),  # type: ignore[arg-type]
                 None if clip is None else float(clip),  # type: ignore[arg-type]
