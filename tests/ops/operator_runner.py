@@ -20,10 +20,11 @@ from anycann.runtime.loader import LoadedCode
 from anycann.support.errors import AnyCANNError
 from anycann.target.target import Target
 from anycann.te import dtypes
-from anycann.te.expression import Expr, Load, rewrite
+from anycann.te.expression import Expr, Load
 from anycann.te.layout import NC1HWC0, ND, physical_shape
 from anycann.te.nest import CannotFuse, contractions
 from anycann.te.tensor import Compute, Constant, Placeholder, Reduction, Tensor, compute
+from anycann.te.traversal import rewrite
 from tests.ops.naive_contractions import naive
 
 # onnx.reference ignores paddings, ceil_mode or dilations of some of these, or sums in the wrong order.
@@ -231,7 +232,7 @@ def arguments(kernel: Kernel, tensors: Sequence[Tensor], memory: dict[str, np.nd
 
 def constants_of(tensor: Tensor) -> list[Constant]:
     """Compile-time tables below a tensor."""
-    from anycann.te.expression import walk
+    from anycann.te.traversal import walk
 
     if isinstance(tensor, Constant):
         return [tensor]

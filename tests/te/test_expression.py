@@ -8,6 +8,7 @@ from anycann.te import dtypes
 from anycann.te import expression as x
 from anycann.te import tensor as te
 from anycann.te.expression import Const, Op, Var
+from anycann.te.traversal import substitute, walk
 
 
 def test_integer_literals_are_folded() -> None:
@@ -38,7 +39,7 @@ def test_walk_meets_operands_before_users_and_shared_ones_once() -> None:
     i = Var("i", 8)
     shared = i + 1
     root = shared * shared
-    order = x.walk(root)
+    order = walk(root)
     assert [e for e in order if e is shared] == [shared]
     assert order.index(i) < order.index(shared) < order.index(root)
 
@@ -46,18 +47,18 @@ def test_walk_meets_operands_before_users_and_shared_ones_once() -> None:
 def test_substituting_keeps_sharing_and_folds() -> None:
     i, j = Var("i", 8), Var("j", 8)
     shared = i // 2
-    moved = x.substitute(shared * shared + j, {i: x.const(6, dtypes.int64)})
+    moved = substitute(shared * shared + j, {i: x.const(6, dtypes.int64)})
     assert isinstance(moved, Op)
     assert isinstance(moved.operands[0], Const)
     assert moved.operands[0].value == 9
-    untouched = x.substitute(shared * j, {Var("k", 2): j})
+    untouched = substitute(shared * j, {Var("k", 2): j})
     assert untouched.operands[0] is shared  # type: ignore[attr-defined]
 
 
 def test_a_tree_without_the_variable_stays_itself() -> None:
     i = Var("i", 8)
     expr = i * 3 + 1
-    assert x.substitute(expr, {Var("j", 8): i}) is expr
+    assert substitute(expr, {Var("j", 8): i}) is expr
 
 
 def test_a_cast_to_the_same_type_is_nothing() -> None:
@@ -69,4 +70,4 @@ def test_rewriting_a_chain_of_ten_thousand_operations_is_no_deep_recursion_for_w
     expr: x.Expr = Var("i", 8)
     for _ in range(10_000):
         expr = expr + Var("j", 2)
-    assert len(x.walk(expr)) == 20_001
+    assert len(walk(expr)) == 20_001

@@ -8,11 +8,12 @@ import itertools
 
 from anycann.codegen.lanes import Flat
 from anycann.te import dtypes
-from anycann.te.expression import Const, Expr, Load, Var, children, rewrite, substitute, walk
+from anycann.te.expression import Const, Expr, Load, Var
 from anycann.te.layout import NC1HWC0, Place, element_count, flat_index
 from anycann.te.nest import Nest, ReduceStage, WriteStage
 from anycann.te.simplify import Linear, linear, to_expr
 from anycann.te.tensor import Placeholder, Tensor
+from anycann.te.traversal import children, rewrite, substitute, walk
 
 
 @dataclass(frozen=True)

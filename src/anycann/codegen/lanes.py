@@ -11,9 +11,10 @@ from anycann.codegen.operations import emit_op
 from anycann.codegen.values import Value, vector_type
 from anycann.support.errors import InternalError
 from anycann.te.dtypes import DType
-from anycann.te.expression import Const, Expr, Load, Op, Var, walk
+from anycann.te.expression import Const, Expr, Load, Op, Var
 from anycann.te.simplify import Linear, linear, range_of_linear, to_expr
 from anycann.te.tensor import Placeholder, Tensor
+from anycann.te.traversal import walk
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,10 +14,11 @@ from anycann.codegen.rows import keep_rows
 from anycann.codegen.transposing import TransposingWriter, transposition
 from anycann.codegen.vector_loop import outer_vector
 from anycann.target.target import Target
-from anycann.te.expression import Load, walk
+from anycann.te.expression import Load
 from anycann.te.layout import ND, Place
 from anycann.te.nest import build_nest
 from anycann.te.tensor import Placeholder, Tensor
+from anycann.te.traversal import walk
 
 
 @dataclass(frozen=True)

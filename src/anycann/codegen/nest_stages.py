@@ -15,7 +15,8 @@ from anycann.codegen.values import Value, vector_type
 from anycann.codegen.vector_loop import own_vector
 from anycann.target.target import Target
 from anycann.te.dtypes import DType
-from anycann.te.expression import Op, Var, walk
+from anycann.te.expression import Op, Var
+from anycann.te.traversal import walk
 
 UNROLL = 4  # accumulators of a long row: additions of one do not wait for each other
 

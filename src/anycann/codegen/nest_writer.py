@@ -9,7 +9,8 @@ from anycann.codegen.accesses import Stage
 from anycann.codegen.kernel import Kernel
 from anycann.codegen.lanes import Flat
 from anycann.codegen.nest_stages import StageWriter
-from anycann.te.expression import Op, Var, walk
+from anycann.te.expression import Op, Var
+from anycann.te.traversal import walk
 
 SERIAL_WORK = 16_384  # element operations below which splitting costs more than it gains
 PARALLEL_PARTS = 64

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from anycann.codegen.accesses import FlatNest, Stage
 from anycann.codegen.lanes import Flat
 from anycann.te import dtypes
-from anycann.te.expression import Expr, Load, Op, Var, children, rewrite, substitute, walk
+from anycann.te.expression import Expr, Load, Op, Var
 from anycann.te.nest import Inliner
 from anycann.te.tensor import Placeholder
+from anycann.te.traversal import children, rewrite, substitute, walk
 
 COSTLY = frozenset({"exp", "log", "tanh", "erf", "sigmoid", "pow", "sin", "cos", "softplus"})
 LIMIT_BYTES = 128 * 1024

@@ -17,8 +17,9 @@ from anycann.codegen.values import Value
 from anycann.target.target import Target
 from anycann.te import dtypes
 from anycann.te.dtypes import DType
-from anycann.te.expression import Expr, Load, Op, Var, children, walk
+from anycann.te.expression import Expr, Load, Op, Var
 from anycann.te.simplify import linear
+from anycann.te.traversal import children, walk
 
 PART = 16  # squares along the axis written along that one task computes
 LARGEST_BODY = 24  # expressions; the body is written once for each lane

@@ -6,8 +6,9 @@ import math
 
 from anycann.codegen.accesses import FlatNest, Stage
 from anycann.codegen.lanes import Flat
-from anycann.te.expression import Load, Var, walk
+from anycann.te.expression import Load, Var
 from anycann.te.simplify import Linear, linear
+from anycann.te.traversal import walk
 
 
 def outer_vector(nest: FlatNest) -> Var | None:

@@ -16,9 +16,10 @@ from anycann.graph.registry import NotLowered, Registry
 from anycann.passes.partition import AICORE, Engine, lower_node
 from anycann.te import tensor as te
 from anycann.te.contractions import Recurrent
-from anycann.te.expression import Load, Op, Var, walk
+from anycann.te.expression import Load, Op, Var
 from anycann.te.nest import CannotFuse, Nest, build_nest, contractions, reductions
 from anycann.te.tensor import Compute, Contraction, Reduction, Tensor
+from anycann.te.traversal import walk
 
 SERIAL_LIMIT = 1 << 18  # element operations a group may do on one thread because its reduction has too few rows to split
 ROWS_TO_SPLIT = 8

@@ -12,10 +12,11 @@ import onnx_ir as ir
 from anycann.graph.registry import static_type
 from anycann.passes.aliases import Alias, Aliases
 from anycann.passes.order import Unit
-from anycann.te.expression import Load, walk
+from anycann.te.expression import Load
 from anycann.te.nest import ReduceStage, build_nest, contractions
 from anycann.te.simplify import linear
 from anycann.te.tensor import Placeholder, Tensor
+from anycann.te.traversal import walk
 
 
 def read_where_written(output: Tensor) -> frozenset[str]:

@@ -139,12 +139,12 @@ def _pair(a: Operand, b: Operand) -> tuple[Expr, Expr]:
 def binary(name: str, a: Operand, b: Operand) -> Expr:
     """An operation on two operands of one dtype; the result has it too. Integer literals are folded."""
     left, right = _pair(a, b)
-    if isinstance(left, Const) and isinstance(right, Const) and left.dtype == dtypes.int64 and name in _FOLD:
-        return Const(_FOLD[name](int(left.value), int(right.value)), dtypes.int64)
+    if isinstance(left, Const) and isinstance(right, Const) and left.dtype == dtypes.int64 and name in FOLDED:
+        return Const(FOLDED[name](int(left.value), int(right.value)), dtypes.int64)
     return Op(name, (left, right), left.dtype)
 
 
-_FOLD: dict[str, Callable[[int, int], int]] = {
+FOLDED: dict[str, Callable[[int, int], int]] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
     "mul": lambda a, b: a * b,
@@ -219,59 +219,3 @@ def all_of(conditions: Sequence[Expr]) -> Expr | None:
     for condition in conditions:
         result = condition if result is None else result & condition
     return result
-
-
-def children(expr: Expr) -> tuple[Expr, ...]:
-    """Direct operands."""
-    if isinstance(expr, Op):
-        return expr.operands
-    return expr.indices if isinstance(expr, Load) else ()
-
-
-def walk(*roots: Expr) -> list[Expr]:
-    """Every expression below the roots, operands before users, each once."""
-    order: list[Expr] = []
-    seen: set[int] = set()
-    stack: list[tuple[Expr, bool]] = [(root, False) for root in reversed(roots)]
-    while stack:
-        expr, done = stack.pop()
-        if done:
-            order.append(expr)
-            continue
-        if id(expr) in seen:
-            continue
-        seen.add(id(expr))
-        stack.append((expr, True))
-        stack.extend((child, False) for child in reversed(children(expr)))
-    return order
-
-
-def rewrite(root: Expr, replace: Callable[[Expr], Expr | None], memo: dict[int, Expr] | None = None) -> Expr:
-    """The tree with every node for which `replace` answers an expression replaced by it (top down), sharing kept."""
-    memo = {} if memo is None else memo
-    known = memo.get(id(root))
-    if known is not None:
-        return known
-    result = replace(root)
-    if result is None:
-        result = _rebuild(root, [rewrite(child, replace, memo) for child in children(root)])
-    memo[id(root)] = result
-    return result
-
-
-def _rebuild(expr: Expr, operands: list[Expr]) -> Expr:
-    if all(a is b for a, b in zip(operands, children(expr), strict=True)):
-        return expr
-    if isinstance(expr, Load):
-        return Load(expr.tensor, tuple(operands))
-    assert isinstance(expr, Op)
-    if expr.dtype == dtypes.int64 and len(operands) == 2 and expr.name in _FOLD:
-        return binary(expr.name, operands[0], operands[1])
-    return Op(expr.name, tuple(operands), expr.dtype)
-
-
-def substitute(root: Expr, values: dict[Var, Expr]) -> Expr:
-    """The tree with variables replaced."""
-    if not values:
-        return root
-    return rewrite(root, lambda e: values.get(e) if isinstance(e, Var) else None)

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from anycann.te.expression import Const, Expr, Load, Op, Var, substitute, walk
+from anycann.te.expression import Const, Expr, Load, Op, Var
 from anycann.te.simplify import linear
 from anycann.te.tensor import Compute, Contraction, Reduction, Tensor
+from anycann.te.traversal import substitute, walk
 
 
 class CannotFuse(Exception):

@@ -1,0 +1,64 @@
+"""Walks over expressions: their operands, everything below a root, and the tree with some of it replaced. Sharing is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from anycann.te import dtypes
+from anycann.te.expression import FOLDED, Expr, Load, Op, Var, binary
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    """Direct operands."""
+    if isinstance(expr, Op):
+        return expr.operands
+    return expr.indices if isinstance(expr, Load) else ()
+
+
+def walk(*roots: Expr) -> list[Expr]:
+    """Every expression below the roots, operands before users, each once."""
+    order: list[Expr] = []
+    seen: set[int] = set()
+    stack: list[tuple[Expr, bool]] = [(root, False) for root in reversed(roots)]
+    while stack:
+        expr, done = stack.pop()
+        if done:
+            order.append(expr)
+            continue
+        if id(expr) in seen:
+            continue
+        seen.add(id(expr))
+        stack.append((expr, True))
+        stack.extend((child, False) for child in reversed(children(expr)))
+    return order
+
+
+def rewrite(root: Expr, replace: Callable[[Expr], Expr | None], memo: dict[int, Expr] | None = None) -> Expr:
+    """The tree with every node for which `replace` answers an expression replaced by it (top down), sharing kept."""
+    memo = {} if memo is None else memo
+    known = memo.get(id(root))
+    if known is not None:
+        return known
+    result = replace(root)
+    if result is None:
+        result = _rebuild(root, [rewrite(child, replace, memo) for child in children(root)])
+    memo[id(root)] = result
+    return result
+
+
+def _rebuild(expr: Expr, operands: list[Expr]) -> Expr:
+    if all(a is b for a, b in zip(operands, children(expr), strict=True)):
+        return expr
+    if isinstance(expr, Load):
+        return Load(expr.tensor, tuple(operands))
+    assert isinstance(expr, Op)
+    if expr.dtype == dtypes.int64 and len(operands) == 2 and expr.name in FOLDED:
+        return binary(expr.name, operands[0], operands[1])
+    return Op(expr.name, tuple(operands), expr.dtype)
+
+
+def substitute(root: Expr, values: dict[Var, Expr]) -> Expr:
+    """The tree with variables replaced."""
+    if not values:
+        return root
+    return rewrite(root, lambda e: values.get(e) if isinstance(e, Var) else None)
