@@ -12,8 +12,9 @@ from types import TracebackType
 import weakref
 
 from anycann.codegen.kernel_cache import compile_kernels
-from anycann.runtime import dispatch
+from anycann.runtime.dispatch import dispatch_ir
 from anycann.runtime.loader import LoadedCode
+from anycann.runtime.pool_layout import POOL_BYTES, Field
 from anycann.support.errors import UsageError
 from anycann.support.logging import get_logger
 from anycann.support.processors import available_processors
@@ -90,12 +91,12 @@ class _Workers:
 
     def reset(self) -> None:
         """As new: no thread, everything zero."""
-        self._memory = (ctypes.c_char * (dispatch.POOL_BYTES + 64))()
+        self._memory = (ctypes.c_char * (POOL_BYTES + 64))()
         start = ctypes.addressof(self._memory)
         self.address = start + -start % 64
         self._threads: list[threading.Thread] = []
-        self._write(dispatch.THREADS, 1)
-        self._write(dispatch.SPIN, self._spin_pauses)
+        self._write(Field.THREADS, 1)
+        self._write(Field.SPIN, self._spin_pauses)
 
     def start(self, threads: int) -> None:
         for number in range(1, threads):
@@ -107,7 +108,7 @@ class _Workers:
                 get_logger("runtime").warning("thread pool: %d of %d threads run, no more can be started (%s)", number, threads, error)
                 break
             self._threads.append(thread)
-        self._write(dispatch.THREADS, 1 + len(self._threads))
+        self._write(Field.THREADS, 1 + len(self._threads))
 
     def stop(self) -> None:
         """End the threads, unless a run that never ends has them (a daemon thread at exit): then they end with the process."""
@@ -142,7 +143,7 @@ def prepare() -> None:
 
 
 def _dispatcher(target: Target) -> dict[str, bytes]:
-    return compile_kernels({"anycann_run": dispatch.dispatch_ir(target)}, target)
+    return compile_kernels({"anycann_run": dispatch_ir(target)}, target)
 
 
 @lru_cache(maxsize=1)

@@ -1,0 +1,29 @@
+"""The memory that the threads of a pool share: 256 bytes, by offset, so that what is written often lies apart.
+
+Line 0: what the workers read. Line 1: `DONE`, the workers that have finished, and whether the caller sleeps on it. Line 2: the lock of the
+caller that has the pool. Line 3: sleeping workers.
+"""
+
+from __future__ import annotations
+
+import enum
+
+POOL_BYTES = 256
+
+
+class Field(enum.IntEnum):
+    """Offsets in bytes. FN to STRIDE have 8 bytes, the others 4."""
+
+    EPOCH = 0
+    STOP = 4
+    THREADS = 8
+    SPIN = 12
+    FN = 16
+    ARGS = 24
+    TASKS = 32
+    SCRATCH = 40
+    STRIDE = 48
+    DONE = 64
+    CALLER_SLEEPS = 68
+    LOCK = 128
+    SLEEPERS = 192
