@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 import math
 
 import onnx_ir as ir
 
 from anycann.assembly.weights import Array, Weights, forget
-from anycann.codegen.contract import generate_contraction, refuse, wanted_layout
+from anycann.codegen.contract import refuse, wanted_layout
 from anycann.codegen.contract_recurrent import generate_recurrent
 from anycann.codegen.kernel import Kernel
 from anycann.codegen.nest_kernel import Output, generate
+from anycann.codegen.recipe import Recipe
+from anycann.codegen.space import Choices
 from anycann.codegen.tail import Constants, Generated
 from anycann.graph.registry import NotLowered, Registry, static_type
 from anycann.om.plan import Buffer
@@ -33,12 +35,26 @@ from anycann.te.traversal import walk
 
 
 @dataclass(frozen=True)
+class Planned:
+    """A kernel about to be generated: the nodes it computes, and from what. `constants` are the model's, and may be let go afterwards."""
+
+    nodes: tuple[str, ...]
+    op_type: str
+    recipe: Recipe
+    constants: Constants
+
+
+Watch = Callable[[Planned], None]
+
+
+@dataclass(frozen=True)
 class Generators:
-    """The code generator as the passes ask it: what it can compute, and which layouts it reads."""
+    """The code generator as the passes ask it: what it can compute, and which layouts it reads. `watch` sees every kernel first."""
 
     registry: Registry
     target: Target
-    winograd: bool
+    choices: Choices
+    watch: Watch | None = None
 
     def problem(self, node: ir.Node, tensors: list[Tensor]) -> str | None:
         """Why no generator takes the products in a node's lowering, or None."""
@@ -56,7 +72,7 @@ class Generators:
             found = contractions(lower_node(node, self.registry, {}))
         except NotLowered:
             return stored
-        return wanted_layout(found[0], value.name or "", stored, self.target, self.winograd) if found else stored
+        return wanted_layout(found[0], value.name or "", stored, self.target, self.choices) if found else stored
 
 
 def _is_known(value: ir.Value | None, name: str) -> bool:
@@ -129,16 +145,24 @@ class KernelMaker:
         names = [v.name or "" for v in group.outputs]
         layers = {name: contractions([tensors[v]])[0].operator for name, v in zip(names, group.outputs, strict=True)}
         gates = f"{group.nodes[0].name}/gates"
-        projection, loop, nbytes = generate_recurrent(layers, gates, self._target, self._constants(group))  # type: ignore[arg-type]
+        projection, loop, nbytes = generate_recurrent(
+            layers,  # type: ignore[arg-type]
+            gates,
+            self._target,
+            self._constants(group),
+            self._generators.choices,
+        )
         self.workspaces[group] = (gates, nbytes)
         return [Launch(self._keep(projection), ()), Launch(self._keep(loop), tuple(names))]
 
     def _generate(self, group: Group, outputs: Sequence[Output]) -> Generated:
         inputs = {v.name or "": v for v in group.inputs}
         layouts = {name: self._layouts[v] for name, v in inputs.items() if v in self._layouts}
-        if not contractions([o.tensor for o in outputs]):
-            return Generated(generate(outputs, layouts, self._target, _family(group)))
-        return generate_contraction(outputs, layouts, self._target, self._constants(group), self._generators.winograd)
+        recipe = Recipe(tuple(outputs), layouts, self._target, _family(group))
+        constants = self._constants(group)
+        if self._generators.watch is not None:
+            self._generators.watch(Planned(tuple(node.name or "" for node in group.nodes), group.nodes[0].op_type, recipe, constants))
+        return recipe.generate(constants, self._generators.choices)
 
     def _constants(self, group: Group) -> Constants:
         """The values of a group's constant operands by name."""
