@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import mmap
 import os
 
@@ -14,6 +15,8 @@ from anycann.codegen.objects import emit_object
 from anycann.om.plan import Buffer, Location, TensorSpec
 from anycann.runtime import layouts, memory
 from anycann.runtime.loader import LoadedCode
+from anycann.runtime.recycling import Recycler
+from anycann.runtime.results import Given
 from anycann.support.errors import DeviceError, InternalError, UnsupportedError, UsageError
 from anycann.target.target import Target, by_name, host
 
@@ -62,6 +65,46 @@ def test_more_memory_than_there_is_is_a_device_error() -> None:
 def test_the_address_is_that_of_the_first_element(dtype: type, make) -> None:  # type: ignore[no-untyped-def]
     array = make(dtype)
     assert memory.address(array) == array.ctypes.data
+
+
+def test_the_address_of_what_may_not_be_written_and_of_views() -> None:
+    array = np.arange(12, dtype=np.float32).reshape(3, 4)
+    frozen = array.view()
+    frozen.flags.writeable = False
+    for one in (frozen, array[1:], array[::-1], array.T, np.frombuffer(b"abcd", np.uint8)[1:], array.view(np.ndarray)[2:2]):
+        assert memory.address(one) == one.ctypes.data
+
+
+def views(array: np.ndarray) -> list[np.ndarray]:
+    """Views of `array` of every kind."""
+    strided = np.lib.stride_tricks.as_strided(array, (2, 3), array.strides)
+    return [array, array[1:], array.T[::2], array.view(np.uint8), strided, strided[1:], np.broadcast_to(array, (2, *array.shape))]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: np.ones((4, 6), np.float32),
+        lambda: memory.empty((100, 60), np.dtype(np.float32)),
+        lambda: memory.empty((1000, 900), np.dtype(np.float32)),
+        lambda: Recycler(96).empty((4, 6), np.dtype(np.float32)),
+        lambda: np.frombuffer(bytearray(96), np.float32).reshape(4, 6),
+    ],
+    ids=["numpy", "aligned", "mapped", "recycled", "a buffer's"],
+)
+def test_a_result_that_shows_memory_a_step_was_given_is_copied_and_another_is_not(make: Callable[[], np.ndarray]) -> None:
+    given, fresh = make(), make()
+    given[...], fresh[...] = 1, 2
+    for known in views(given):
+        for result in views(known) if known.shape == given.shape else [known, known[1:], known.view()]:
+            copy = Given([None, known, []]).own(result)
+            assert isinstance(copy, np.ndarray)
+            assert not np.shares_memory(copy, given)
+            np.testing.assert_array_equal(copy, result)
+        assert Given([known]).own(fresh) is fresh
+        assert Given([known]).own([fresh, 3]) == [fresh, 3]
+    fresh.flags.writeable = False
+    assert Given([given]).own(fresh) is not fresh
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 5, 3, 4), (1, 8, 2, 2), (3, 17, 7), (2, 3), (0, 5, 2, 2), (1, 9, 2, 0)], ids=str)

@@ -20,7 +20,7 @@ from anycann.runtime.loader import LoadedCode
 from anycann.runtime.observe import Callback, Observation, Observer, StepEvent
 from anycann.runtime.region_cache import RegionCache
 from anycann.runtime.regions import Scope, run_region_step
-from anycann.runtime.results import Buffers, Results, own
+from anycann.runtime.results import Buffers, Given, Results
 from anycann.runtime.run_state import RunState
 from anycann.runtime.thread_pool import ThreadPool
 from anycann.support.errors import InternalError, UsageError
@@ -190,9 +190,9 @@ class CompiledProgram:
             return regions.program(region, names, inputs).program.outputs
 
         # a body may hand on what it was given, such as a value carried through unchanged; what stays after the step is copied once
-        given = [state.value(name) for name in dict.fromkeys((*step.inputs, *(n for names in step.captures for n in names))) if name]
+        given = Given([state.value(name) for name in dict.fromkeys((*step.inputs, *(n for names in step.captures for n in names))) if name])
         results = run_region_step(step, Scope(state.value, call, outputs))
-        _store_all(step, [own(value, given) for value in results], state)
+        _store_all(step, [given.own(value) for value in results], state)
 
 
 def _store_all(step: HostStep | RegionStep, results: Sequence[object], state: RunState) -> None:

@@ -75,12 +75,13 @@ class Workspace:
         self.arena = memory.allocate(launches.arena_bytes)
         self.scratch_stride = launches.scratch_bytes
         self._scratch = memory.allocate(launches.scratch_bytes * threads)
-        self.scratch_address = self._scratch.ctypes.data
+        self.scratch_address = memory.address(self._scratch)
         self._pointers = launches.pointers + np.where(launches.in_arena, self.arena.ctypes.data, 0)
         self._rows = launches.rows.copy()
         self._rows[:, 1] += self._pointers.ctypes.data
         self.table_address = self._rows.ctypes.data
         self._slots = self._pointers.data  # an item is set three times faster than an array's
+        self.views: dict[str, np.ndarray] = {}  # values that lie here or among the constants, as read-only arrays
 
     def bind(self, patches: Patches, address: int) -> None:
         """Point the arguments at `patches` to the array at `address`."""

@@ -112,3 +112,19 @@ def own(value: object, others: Sequence[object]) -> object:
     if isinstance(value, list):
         return [own(item, others) for item in value]
     return value
+
+
+class Given:
+    """Values that a step was given; what it results in may be one of them, or a part."""
+
+    def __init__(self, values: Sequence[object]):
+        self._values = values
+        self._owners = {id(memory.owner(value)) for value in values if isinstance(value, np.ndarray)}
+
+    def own(self, value: object) -> object:
+        """As `own` of all of them. What a step makes of an array has the array's owner, or new memory of numpy's own."""
+        if isinstance(value, np.ndarray) and value.flags.writeable:
+            owner = memory.owner(value)
+            if owner.base is None and id(owner) not in self._owners:
+                return value
+        return own(value, self._values)

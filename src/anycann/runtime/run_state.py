@@ -14,7 +14,10 @@ from anycann.support.errors import InternalError
 
 
 class RunState:
-    """The values of one run: located ones in the arena, the constants, the feeds or the output arrays; any other in `environment`."""
+    """The values of one run: located ones in the arena, the constants, the feeds or the output arrays; any other in `environment`.
+
+    `environment` also keeps the arrays made to show feeds and outputs, `workspace.views` those of the arena and the constants.
+    """
 
     def __init__(
         self,
@@ -39,13 +42,20 @@ class RunState:
 
     def value(self, name: str) -> object:
         """The value now: an array in plain order that must not be written, or a host object; None for "". KeyError for an unknown name."""
-        if not name:
-            return None
-        location = self._values.get(name)
-        if location is None:
+        view = self.workspace.views.get(name)
+        if view is not None:
+            return view
+        if name in self.environment:
             return self.environment[name]
+        return self._read(name, self._values[name]) if name else None
+
+    def _read(self, name: str, location: Location) -> np.ndarray:
+        """The array of a located value. In plain order it shows the memory itself, and is made once for the run, or for all runs."""
         array = layouts.read(location, self._raw(location.buffer), self._lanes)
         array.flags.writeable = False
+        if location.layout == layouts.ND:
+            kept = self.workspace.views if location.buffer.space in ("arena", "constants") else self.environment
+            kept[name] = array
         return array
 
     def store(self, name: str, value: object) -> None:
