@@ -1,0 +1,73 @@
+"""What every part of a recurrent kernel knows: its shape and tile, and where the operands of a block of cells begin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from anycann.codegen.emitter import Emitter
+from anycann.codegen.kernels.recurrent_packing import blocks_of, gate_columns, padded_hidden
+from anycann.codegen.kernels.recurrent_shape import RecurrentShape, RecurrentTile
+from anycann.codegen.kernels.recurrent_state import Memory, Pointers, Sequences
+from anycann.codegen.values import Value, vector_type
+
+
+@dataclass(frozen=True)
+class RecurrentKernel:
+    """The kernel of a shape, cut into blocks of cells as its tile says."""
+
+    shape: RecurrentShape
+    tile: RecurrentTile
+    lanes: int
+    pointers: Pointers
+    memory: Memory
+
+    @property
+    def width(self) -> int:
+        """Cells of a block."""
+        return self.tile.width(self.lanes)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of cells of one direction."""
+        return blocks_of(self.shape, self.tile, self.lanes)
+
+    @property
+    def padded(self) -> int:
+        """Cells of one direction, whole blocks."""
+        return padded_hidden(self.shape, self.tile, self.lanes)
+
+    @property
+    def vector(self) -> str:
+        """The type of one vector of cells."""
+        return vector_type("float", self.lanes)
+
+
+def panel_offset(e: Emitter, kernel: RecurrentKernel, sequences: Sequences, phase: int, block: Value) -> Value:
+    """Where the rows of R of one block begin in `RecurrentWeights.panels`."""
+    shape = kernel.shape
+    before = sum(len(p) for p in shape.phases[:phase]) * shape.directions * shape.hidden * kernel.padded
+    number = e.add(e.mul(sequences.direction, kernel.blocks), block)
+    return e.add(e.mul(number, shape.hidden * len(shape.phases[phase]) * kernel.width), before)
+
+
+def projected_gates(e: Emitter, kernel: RecurrentKernel, sequences: Sequences, step: Value, block: Value, row: Value) -> Value:
+    """Address of the projected gates of one sequence at this step, from `block` on."""
+    shape = kernel.shape
+    columns = gate_columns(shape, kernel.tile, kernel.lanes)
+    time, _ = sequences.time(e, step, row)
+    b = e.add(sequences.first, row)
+    line = e.add(e.mul(time, shape.batch), b) if shape.layout == 0 else e.add(e.mul(b, shape.steps), time)
+    within = e.add(e.mul(sequences.direction, shape.gates * kernel.padded), e.mul(block, shape.gates * kernel.width))
+    return e.gep(kernel.pointers.gates, e.add(e.mul(line, columns), within), "float")
+
+
+@contextmanager
+def only_if(e: Emitter, condition: Value | None) -> Iterator[None]:
+    """Run the body only if the condition holds; None: always."""
+    if condition is None:
+        yield
+        return
+    with e.when(condition):
+        yield
