@@ -13,6 +13,7 @@ from anycann.graph.reference import (
     convolution,
     dynamic_quantized,
     embedding,
+    grouped_attention,
     matmul,
     miscellaneous,
     normalization,
@@ -20,12 +21,13 @@ from anycann.graph.reference import (
     quantization_networks,
     quantized,
     recurrent,
+    rotary,
     scatter,
 )
 
 FAMILIES = (
-    *(activations, attention, control, convolution, dynamic_quantized, embedding, matmul, miscellaneous, normalization, pooling),
-    *(quantization_networks, quantized, recurrent, scatter),
+    *(activations, attention, control, convolution, dynamic_quantized, embedding, grouped_attention, matmul, miscellaneous),
+    *(normalization, pooling, quantization_networks, quantized, recurrent, rotary, scatter),
 )
 
 MODULES = frozenset(family.__name__ for family in FAMILIES)
