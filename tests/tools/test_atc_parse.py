@@ -9,7 +9,8 @@ import pytest
 
 from anycann.support.errors import UnsupportedError
 from anycann.tools.atc_errors import AtcUnsupportedError, AtcUsageError
-from anycann.tools.atc_options import OPTIONS, Kind, State
+from anycann.tools.atc_option import Kind, State
+from anycann.tools.atc_options import OPTIONS
 from anycann.tools.atc_parse import CommandLine, check_value, nearest_option, parse_command_line
 from anycann.tools.atc_request import ConvertRequest, convert_request
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from itertools import groupby
 import textwrap
 
-from anycann.tools.atc_options import OPTIONS, Kind, Option, State
+from anycann.tools.atc_option import Kind, Option, State
+from anycann.tools.atc_options import OPTIONS
 
 WIDTH = 120
 _COLUMN = 30

@@ -6,80 +6,7 @@ that differs from the default. The last group is AnyCANN's own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-import enum
-from functools import partial
-
-
-class State(enum.Enum):
-    """What happens with an option that is given."""
-
-    IMPLEMENTED = "implemented"
-    NO_EFFECT = "accepted with a warning"  # it only tunes Ascend silicon or Ascend's own compiler
-    NOT_YET = "refused"  # it would mean something here, and is not there yet
-
-
-class Kind(enum.Enum):
-    """How the text of a value is read."""
-
-    TEXT = "text"
-    INPUT_FILE = "file"
-    OUTPUT_PATH = "path"
-    CHOICE = "choice"
-    TRUE_FALSE = "true/false"
-    ZERO_ONE = "0/1"
-    LEVEL = "log level"
-    NUMBER = "number"
-    SWITCH = "switch"  # ours: present or absent, needs no value
-
-
-@dataclass(frozen=True)
-class Option:
-    """One row. `reason` completes the sentence of a warning or refusal; `choices` are the values of a CHOICE."""
-
-    name: str
-    group: str
-    kind: Kind
-    default: str
-    state: State
-    help: str
-    choices: tuple[str, ...] = ()
-    reason: str = ""
-
-    @property
-    def accepted(self) -> str:
-        """The accepted values in words."""
-        if self.choices:
-            return ", ".join(self.choices)
-        words = {Kind.TRUE_FALSE: "true, false", Kind.ZERO_ONE: "0, 1", Kind.LEVEL: ", ".join(LOG_LEVELS)}
-        return words.get(self.kind, self.kind.value)
-
-
-LOG_LEVELS = ("debug", "info", "warning", "error", "null")
-OUTPUT_TYPES = ("FP32", "FP16", "UINT8", "INT8", "UINT16", "INT16", "UINT32", "INT32", "UINT64", "INT64", "DOUBLE")
-PRECISION_MODES = (
-    "force_fp16",
-    "force_fp32",
-    "cube_fp16in_fp32out",
-    "allow_fp32_to_fp16",
-    "allow_fp32_to_bf16",
-    "must_keep_origin_dtype",
-    "allow_mix_precision",
-    "allow_mix_precision_fp16",
-    "allow_mix_precision_bf16",
-)
-# --precision_mode_v2 in the names of --precision_mode; None has no counterpart
-PRECISION_V2: dict[str, str | None] = {
-    "fp16": "force_fp16",
-    "origin": "must_keep_origin_dtype",
-    "cube_fp16in_fp32out": "cube_fp16in_fp32out",
-    "mixed_float16": "allow_mix_precision_fp16",
-    "mixed_bfloat16": "allow_mix_precision_bf16",
-    "cube_hif8": None,
-    "mixed_hif8": None,
-}
-IMPL_MODES = ("high_precision", "high_performance", "high_precision_for_all", "high_performance_for_all")
+from anycann.tools.atc_option import IMPL_MODES, PRECISION_MODES, PRECISION_V2, Kind, Option, rows_of
 
 _SILICON = "it only tunes Ascend silicon"
 _GE = "it only steers the scheduling of Ascend's own compiler"
@@ -89,20 +16,9 @@ _CACHE = "kernels are always cached, in the folder of ANYCANN_CACHE_DIR"
 _BANK = "tuning results of AOE are not read yet"
 _LAYOUT = "inputs and outputs are plain row-major arrays; NC1HWC0 ones are not there yet"
 
-_Row = Callable[..., Option]
-
-
-def _rows(group: str) -> tuple[_Row, _Row, _Row]:
-    """Constructors of an implemented, an ineffective and a refused option of `group`."""
-
-    def row(state: State, name: str, kind: Kind, default: str, help: str, *choices: str, reason: str = "") -> Option:
-        return Option(name, group, kind, default, state, help, choices, reason)
-
-    return partial(row, State.IMPLEMENTED), partial(row, State.NO_EFFECT), partial(row, State.NOT_YET)
-
 
 def _general() -> tuple[Option, ...]:
-    done, _, _ = _rows("General")
+    done, _, _ = rows_of("General")
     return (
         done("help", Kind.SWITCH, "false", "Show this text."),
         done(
@@ -116,7 +32,7 @@ def _general() -> tuple[Option, ...]:
 
 
 def _input() -> tuple[Option, ...]:
-    done, idle, later = _rows("Input")
+    done, idle, later = rows_of("Input")
     formats = ("NCHW", "NHWC", "ND", "NCDHW", "NDHWC")
     return (
         done("model", Kind.INPUT_FILE, "", "The trained model."),
@@ -135,7 +51,7 @@ def _input() -> tuple[Option, ...]:
 
 
 def _output() -> tuple[Option, ...]:
-    done, _, _ = _rows("Output")
+    done, _, _ = rows_of("Output")
     return (
         done("output", Kind.OUTPUT_PATH, "", "Path and name of the offline model, without .om."),
         done("output_type", Kind.TEXT, "", 'Element type of the outputs: "FP16", or "node:0:FP16;other:1:FP32".'),
@@ -147,7 +63,7 @@ def _output() -> tuple[Option, ...]:
 
 
 def _target() -> tuple[Option, ...]:
-    done, idle, _ = _rows("Target")
+    done, idle, _ = rows_of("Target")
     return (
         done("soc_version", Kind.TEXT, "host", "An Ascend name takes that chip's documented defaults; host keeps the model's dtypes."),
         idle("virtual_type", Kind.ZERO_ONE, "0", "Run on virtual devices.", reason=_SILICON),
@@ -158,7 +74,7 @@ def _target() -> tuple[Option, ...]:
 
 
 def _feature() -> tuple[Option, ...]:
-    done, idle, later = _rows("Feature")
+    done, idle, later = rows_of("Feature")
     return (
         done("out_nodes", Kind.TEXT, "", 'Outputs of the offline model: "node:0;other:1", or names of output tensors.'),
         done("input_fp16_nodes", Kind.TEXT, "", 'Inputs that are given in fp16: "a;b".'),
@@ -180,7 +96,7 @@ def _feature() -> tuple[Option, ...]:
 
 
 def _model_tuning() -> tuple[Option, ...]:
-    done, idle, later = _rows("Model Tuning")
+    done, idle, later = rows_of("Model Tuning")
     return (
         idle("disable_reuse_memory", Kind.ZERO_ONE, "0", "1: give every tensor memory of its own.", reason="memory is always reused"),
         done("fusion_switch_file", Kind.INPUT_FILE, "", "Rules to switch off: lines `Rule:off`, or JSON with GraphFusion and UBFusion."),
@@ -220,7 +136,7 @@ def _model_tuning() -> tuple[Option, ...]:
 
 
 def _operator_tuning() -> tuple[Option, ...]:
-    done, idle, later = _rows("Operator Tuning")
+    done, idle, later = rows_of("Operator Tuning")
     return (
         done("precision_mode", Kind.CHOICE, "", "Which dtypes compute; the default is the chip's.", *PRECISION_MODES),
         done("precision_mode_v2", Kind.CHOICE, "", "The same in newer names.", *PRECISION_V2),
@@ -246,7 +162,7 @@ def _operator_tuning() -> tuple[Option, ...]:
 
 
 def _debug() -> tuple[Option, ...]:
-    done, idle, later = _rows("Debug")
+    done, idle, later = rows_of("Debug")
     levels = ("0", "1", "2", "3", "4")
     return (
         done("log", Kind.LEVEL, "null", "How much is logged on standard error."),
@@ -281,7 +197,7 @@ def _debug() -> tuple[Option, ...]:
 
 
 def _ours() -> tuple[Option, ...]:
-    done, _, _ = _rows("AnyCANN")
+    done, _, _ = rows_of("AnyCANN")
     return (
         done("explain", Kind.SWITCH, "false", "Print what each rule did, or why it did not apply."),
         done("target", Kind.TEXT, "host", "Instruction set to compile for: host, sse, avx2, avx512, neon, sve."),

@@ -8,7 +8,8 @@ import difflib
 import os
 
 from anycann.tools.atc_errors import AtcUnsupportedError, AtcUsageError
-from anycann.tools.atc_options import LOG_LEVELS, OPTIONS, Kind, Option, State
+from anycann.tools.atc_option import LOG_LEVELS, Kind, Option, State
+from anycann.tools.atc_options import OPTIONS
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import platform
 
 from anycann.target.soc import HOST, SOC_VERSIONS, SocVersion, nearest
 from anycann.tools.atc_errors import AtcUnsupportedError, AtcUsageError
-from anycann.tools.atc_options import PRECISION_V2
+from anycann.tools.atc_option import PRECISION_V2
 from anycann.tools.atc_parse import CommandLine
 from anycann.tools.atc_shapes import GearOptions, Shape, Sizes, gear_shapes, parse_input_shape, parse_input_shape_range
 from anycann.tools.atc_values import (

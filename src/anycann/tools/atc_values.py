@@ -9,7 +9,7 @@ import re
 from typing import Literal, TypeAlias
 
 from anycann.tools.atc_errors import AtcUnsupportedError, AtcUsageError
-from anycann.tools.atc_options import OUTPUT_TYPES
+from anycann.tools.atc_option import OUTPUT_TYPES
 
 DTYPES = {"FP32": "float32", "FP16": "float16", "DOUBLE": "float64"}
 # what an .ini file of --op_precision_mode may say, and whether it asks for the exact or the fast kernel here

@@ -10,7 +10,8 @@ import click
 from anycann.support.options import all_options
 from anycann.target.soc import SOC_VERSIONS
 from anycann.tools.atc_help import values_text
-from anycann.tools.atc_options import OPTIONS, Option, State
+from anycann.tools.atc_option import Option, State
+from anycann.tools.atc_options import OPTIONS
 from anycann.tools.cli import COMMANDS, main
 
 _HEAD = """# Commands
