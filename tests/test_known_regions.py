@@ -85,6 +85,14 @@ print(*[name for name in ("llvmlite.binding", "onnx", "onnx_ir", "anycann.assemb
 """
 
 
+def run_in_child(folder: Path, feeds: dict[str, np.ndarray]) -> tuple[list[str], list[np.ndarray]]:
+    """What a process that runs `m.om` loads, and the results."""
+    np.savez(folder / "feeds.npz", **feeds)
+    words = [sys.executable, "-c", CHILD, *(str(folder / name) for name in ("m.om", "feeds.npz", "results.npz"))]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    return done.stdout.split(), list(np.load(folder / "results.npz").values())
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_with_control_flow_runs_without_llvm_and_onnx(name: str, tmp_path: Path) -> None:
     model = model_of(MODELS[name])
@@ -92,12 +100,10 @@ def test_a_model_with_control_flow_runs_without_llvm_and_onnx(name: str, tmp_pat
     prepare()  # as atc does
     for seed in (1, 2):
         feeds = feeds_of(model, seed)
-        np.savez(tmp_path / "feeds.npz", **feeds)
-        words = [sys.executable, "-c", CHILD, str(tmp_path / "m.om"), str(tmp_path / "feeds.npz"), str(tmp_path / "results.npz")]
-        done = subprocess.run(words, capture_output=True, text=True, check=True)
-        assert done.stdout.strip() == ""
+        loaded, results = run_in_child(tmp_path, feeds)
+        assert loaded == []
         exact = ReferenceEvaluator(model).run(None, feeds)
-        for got, right in zip(np.load(tmp_path / "results.npz").values(), exact, strict=True):
+        for got, right in zip(results, exact, strict=True):
             np.testing.assert_allclose(got, right, rtol=1e-5, atol=1e-6)
 
 
@@ -109,21 +115,25 @@ def test_a_body_is_compiled_for_each_type_that_its_values_take() -> None:
     assert after == ["float32[3]", "float32[]"]
 
 
-def test_a_loop_whose_values_grow_is_compiled_for_the_first_turns_and_then_while_it_runs(tmp_path: Path) -> None:
-    model = model_of(
-        """g (float[1] x, int64 n) => (float[N] y) {
-            true = Constant <value = bool {1}> ()
-            s = Loop (n, true, x) <body = b (int64 i, bool go, float[M] s) => (bool on, float[L] z) {
-                on = Identity(go)  z = Concat<axis = 0>(s, x)
-            }>
-            y = Neg(s)
-        }"""
-    )
-    compiled = compile_model(model)
+GROWING = """g (float[1] x, int64 n) => (float[N] y) {
+    true = Constant <value = bool {1}> ()
+    factor = Constant <value = float {FACTOR}> ()
+    s = Loop (n, true, x) <body = b (int64 i, bool go, float[M] s) => (bool on, float[L] z) {
+        on = Identity(go)  z = Concat<axis = 0>(s, x)
+    }>
+    y = Mul(s, factor)
+}"""
+
+
+def test_a_loop_whose_values_grow_is_compiled_for_the_first_turns_and_then_while_it_runs_by_another_process(tmp_path: Path) -> None:
+    factor = float(np.float32(np.random.default_rng().uniform(2, 3)))  # kernels that are not in the cache yet
+    compiled = compile_model(model_of(GROWING.replace("FACTOR", repr(factor))))
     assert {len(keys) for keys in programs_of(compiled).values()} == {4}
     write_offline_model(tmp_path / "m.om", compiled)
-    (y,) = InferenceSession(tmp_path / "m.om").run(None, {"x": np.ones(1, np.float32), "n": np.array(9)})
-    np.testing.assert_array_equal(y, np.full(10, -1, np.float32))
+    prepare()
+    loaded, (y,) = run_in_child(tmp_path, {"x": np.ones(1, np.float32), "n": np.array(9)})
+    np.testing.assert_array_equal(y, np.full(10, factor, np.float32))
+    assert loaded == ["onnx", "onnx_ir", "anycann.assembly"]
 
 
 def test_a_branch_that_fits_no_input_stops_nobody_but_who_runs_it(tmp_path: Path) -> None:

@@ -47,12 +47,17 @@ class Ready:
 
 
 class JustInTimeCompiler:
-    """Compiles one model for any input shapes; all its programs share `constants`. Safe to use from several threads."""
+    """Compiles one model for any input shapes; all its programs share `constants`. Safe to use from several threads.
 
-    def __init__(self, model: ir.Model, choices: Choices, precision_mode: str = "must_keep_origin_dtype"):
+    apart: kernels are compiled in other processes, so that this one does without LLVM.
+    """
+
+    def __init__(self, model: ir.Model, choices: Choices, precision_mode: str = "must_keep_origin_dtype", apart: bool = False):
         self.model = model
+        self._apart = apart
         self.constants = GrowingConstants()
-        self.regions: dict[str, ir.Model] = {}
+        self.regions: dict[str, ir.Model] = {}  # those of the programs compiled here
+        self._load_region = self.regions.__getitem__
         self._target = choices.target
         self._compiler = GraphCompiler(choices.target, self.constants, storage_of(precision_mode), choices.switched_off, choices.fuse)
         self._lock = threading.Lock()
@@ -66,9 +71,10 @@ class JustInTimeCompiler:
     def of_offline_model(cls, offline: OfflineModel, where: str, choices: Choices) -> JustInTimeCompiler:
         """For the graph of an offline model, in its precision; its big weights stay where they are mapped."""
         constants = np.asarray(offline.constants)
-        compiler = cls(load_graph(offline.graph, constants, f"{where}, section graph"), choices, str(offline.metadata["precision"]))
-        for name, region in offline.regions.items():
-            compiler.regions[name] = load_graph(region.graph, constants, f"{where}, region {name}")
+        compiler = cls(
+            load_graph(offline.graph, constants, f"{where}, section graph"), choices, str(offline.metadata["precision"]), apart=True
+        )
+        compiler._load_region = lambda name: load_graph(offline.regions[name].graph, constants, f"{where}, region {name}")
         return compiler
 
     def inputs(self) -> tuple[TensorSpec, ...]:
@@ -95,13 +101,14 @@ class JustInTimeCompiler:
 
     def compile_region(self, region: str, specs: Sequence[TensorSpec]) -> Ready:
         """The program of a region that a program of this model names."""
-        return self._ready(self.regions[region], specs, f"{region}/{input_key(specs)}/")
+        model = self.regions[region] if region in self.regions else self._load_region(region)
+        return self._ready(model, specs, f"{region}/{input_key(specs)}/")
 
     def _ready(self, model: ir.Model, specs: Sequence[TensorSpec], prefix: str) -> Ready:
         with self._lock:
             compiled: Compiled = self._compiler.compile(model, specs, prefix)
             self.regions.update(compiled.regions)
-        return Ready(compiled.program, compile_kernels(compiled.kernels, self._target), compiled.nodes)
+        return Ready(compiled.program, compile_kernels(compiled.kernels, self._target, apart=self._apart), compiled.nodes)
 
 
 def _declared(value: ir.Value) -> TensorSpec:

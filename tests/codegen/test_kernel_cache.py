@@ -53,7 +53,7 @@ def children() -> list[str]:
 def test_a_second_compilation_reads_the_cache_and_runs_no_compiler(cache: KernelCache, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = kernels(3)
     first = compile_kernels(wanted, host(), cache=cache)
-    monkeypatch.setattr(compile_pool, "emit_object", lambda *_: pytest.fail("compiled again"))
+    monkeypatch.setattr(compile_pool, "_emit", lambda *_: pytest.fail("compiled again"))
     assert compile_kernels(wanted, host(), cache=cache) == first
     assert list(first) == list(wanted)
 
@@ -194,3 +194,15 @@ def test_a_script_without_a_main_guard_may_compile(tmp_path: Path) -> None:
 def test_the_worker_imports_no_heavy_module() -> None:
     code = "import sys, anycann.codegen.worker; print([m for m in ('onnx', 'onnx_ir', 'numpy', 'google.protobuf') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+def test_little_work_is_done_apart_where_llvm_is_not_wanted(tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom anycann.codegen.kernel_cache import compile_kernels\nfrom anycann.target.target import by_name\n"
+        "made = compile_kernels({'k': 'define void @k() { ret void }'}, by_name('sse'), apart=sys.argv[1] == 'apart')\n"
+        "print(made['k'][:4], 'llvmlite.binding' in sys.modules)"
+    )
+    for where, loaded in (("apart", False), ("here", True)):
+        environment = {**os.environ, "ANYCANN_CACHE_DIR": str(tmp_path / where)}
+        done = subprocess.run([sys.executable, "-c", code, where], capture_output=True, text=True, check=True, env=environment)
+        assert done.stdout.split() == [repr(b"\x7fELF"), str(loaded)]

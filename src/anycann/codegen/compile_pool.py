@@ -13,8 +13,7 @@ import subprocess
 import sys
 import threading
 
-from anycann.codegen.objects import emit_object
-from anycann.codegen.worker import read_frame, write_frame
+from anycann.codegen.frames import read_frame, write_frame
 from anycann.support.errors import InternalError
 from anycann.support.processors import available_processors
 from anycann.target.target import Target
@@ -33,24 +32,35 @@ class Outcome:
     error: str = ""
 
 
-def compile_missing(kernels: Mapping[str, str], target: Target, workers: int | None, done: Callable[[str, bytes], None]) -> None:
+def compile_missing(
+    kernels: Mapping[str, str], target: Target, workers: int | None, done: Callable[[str, bytes], None], apart: bool = False
+) -> None:
     """Call `done(symbol, object)` in this thread for each of `kernels` (symbol -> IR text), longest text first, in any order.
 
-    `workers` is the number of processes, by default one a processor; 0 or 1 compiles here. A kernel whose worker is killed is compiled
-    here. Raises InternalError for a kernel that LLVM refuses; no worker outlives the call.
+    `workers` is the number of processes, by default one a processor; 0 or 1 compiles here. `apart`: not here, however little it is, unless
+    this process has LLVM already, which takes 40 MB that it keeps. A kernel whose worker is killed is compiled here. Raises InternalError
+    for a kernel that LLVM refuses; no worker outlives the call.
     """
     workers = available_processors() if workers is None else workers
     longest_first = sorted(kernels, key=lambda symbol: -len(kernels[symbol]))
     characters = sum(map(len, kernels.values()))
-    if workers < 2 or len(kernels) < WORTHWHILE_KERNELS or characters < WORTHWHILE_CHARACTERS or not sys.executable:
+    worthwhile = workers >= 2 and len(kernels) >= WORTHWHILE_KERNELS and characters >= WORTHWHILE_CHARACTERS
+    apart = apart and "llvmlite.binding" not in sys.modules
+    if not (worthwhile or apart) or not sys.executable:
         for symbol in longest_first:
-            done(symbol, emit_object(kernels[symbol], target))
+            done(symbol, _emit(kernels[symbol], target))
         return
-    with _Workers(min(workers, len(kernels) // 2), target) as pool:
+    with _Workers(max(1, min(workers, len(kernels) // 2)), target) as pool:
         for outcome in pool.run(kernels, longest_first):
             if outcome.error:
                 raise InternalError(outcome.error)
-            done(outcome.symbol, emit_object(kernels[outcome.symbol], target) if outcome.data is None else outcome.data)
+            done(outcome.symbol, _emit(kernels[outcome.symbol], target) if outcome.data is None else outcome.data)
+
+
+def _emit(ir_text: str, target: Target) -> bytes:
+    from anycann.codegen.objects import emit_object  # LLVM
+
+    return emit_object(ir_text, target)
 
 
 class _Workers:

@@ -16,6 +16,7 @@ import time
 
 import llvmlite
 
+from anycann.codegen.compile_pool import compile_missing
 from anycann.codegen.object_form import PIPELINE
 from anycann.support.cache import cache_folder
 from anycann.support.logging import get_logger
@@ -35,10 +36,12 @@ def compile_kernels(
     workers: int | None = None,
     progress: Progress | None = None,
     cache: KernelCache | None = None,
+    apart: bool = False,
 ) -> dict[str, bytes]:
     """Object code of each kernel (symbol -> IR text), from the cache or compiled in parallel and kept there.
 
-    `workers`: processes, by default one a processor; 1 compiles in this process. `progress(done, total)` is called in this thread.
+    `workers`: processes, by default one a processor; 1 compiles in this process. `apart`: in another process however little it is, so that
+    LLVM is not loaded here. `progress(done, total)` is called in this thread.
     Raises InternalError for a kernel that LLVM refuses.
     """
     cache = default_cache() if cache is None else cache
@@ -60,9 +63,7 @@ def compile_kernels(
             done(symbol, data)
     missing = {symbol: text for symbol, text in kernels.items() if symbol not in objects}
     if missing:
-        from anycann.codegen.compile_pool import compile_missing  # imports LLVM
-
-        compile_missing(missing, target, workers, compiled)
+        compile_missing(missing, target, workers, compiled, apart)
         cache.trim()
     return {symbol: objects[symbol] for symbol in kernels}
 

@@ -1,6 +1,6 @@
 """The compiling process: `python -m anycann.codegen.worker` reads kernels from its input and writes objects to its output.
 
-Frames are a length (8 bytes, little endian) and that many bytes. The first frame is the target as JSON; each one after it is IR text and
+They come in frames (`frames.py`). The first one is the target as JSON; each one after it is IR text and
 is answered by one frame: b"o" and the object, or b"e" and the text of the error. End of input ends the process.
 """
 
@@ -9,31 +9,11 @@ from __future__ import annotations
 import json
 import os
 import signal
-import struct
-from typing import IO
 
+from anycann.codegen.frames import read_frame, write_frame
 from anycann.codegen.objects import emit_object
 from anycann.support.errors import AnyCANNError
 from anycann.target.target import Target
-
-_LENGTH = struct.Struct("<Q")
-
-
-def write_frame(stream: IO[bytes], data: bytes) -> None:
-    """One frame, flushed."""
-    stream.write(_LENGTH.pack(len(data)))
-    stream.write(data)
-    stream.flush()
-
-
-def read_frame(stream: IO[bytes]) -> bytes | None:
-    """The next frame; None at the end of the stream, also in the middle of a frame (the other side was killed)."""
-    head = stream.read(_LENGTH.size)
-    if len(head) < _LENGTH.size:
-        return None
-    (nbytes,) = _LENGTH.unpack(head)
-    data = stream.read(nbytes)
-    return data if len(data) == nbytes else None
 
 
 def answer(ir_text: bytes, target: Target) -> bytes:
