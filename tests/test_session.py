@@ -44,7 +44,7 @@ def by_onnx_runtime(model: onnx.ModelProto, feeds: Feeds) -> list[np.ndarray]:
     return [np.asarray(result) for result in session.run(None, dict(feeds))]
 
 
-def agrees(model: onnx.ModelProto, feeds: Feeds, session: InferenceSession | None = None) -> None:
+def assert_agrees(model: onnx.ModelProto, feeds: Feeds, session: InferenceSession | None = None) -> None:
     session = session or InferenceSession(model, SessionOptions(poison=True))
     for got, want in zip(session.run(None, feeds), by_onnx_runtime(model, feeds), strict=True):
         assert (got.shape, got.dtype) == (want.shape, want.dtype)
@@ -121,7 +121,7 @@ def test_the_interface_is_that_of_onnx_runtime() -> None:
 )
 def test_feeds_of_any_memory_order_are_read_right(make) -> None:  # type: ignore[no-untyped-def]
     feeds = {"x": make(floats(5, 40))}
-    agrees(PRODUCT, feeds, InferenceSession(PRODUCT))
+    assert_agrees(PRODUCT, feeds, InferenceSession(PRODUCT))
 
 
 def test_nan_and_infinity_go_through() -> None:
@@ -207,9 +207,9 @@ def offline(model: onnx.ModelProto, path: Path, **options: object) -> InferenceS
 def test_a_feed_replaces_a_default_as_in_onnx_runtime(fed: Feeds, kind: str, tmp_path: Path) -> None:
     model = with_default()
     session = InferenceSession(model) if kind == "onnx" else offline(model, tmp_path)
-    agrees(model, {"x": floats(3, 40), **fed}, session)
-    agrees(model, {"x": floats(3, 40)}, session)
-    agrees(model, {**fed, "x": floats(5, 40)}, session)
+    assert_agrees(model, {"x": floats(3, 40), **fed}, session)
+    assert_agrees(model, {"x": floats(3, 40)}, session)
+    assert_agrees(model, {**fed, "x": floats(5, 40)}, session)
 
 
 def test_inputs_with_a_default_are_listed_as_in_onnx_runtime() -> None:
@@ -239,7 +239,7 @@ def test_wrong_feeds_for_a_default_are_refused(ir_version: int, feeds: Feeds, me
 # ---- shapes
 @pytest.mark.parametrize("shape", [(1, 1, 1), (2, 3, 5), (1, 17, 33), (4, 1, 16)], ids=str)
 def test_open_shapes_are_taken_from_the_feeds(shape: tuple[int, ...]) -> None:
-    agrees(OPEN, {"x": floats(*shape)})
+    assert_agrees(OPEN, {"x": floats(*shape)})
 
 
 @pytest.mark.parametrize("shape", [(0, 3, 5), (2, 0, 5), (2, 3, 0)], ids=str)
@@ -265,7 +265,7 @@ def test_branches_know_the_sizes_of_this_run_and_not_of_an_earlier_one(kind: str
     session = InferenceSession(model) if kind == "onnx" else offline(model, tmp_path, gears=gears)
     for size in (3, 5, 7, 3):
         for condition in (True, False):
-            agrees(model, {"x": floats(size), "c": np.array(condition), "s": floats(1)}, session)
+            assert_agrees(model, {"x": floats(size), "c": np.array(condition), "s": floats(1)}, session)
 
 
 def test_forgotten_shapes_are_compiled_again() -> None:
@@ -323,7 +323,7 @@ SELECTED = (
     ],
 )
 def test_control_flow_and_data_dependent_shapes_are_as_in_onnx_runtime(text: str, feeds: Feeds) -> None:
-    agrees(parse(text), feeds)
+    assert_agrees(parse(text), feeds)
 
 
 def test_a_loop_runs_from_several_threads_at_once() -> None:

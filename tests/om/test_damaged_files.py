@@ -20,7 +20,7 @@ from tests.om.models import small_model
 GOOD = (Path(__file__).parent / "samples" / "v1.om").read_bytes()
 
 
-def refused(data: bytes, message: str) -> None:
+def assert_refused(data: bytes, message: str) -> None:
     with pytest.raises(ModelError, match=message):
         read_offline_model(data)
 
@@ -33,11 +33,11 @@ def test_an_empty_file_is_refused(tmp_path):
 
 @pytest.mark.parametrize("length", [1, 7, 8, 12, 63, 64, 65, 200, 4096, len(GOOD) // 2, len(GOOD) - 4096, len(GOOD) - 1])
 def test_a_truncated_file_is_refused(length):
-    refused(GOOD[:length], "is truncated")
+    assert_refused(GOOD[:length], "is truncated")
 
 
 def test_a_file_with_something_behind_it_is_refused():
-    refused(GOOD + b"\0", f"has {len(GOOD) + 1} bytes where its header announces {len(GOOD)}")
+    assert_refused(GOOD + b"\0", f"has {len(GOOD) + 1} bytes where its header announces {len(GOOD)}")
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_a_file_with_something_behind_it_is_refused():
     ],
 )
 def test_another_kind_of_file_is_recognised(start, looks):
-    refused(start + bytes(5000), f"is no offline model of AnyCANN.*{looks}")
+    assert_refused(start + bytes(5000), f"is no offline model of AnyCANN.*{looks}")
 
 
 def test_a_flipped_bit_is_found_wherever_it_is():
@@ -66,7 +66,7 @@ def test_a_flipped_bit_is_reported_with_its_section(name):
     for position in (section.offset, section.offset + section.nbytes // 2, section.offset + section.nbytes - 1):
         damaged = bytearray(GOOD)
         damaged[position] ^= 0x10
-        refused(bytes(damaged), f"is damaged: the .* checksum of section {name} does not match")
+        assert_refused(bytes(damaged), f"is damaged: the .* checksum of section {name} does not match")
 
 
 @settings(max_examples=60, deadline=None)
@@ -84,7 +84,7 @@ def test_a_version_from_the_future_says_which_and_what_is_read():
     newer = GOOD[:8] + struct.pack("<I", 7) + GOOD[12:]
     with pytest.raises(UnsupportedError, match="has version 7 of the offline model format; this AnyCANN reads versions 1 to 1"):
         read_offline_model(newer)
-    refused(GOOD[:8] + struct.pack("<I", 0) + GOOD[12:], "its header gives version 0")
+    assert_refused(GOOD[:8] + struct.pack("<I", 0) + GOOD[12:], "its header gives version 0")
 
 
 def table() -> tuple[list[format.Section], dict[int, bytes]]:
@@ -113,7 +113,7 @@ def table() -> tuple[list[format.Section], dict[int, bytes]]:
 def test_a_table_that_lies_is_refused(number, change, message):
     sections, placed = table()
     sections[number] = replace(sections[number], **change)
-    refused(lying_file(sections, placed), message)
+    assert_refused(lying_file(sections, placed), message)
 
 
 def lying_file(sections: list[format.Section], placed: dict[int, bytes]) -> bytes:
@@ -127,14 +127,14 @@ def lying_file(sections: list[format.Section], placed: dict[int, bytes]) -> byte
 def test_an_absurd_number_of_sections_is_refused():
     for count, table_bytes in ((0, 0), (1 << 31, (1 << 31) * 96), (5, 96), (2000, 2000 * 96)):
         header = format.HEADER.pack(format.MAGIC, 1, count, len(GOOD), table_bytes, bytes(16))
-        refused(header + GOOD[64:], f"its header gives {count} sections")
+        assert_refused(header + GOOD[64:], f"its header gives {count} sections")
 
 
 def test_something_hidden_in_the_padding_is_refused():
     sections, placed = table()
     hidden = bytearray(seal_sections(sections, placed))
     hidden[sections[0].offset + sections[0].nbytes] = 1
-    refused(bytes(hidden), "the padding from byte .* is not zero")
+    assert_refused(bytes(hidden), "the padding from byte .* is not zero")
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_something_hidden_in_the_padding_is_refused():
 )
 def test_a_damaged_programs_section_is_refused(data, message):
     parts = {name: part for name, part in contents(GOOD).items() if not name.startswith("code/")}
-    refused(seal({**parts, "programs": data}), f"section programs.*{message}")
+    assert_refused(seal({**parts, "programs": data}), f"section programs.*{message}")
 
 
 def test_a_schema_from_the_future_is_not_supported_yet():
@@ -188,14 +188,14 @@ def test_a_program_outside_its_section_is_refused_when_it_is_asked_for(place):
 def test_a_damaged_code_section_is_refused(data, message):
     parts = contents(GOOD)
     name = next(name for name in parts if name.startswith("code/"))
-    refused(seal({**parts, name: data}), f"section {name}.*{message}")
+    assert_refused(seal({**parts, name: data}), f"section {name}.*{message}")
 
 
 def test_code_under_the_name_of_another_target_is_refused():
     parts = contents(GOOD)
     name = next(name for name in parts if name.startswith("code/"))
     parts["code/" + "0" * 32] = parts.pop(name)
-    refused(seal(parts), "accepted: the target of its name")
+    assert_refused(seal(parts), "accepted: the target of its name")
 
 
 def test_a_freshly_written_file_is_like_the_sample():

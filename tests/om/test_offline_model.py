@@ -24,7 +24,7 @@ from tests.om.models import SYMBOLS, TARGET, WEIGHTS, program, small_model
 SAMPLES = Path(__file__).parent / "samples"
 
 
-def same(read: OfflineModel, made: OfflineModel) -> None:
+def assert_same(read: OfflineModel, made: OfflineModel) -> None:
     assert read.metadata == made.metadata
     assert read.graph == made.graph
     assert dict(read.programs) == dict(made.programs)
@@ -37,7 +37,7 @@ def same(read: OfflineModel, made: OfflineModel) -> None:
 def test_a_file_holds_what_was_written(tmp_path):
     write_offline_model(tmp_path / "model.om", small_model())
     read = read_offline_model(tmp_path / "model.om")
-    same(read, small_model())
+    assert_same(read, small_model())
     assert read.trusted_code(TARGET) == SYMBOLS
     assert read.trusted_code("another") is None
     assert os.listdir(tmp_path) == ["model.om"]
@@ -46,7 +46,7 @@ def test_a_file_holds_what_was_written(tmp_path):
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 def test_a_model_is_read_from_memory_too(kind):
     read = read_offline_model(kind(file_bytes(small_model())))
-    same(read, small_model())
+    assert_same(read, small_model())
     assert read.trusted_code(TARGET) == SYMBOLS
     assert read.constants.ctypes.data % 64 == 0
 
@@ -66,7 +66,7 @@ def test_a_mapped_model_survives_the_replacement_of_its_file(tmp_path):
     read = read_offline_model(tmp_path / "model.om")
     (tmp_path / "empty").write_bytes(b"")
     os.replace(tmp_path / "empty", tmp_path / "model.om")
-    same(read, small_model())
+    assert_same(read, small_model())
 
 
 def test_all_gears_share_one_copy_of_the_weights():
@@ -87,14 +87,14 @@ def test_a_model_written_twice_into_one_stream_stays_readable(tmp_path):
         write_offline_model(file, small_model())
     data = (tmp_path / "two").read_bytes()
     assert data[:middle] == data[middle:]
-    same(read_offline_model(data[middle:]), small_model())
+    assert_same(read_offline_model(data[middle:]), small_model())
 
 
 def test_a_model_without_programs_weights_or_code_is_a_model():
     made = small_model()
     bare = OfflineModel(made.metadata, made.graph, np.empty(0, np.uint8))
     read = read_offline_model(file_bytes(bare))
-    same(read, bare)
+    assert_same(read, bare)
     assert read.trusted_code(TARGET) is None
 
 
@@ -103,7 +103,7 @@ def test_files_of_every_version_still_load():
     assert sorted(path.name for path in SAMPLES.glob("*.om")) == [f"v{version}.om" for version in range(1, format.VERSION + 1)]
     for path in SAMPLES.glob("*.om"):
         read = read_offline_model(path)
-        same(read, small_model())
+        assert_same(read, small_model())
         assert read.trusted_code(TARGET) is None
 
 

@@ -10,7 +10,7 @@ from anycann.target.target import host
 from tests.ops.operator_runner import build_case, run
 
 
-def give(op_type: str, sample: Sample, *wanted: np.ndarray) -> None:
+def assert_gives(op_type: str, sample: Sample, *wanted: np.ndarray) -> None:
     operator = library().find("", op_type)
     assert operator is not None
     case = build_case(operator, sample, host(), False, False, list(wanted))
@@ -20,49 +20,68 @@ def give(op_type: str, sample: Sample, *wanted: np.ndarray) -> None:
 def test_negative_pads_cut() -> None:
     x = np.arange(20, dtype=np.float32).reshape(4, 5)
     wanted = np.pad(x[1:, :3], ((0, 1), (2, 0)), constant_values=1.5)
-    give("Pad", Sample((x, np.array([-1, 2, 1, -2]), np.array(1.5, np.float32)), constant=(1,)), wanted)
+    assert_gives("Pad", Sample((x, np.array([-1, 2, 1, -2]), np.array(1.5, np.float32)), constant=(1,)), wanted)
 
 
 def test_a_one_hot_index_out_of_range_is_nowhere() -> None:
     values = np.array([-1, 1], np.float32)
     wanted = np.array([[-1, -1, 1], [-1, -1, -1], [-1, -1, -1]], np.float32)
-    give("OneHot", Sample((np.array([-1, 3, -4]), np.array(3), values), constant=(1,)), wanted)
+    assert_gives("OneHot", Sample((np.array([-1, 3, -4]), np.array(3), values), constant=(1,)), wanted)
 
 
 def test_no_index_gathers_nothing() -> None:
-    give("Gather", Sample((np.ones((9, 5), np.float32), np.zeros(0, np.int64))), np.zeros((0, 5), np.float32))
+    assert_gives("Gather", Sample((np.ones((9, 5), np.float32), np.zeros(0, np.int64))), np.zeros((0, 5), np.float32))
 
 
 @pytest.mark.parametrize("index", [99, -99, np.iinfo(np.int64).max, np.iinfo(np.int64).min])
 def test_an_index_out_of_range_never_leaves_the_tensor(index: int) -> None:
     x = np.arange(3, dtype=np.float32)
-    give("Gather", Sample((x, np.array([index]))), x[[2 if index > 0 else 0]])
+    assert_gives("Gather", Sample((x, np.array([index]))), x[[2 if index > 0 else 0]])
 
 
 def test_floats_beyond_an_integer_saturate_and_nan_is_zero() -> None:
     x = np.array([np.nan, np.inf, -np.inf, 3e9, -3e9, 2147483520, -2147483648, 1e30, -0.9, 0.9], np.float32)
     low, high = np.iinfo(np.int32).min, np.iinfo(np.int32).max
-    give("Cast", Sample((x,), {"to": 6}), np.array([0, high, low, high, low, 2147483520, low, high, 0, 0], np.int32))
+    assert_gives("Cast", Sample((x,), {"to": 6}), np.array([0, high, low, high, low, 2147483520, low, high, 0, 0], np.int32))
     low, high = np.iinfo(np.int64).min, np.iinfo(np.int64).max
-    give("Cast", Sample((x,), {"to": 7}), np.array([0, high, low, 3000000000, -3000000000, 2147483520, -(2**31), high, 0, 0], np.int64))
+    assert_gives(
+        "Cast", Sample((x,), {"to": 7}), np.array([0, high, low, 3000000000, -3000000000, 2147483520, -(2**31), high, 0, 0], np.int64)
+    )
 
 
 def test_quantising_saturates_and_rounds_halves_to_even() -> None:
     x = np.array([-1e9, 1e9, 0.5, 1.5, 2.5, -0.5, np.inf, -np.inf], np.float32)
-    give("QuantizeLinear", Sample((x, np.array(1, np.float32), np.array(3, np.uint8))), np.array([0, 255, 3, 5, 5, 3, 255, 0], np.uint8))
+    assert_gives(
+        "QuantizeLinear", Sample((x, np.array(1, np.float32), np.array(3, np.uint8))), np.array([0, 255, 3, 5, 5, 3, 255, 0], np.uint8)
+    )
 
 
 def test_a_row_of_minus_infinity_sums_to_minus_infinity_in_logarithms() -> None:
     x = np.array([[-np.inf, -np.inf], [1000, 1000]], np.float32)
     wanted = np.array([[-np.inf], [1000 + np.log(2)]], np.float32)
-    give("ReduceLogSumExp", Sample((x, np.array([1])), constant=(1,)), wanted)
+    assert_gives("ReduceLogSumExp", Sample((x, np.array([1])), constant=(1,)), wanted)
 
 
 def test_a_long_running_sum_is_left_to_the_host() -> None:
     with pytest.raises(NotLowered, match="sequential"):
-        give("CumSum", Sample((np.ones(1 << 13, np.float32), np.array(0))), np.zeros(0))
+        assert_gives("CumSum", Sample((np.ones(1 << 13, np.float32), np.array(0))), np.zeros(0))
 
 
 def test_dropout_that_trains_is_left_to_the_host() -> None:
     with pytest.raises(NotLowered, match="training"):
-        give("Dropout", Sample((np.ones(3, np.float32), np.array(0.5, np.float32), np.array(True)), constant=(2,)), np.zeros(0))
+        assert_gives("Dropout", Sample((np.ones(3, np.float32), np.array(0.5, np.float32), np.array(True)), constant=(2,)), np.zeros(0))
+
+
+@pytest.mark.parametrize("index", [4, -5, np.iinfo(np.int64).max, np.iinfo(np.int64).min])
+@pytest.mark.parametrize("reduction", ["none", "add"])
+def test_an_update_for_no_place_goes_nowhere(index: int, reduction: str) -> None:
+    x, wanted = np.zeros(4, np.float32), np.array([0, 7, 0, 0], np.float32)
+    give("ScatterElements", Sample((x, np.array([index, 1]), np.array([5, 7], np.float32)), {"reduction": reduction}), wanted)
+    give("ScatterND", Sample((x, np.array([[1], [index]]), np.array([7, 5], np.float32)), {"reduction": reduction}), wanted)
+
+
+def test_what_is_no_number_is_the_greatest_and_both_zeros_are_one() -> None:
+    x = np.array([0.0, -np.nan, -np.inf, -0.0, np.inf, 0.0], np.float32)
+    places = np.array([1, 4, 0, 3, 5, 2])
+    give("TopK", Sample((x, np.array([6])), constant=(1,), outputs=2), x[places], places)
+    give("TopK", Sample((x, np.array([6])), {"largest": 0}, constant=(1,), outputs=2), x[[2, 0, 3, 5, 4, 1]], np.array([2, 0, 3, 5, 4, 1]))

@@ -29,7 +29,7 @@ MOVES = {  # operators that a loop's body runs on the host, and operands they ta
 }
 
 
-def same(got: Sequence[object], want: Sequence[object]) -> None:
+def assert_same(got: Sequence[object], want: Sequence[object]) -> None:
     assert len(got) == len(want)
     for a, b in zip(got, want, strict=True):
         assert type(a) is type(b)
@@ -54,7 +54,7 @@ def test_a_prepared_node_gives_what_evaluating_it_gives(operator: Operator) -> N
         want = outcome(evaluate_node, node, OPSET, operands)
         prepared = PreparedNode(node, OPSET)
         for _ in range(2):
-            same(outcome(lambda: prepared(operands)), want)  # noqa: B023
+            assert_same(outcome(lambda: prepared(operands)), want)  # noqa: B023
 
 
 @pytest.mark.parametrize("op_type", MOVES)
@@ -67,7 +67,7 @@ def test_what_moves_numbers_about_is_computed_without_an_evaluator(op_type: str,
         raise AssertionError("evaluated anew")
 
     monkeypatch.setattr("anycann.graph.prepared.evaluate_node", refuse)
-    same(prepared(MOVES[op_type]), want)
+    assert_same(prepared(MOVES[op_type]), want)
 
 
 def test_operands_a_prepared_node_cannot_take_are_refused_in_the_same_words() -> None:
@@ -79,13 +79,13 @@ def test_operands_a_prepared_node_cannot_take_are_refused_in_the_same_words() ->
         with pytest.raises(ModelError) as got:
             prepared(operands)
         assert str(got.value) == str(want.value)
-    same(prepared((VECTOR, np.array([2]))), [np.tile(VECTOR, 2)])
+    assert_same(prepared((VECTOR, np.array([2]))), [np.tile(VECTOR, 2)])
 
 
 def test_a_prepared_branch_sees_what_it_captures() -> None:
     branch = helper.make_graph([helper.make_node("Neg", ["outer"], ["z"])], "b", [], [helper.make_tensor_value_info("z", 7, None)])
     node = helper.make_node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)
-    same(PreparedNode(node, OPSET)([np.array(True)], {"outer": VECTOR}), [-VECTOR])
+    assert_same(PreparedNode(node, OPSET)([np.array(True)], {"outer": VECTOR}), [-VECTOR])
 
 
 def test_an_output_without_a_name_is_not_given() -> None:

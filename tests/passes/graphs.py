@@ -72,7 +72,7 @@ def by_definition(model: onnx.ModelProto, feeds: Arrays) -> list[np.ndarray]:
         return [np.asarray(result) for result in ReferenceEvaluator(model).run(None, dict(feeds))]
 
 
-def same(got: Sequence[np.ndarray], want: Sequence[np.ndarray], tolerance: float = 2e-5) -> None:
+def assert_same(got: Sequence[np.ndarray], want: Sequence[np.ndarray], tolerance: float = 2e-5) -> None:
     """Shapes, dtypes and elements agree; the tolerance is relative to the largest element."""
     for a, b in zip(got, want, strict=True):
         assert (a.shape, a.dtype) == (b.shape, b.dtype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.passes.graphs import AVX512, by_definition, compile_graph, floats, kernels, parse, run, same
+from tests.passes.graphs import AVX512, assert_same, by_definition, compile_graph, floats, kernels, parse, run
 
 CONV = {"w": floats(16, 16, 1, 1), "v": floats(32, 16, 1, 1, seed=1)}
 
@@ -43,7 +43,7 @@ def test_what_cannot_lie_in_the_result_is_copied(text: str, copies: int) -> None
     assert kernels(model_text, **constants).count("Concat") == copies
     model = parse(model_text, **constants)
     feeds = {"x": floats(16, 16)}
-    same(run(model, feeds), by_definition(model, feeds))
+    assert_same(run(model, feeds), by_definition(model, feeds))
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_value_that_lies_elsewhere_in_the_same_memory_is_copied(text: str) -> 
     model = parse(f"g (float[16,16] x) => (float[A,B] y) {text}", shape=np.array([16, 16]), two=np.array([32, 16]))
     feeds = {"x": floats(16, 16)}
     for fuse in (True, False):
-        same(run(model, feeds, fuse=fuse), by_definition(model, feeds))
+        assert_same(run(model, feeds, fuse=fuse), by_definition(model, feeds))
 
 
 def test_an_odd_part_that_would_begin_within_a_cache_line_is_copied() -> None:
@@ -82,7 +82,7 @@ def test_slices_of_whole_rows_stay_where_they_are(text: str, free: bool) -> None
     made = kernels(model_text, **constants)
     assert any(name in kernel for kernel in made for name in ("Split", "Slice")) != free, made
     feeds = {"x": floats(16, 16)}
-    same(run(model, feeds), by_definition(model, feeds))
+    assert_same(run(model, feeds), by_definition(model, feeds))
 
 
 def test_views_of_views_of_slices_of_a_concatenation_read_the_right_bytes() -> None:
@@ -95,4 +95,4 @@ def test_views_of_views_of_slices_of_a_concatenation_read_the_right_bytes() -> N
         square=np.array([8, 4, 4]),
     )
     feeds = {"x": floats(8, 16)}
-    same(run(model, feeds), by_definition(model, feeds))
+    assert_same(run(model, feeds), by_definition(model, feeds))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.passes.graphs import by_definition, compile_graph, floats, kernels, parse, run, same
+from tests.passes.graphs import assert_same, by_definition, compile_graph, floats, kernels, parse, run
 
 CONV = {"w": floats(16, 16, 3, 3), "b": floats(16, 1, 1, seed=1)}
 
@@ -54,7 +54,7 @@ def test_a_node_that_would_close_a_cycle_stays_apart() -> None:
     compiled = compile_graph(model)
     assert kernels(text, w=floats(32, 32)) == ["Exp", "MatMul+Add"]
     feeds = {"x": floats(4, 32)}
-    same(run(model, feeds), by_definition(model, feeds))
+    assert_same(run(model, feeds), by_definition(model, feeds))
     assert [str(each) for each in compiled.apart if each.node == "y"] == []
 
 
@@ -64,7 +64,7 @@ def test_the_operand_of_another_kernel_must_not_depend_on_the_group() -> None:
     reasons = {(each.node, each.producer): each.reason for each in compile_graph(model).apart}
     assert ("y", "a") not in reasons or reasons["y", "a"] == "another operand depends on the group"
     feeds = {"x": floats(4, 32)}
-    same(run(model, feeds), by_definition(model, feeds))
+    assert_same(run(model, feeds), by_definition(model, feeds))
 
 
 def test_parts_of_a_product_are_no_tail_of_it() -> None:
@@ -75,7 +75,7 @@ def test_parts_of_a_product_are_no_tail_of_it() -> None:
     ):
         model = parse(f"g (float[2,4,6] a, float[2,6,8] b) => (float[A,B,C] p, float[D,E,F] q) {{ c = MatMul(a, b) {text} }}")
         feeds = {"a": floats(2, 4, 6), "b": floats(2, 6, 8)}
-        same(run(model, feeds), by_definition(model, feeds))
+        assert_same(run(model, feeds), by_definition(model, feeds))
 
 
 def test_an_expensive_value_that_is_read_many_times_is_computed_once() -> None:

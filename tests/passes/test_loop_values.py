@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from anycann.om.plan import RegionStep
-from tests.passes.graphs import compile_graph, floats, parse, run, same
+from tests.passes.graphs import assert_same, compile_graph, floats, parse, run
 
 WEIGHT = floats(3, 3)
 
@@ -88,7 +88,7 @@ def test_a_value_that_no_turn_changes_is_not_carried_and_no_number_changes(case:
         values = case.turn(*values)
     for switched_off in ((), ("carried values",)):
         got = run(case.model, {"x": x, "n": np.array(turns)}, switched_off=frozenset(switched_off))
-        same(got, [values[0], values[case.z]])
+        assert_same(got, [values[0], values[case.z]])
 
 
 def test_a_state_of_a_scan_that_stays_is_used_from_outside() -> None:
@@ -98,7 +98,7 @@ def test_a_state_of_a_scan_that_stays_is_used_from_outside() -> None:
     model = parse(f"g (float[4,3] x) => (float[3,3] m, float[3] e, float[4,3] y) {{ {scan} }}", w=WEIGHT, z=start)
     assert loop_step(model).inputs == ("z", "x")
     sums = start + np.cumsum(x, axis=0)
-    same(run(model, {"x": x}), [WEIGHT, sums[-1], sums @ WEIGHT])
+    assert_same(run(model, {"x": x}), [WEIGHT, sums[-1], sums @ WEIGHT])
 
 
 def test_a_weight_that_was_carried_is_known_while_the_body_is_compiled() -> None:

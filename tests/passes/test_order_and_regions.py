@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.passes.graphs import by_definition, compile_graph, floats, parse, run, same, steps
+from tests.passes.graphs import assert_same, by_definition, compile_graph, floats, parse, run, steps
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_regions_are_graphs_of_their_own_with_captured_constants_inside() -> Non
         assert list(region.graph.initializers) == ["k"]
     for chosen in (True, False):
         feeds = {"x": floats(4), "c": np.array(chosen)}
-        same(run(model, feeds), by_definition(model, feeds))
+        assert_same(run(model, feeds), by_definition(model, feeds))
 
 
 def test_regions_in_regions_find_values_of_every_level() -> None:
@@ -52,7 +52,7 @@ def test_regions_in_regions_find_values_of_every_level() -> None:
     model = parse(text)
     for chosen, count in ((True, 0), (True, 4), (False, 1)):
         feeds = {"x": floats(3), "c": np.array(chosen), "n": np.array(count)}
-        same(run(model, feeds), by_definition(model, feeds))
+        assert_same(run(model, feeds), by_definition(model, feeds))
 
 
 def test_the_same_graph_gives_the_same_program_twice() -> None:

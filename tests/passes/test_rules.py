@@ -10,7 +10,7 @@ import pytest
 from anycann.compiler import CompileOptions, convert_model
 from anycann.passes.rules import RULES, apply_rules
 from anycann.passes.rules.batch_normalization import FoldBatchNormalization
-from tests.passes.graphs import AVX512, by_definition, floats, parse, run, same
+from tests.passes.graphs import AVX512, assert_same, by_definition, floats, parse, run
 
 STATISTICS = {
     "scale": floats(6) + 2,
@@ -44,8 +44,8 @@ def test_a_folded_batch_normalisation_changes_no_number(convolution: str, consta
     assert "FoldBatchNormalization applied to y" in told(model)
     feeds = {"x": floats(2, 4, 7, 7, seed=5)}
     want = by_definition(model, feeds)
-    same(run(model, feeds), want)
-    same(run(model, feeds, switched_off=frozenset({"FoldBatchNormalization"})), want)
+    assert_same(run(model, feeds), want)
+    assert_same(run(model, feeds, switched_off=frozenset({"FoldBatchNormalization"})), want)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_weights_that_others_use_stay_as_they_are() -> None:
         c = Conv(x, w) y = BatchNormalization(c, scale, shift, mean, variance) r = Relu(x) z = Conv(r, w) }"""
     model = parse(text, **STATISTICS, w=floats(6, 4, 3, 3))
     feeds = {"x": floats(2, 4, 7, 7)}
-    same(run(model, feeds), by_definition(model, feeds))
+    assert_same(run(model, feeds), by_definition(model, feeds))
 
 
 def test_half_precision_weights_stay_half_precision() -> None:

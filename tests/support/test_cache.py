@@ -27,7 +27,7 @@ def test_the_default_is_in_the_xdg_cache_folder_then_in_the_home_folder(monkeypa
     assert cache_folder() == tmp_path / ".cache" / "anycann"
 
 
-def refused(caplog: pytest.LogCaptureFixture, wanted: Path, reason: str) -> None:
+def assert_refused(caplog: pytest.LogCaptureFixture, wanted: Path, reason: str) -> None:
     folder = cache_folder("kernels")
     assert wanted not in folder.parents
     assert folder.is_dir()
@@ -43,20 +43,20 @@ def test_a_folder_others_can_write_to_is_not_used(monkeypatch, tmp_path, caplog)
     shared.mkdir()
     shared.chmod(0o770)
     monkeypatch.setenv("ANYCANN_CACHE_DIR", str(shared))
-    refused(caplog, shared, "other users can write to it")
+    assert_refused(caplog, shared, "other users can write to it")
     assert os.listdir(shared) == []
 
 
 def test_a_file_in_place_of_the_folder_is_not_fatal(monkeypatch, tmp_path, caplog):
     (tmp_path / "file").write_bytes(b"")
     monkeypatch.setenv("ANYCANN_CACHE_DIR", str(tmp_path / "file"))
-    refused(caplog, tmp_path / "file", "it can't be made")
+    assert_refused(caplog, tmp_path / "file", "it can't be made")
 
 
 def test_a_folder_of_another_user_is_not_used(monkeypatch, tmp_path, caplog):
     monkeypatch.setenv("ANYCANN_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(os, "geteuid", lambda: 4242)
-    refused(caplog, tmp_path, "not to user 4242")
+    assert_refused(caplog, tmp_path, "not to user 4242")
 
 
 def test_the_temporary_folder_goes_when_its_process_ends_but_not_with_a_child(tmp_path):

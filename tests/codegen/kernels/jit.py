@@ -59,10 +59,10 @@ def runnable() -> tuple[Target, ...]:
     return tuple(found)
 
 
-def compiles_everywhere(write: Callable[[Target], Emitter], targets: Sequence[Target] = tuple(NAMED.values())) -> None:
-    """Emit an object for every target; `write(target)` answers with the emitter."""
+def assert_compiles_everywhere(write: Callable[[Target], Emitter], targets: Sequence[Target] = tuple(NAMED.values())) -> None:
+    """LLVM takes the kernel for every target; `write(target)` answers with the emitter."""
     for target in targets:
-        emit_object(write(target).finish("check")[1], target)
+        assert emit_object(write(target).finish("check")[1], target)
 
 
 class Guarded:
@@ -80,7 +80,7 @@ class Guarded:
         self.array[...] = content
 
 
-def passes_in_child(module: str, function: str) -> None:
+def assert_passes_in_child(module: str, function: str) -> None:
     """Run `module.function()` in a process of its own, which it may kill; fail with what it wrote unless it ends well."""
     paths = os.pathsep.join([str(Path(anycann.__file__).parents[1]), str(Path(__file__).parents[3])])
     text = f"from {module} import {function}; {function}()"

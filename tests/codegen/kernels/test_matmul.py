@@ -11,7 +11,7 @@ from anycann.codegen.kernels.matmul import MatmulIndex, MatmulShape, MatmulTile,
 from anycann.codegen.values import Value
 from anycann.target.target import NAMED, Target
 from anycann.te import dtypes
-from tests.codegen.kernels.jit import Compiled, Guarded, compiles_everywhere, passes_in_child, runnable
+from tests.codegen.kernels.jit import Compiled, Guarded, assert_compiles_everywhere, assert_passes_in_child, runnable
 from tests.codegen.kernels.products import HOST, Problem, check, compute, packed, problem, write
 
 SIZES = [
@@ -49,7 +49,7 @@ def test_every_target_that_runs_here_agrees(target: Target, transpose_b: bool) -
 def test_every_target_compiles(name: str) -> None:
     target = NAMED[name]
     for shape in (contiguous((2,), 19, 35, 40), contiguous((), 3, 20, 40, transpose_b=True), contiguous((), 40, 20, 40, transpose_b=True)):
-        compiles_everywhere(lambda t, shape=shape: write(shape, t, matmul.default_tile(shape, t))[0], [target])
+        assert_compiles_everywhere(lambda t, shape=shape: write(shape, t, matmul.default_tile(shape, t))[0], [target])
 
 
 @pytest.mark.parametrize("depth", [1, 16, 33, 64])
@@ -180,7 +180,7 @@ def run_guarded(p: Problem, target: Target) -> None:
 
 
 def test_nothing_is_touched_behind_the_operands_or_the_result() -> None:
-    passes_in_child("tests.codegen.kernels.test_matmul", "guarded_cases")
+    assert_passes_in_child("tests.codegen.kernels.test_matmul", "guarded_cases")
 
 
 @pytest.mark.parametrize("size", [(128, 768, 768), (197, 3072, 768), (1, 1000, 2048), (3136, 64, 64), (12, 12, 12)], ids=str)

@@ -20,7 +20,7 @@ from anycann.codegen.kernels.recurrent_shape import (
 )
 from anycann.support.errors import ModelError, UnsupportedError
 from anycann.target.target import NAMED, Target, by_name
-from tests.codegen.kernels.jit import Compiled, Guarded, compiles_everywhere, passes_in_child, runnable
+from tests.codegen.kernels.jit import Compiled, Guarded, assert_compiles_everywhere, assert_passes_in_child, runnable
 
 HOST = by_name("host")
 
@@ -239,7 +239,7 @@ def test_every_target_that_runs_here_agrees(target: Target) -> None:
 def test_every_target_compiles(name: str) -> None:
     for cell in CELLS:
         shape = layer(cell, direction="bidirectional", has_lengths=True).shape
-        compiles_everywhere(lambda t, shape=shape: write(shape, t, default_recurrent_tile(shape, t)), [NAMED[name]])
+        assert_compiles_everywhere(lambda t, shape=shape: write(shape, t, default_recurrent_tile(shape, t)), [NAMED[name]])
 
 
 def guarded_cases() -> None:
@@ -257,7 +257,7 @@ def guarded_cases() -> None:
 
 
 def test_nothing_is_touched_behind_the_operands_or_the_results() -> None:
-    passes_in_child("tests.codegen.kernels.test_recurrent", "guarded_cases")
+    assert_passes_in_child("tests.codegen.kernels.test_recurrent", "guarded_cases")
 
 
 def test_no_steps_leave_the_initial_states() -> None:
