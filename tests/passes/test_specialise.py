@@ -24,10 +24,13 @@ def specialised(text: str, constants: dict[str, np.ndarray] | None = None, **sha
 
 
 def text_of(graph: ir.Graph) -> str:
-    """The nodes and the shapes of what they make: "Relu[2, 7] Reshape[14]"."""
-    return " ".join(
-        f"{node.op_type}{[int(d) for d in node.outputs[0].shape] if node.outputs[0].shape is not None else '?'}" for node in graph
-    )
+    """The nodes and the shapes of what they make: "Relu[2, 7] NonZero[1, ?] Loop?"."""
+    return " ".join(f"{node.op_type}{shape_text(node.outputs[0].shape)}" for node in graph)
+
+
+def shape_text(shape: ir.Shape | None) -> str:
+    sizes = [str(size) if isinstance(size, int) else "?" for size in shape or ()]
+    return "?" if shape is None else f"[{', '.join(sizes)}]"
 
 
 @pytest.mark.parametrize(
@@ -46,7 +49,7 @@ def text_of(graph: ir.Graph) -> str:
             {"x": (3, 2)},
             "Add[3, 2]",
         ),
-        ("g (float[N] x) => (float[M] y) { n = NonZero(x) y = Cast<to=1>(n) }", {}, {"x": (5,)}, "NonZero? Cast?"),
+        ("g (float[N] x) => (float[M] y) { n = NonZero(x) y = Cast<to=1>(n) }", {}, {"x": (5,)}, "NonZero[1, ?] Cast[1, ?]"),
         (
             "g (float[N] x) => (float[M] y) { e = Equal(a, a) y = If (e) <then_branch = t () => (float[K] p) { p = Exp(x) },"
             " else_branch = f () => (float[K] q) { q = Neg(x) }> }",
@@ -56,6 +59,10 @@ def text_of(graph: ir.Graph) -> str:
         ),
         ("g (float[N] x, bool c) => (float[M] y) { y = If (c) <then_branch = t () => (float[K] p) { p = Exp(x) },"
          " else_branch = f () => (float[K] q) { q = Neg(x) }> }", {}, {"x": (5,), "c": ()}, "If?"),
+        (
+            "g (float[N,M] x, int64[K] n) => (float[K] y, int64[2] s) { z = Slice(x, n, two, two) s = Shape(z) t = Add(s, s) }",
+            {"two": np.array([1])}, {"x": (5, 6), "n": (1,)}, "Slice[?, ?] Shape[2] Add[2]",
+        ),
         ("g (float[N] x) => (float[M] y) { r = RandomNormal<shape=[5]>() y = Add(x, r) }", {}, {"x": (5,)}, "RandomNormal[5] Add[5]"),
     ],
 )  # fmt: skip

@@ -16,10 +16,10 @@ DATA_LIMIT = 1024  # elements of a constant operand shown to shape inference
 
 @dataclass(frozen=True)
 class Inferred:
-    """What is known of an output: its type (None: nothing) and its shape (None: not every size)."""
+    """What is known of an output: its type (None: nothing) and its shape (None: not even the rank; a size may be None)."""
 
     type: ir.TypeProtocol | None = None
-    shape: tuple[int, ...] | None = None
+    shape: tuple[int | None, ...] | None = None
 
     @classmethod
     def of(cls, type_: TensorType) -> Inferred:
@@ -52,14 +52,16 @@ def _by_definition(node: ir.Node, infer: Callable[..., object]) -> list[Inferred
 
 
 def _from_proto(output: ir.Value, proto: onnx.TypeProto | None) -> Inferred:
-    """An inferred type; a shape with an unknown size counts as unknown."""
+    """An inferred type, with as many of its sizes as are known."""
     if proto is None or not proto.HasField("tensor_type"):
         return Inferred()
-    dims = proto.tensor_type.shape.dim
-    known = proto.tensor_type.HasField("shape") and all(d.HasField("dim_value") for d in dims)
-    if known and any(d.dim_value < 0 for d in dims):
-        raise ModelError(f"value {output.name!r} would have the shape {[d.dim_value for d in dims]}")
-    return Inferred(ir.TensorType(ir.DataType(proto.tensor_type.elem_type)), tuple(d.dim_value for d in dims) if known else None)
+    type_ = ir.TensorType(ir.DataType(proto.tensor_type.elem_type))
+    if not proto.tensor_type.HasField("shape"):
+        return Inferred(type_)
+    shape = tuple(d.dim_value if d.HasField("dim_value") else None for d in proto.tensor_type.shape.dim)
+    if any(size is not None and size < 0 for size in shape):
+        raise ModelError(f"value {output.name!r} would have the shape {list(shape)}")
+    return Inferred(type_, shape)
 
 
 def _input_types(node: ir.Node) -> dict[str, onnx.TypeProto]:

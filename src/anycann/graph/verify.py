@@ -65,5 +65,10 @@ def _type_faults(node: ir.Node, registry: Registry) -> Iterator[str]:
         type_ = static_type(value)
         if type_ is None or inferred.shape is None or inferred.type is None:
             continue
-        if type_.shape != inferred.shape or value.type != inferred.type:
+        if not _agree(type_.shape, inferred.shape) or value.type != inferred.type:
             yield f"{value.name!r} is {type_}, but {node.op_type} makes {inferred.type}{list(inferred.shape)} of its operands"
+
+
+def _agree(shape: tuple[int, ...], inferred: tuple[int | None, ...]) -> bool:
+    """Whether a value of this shape may be what inference expects; a size it cannot tell may be any."""
+    return len(shape) == len(inferred) and all(size in (got, None) for got, size in zip(shape, inferred, strict=True))

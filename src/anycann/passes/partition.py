@@ -12,8 +12,10 @@ import math
 import numpy as np
 import onnx_ir as ir
 
+from anycann.graph.infer import infer_outputs
 from anycann.graph.registry import Lowering, NotLowered, Registry, TensorType, static_type
 from anycann.passes.specialise import CONTROL_FLOW
+from anycann.support.errors import ModelError
 from anycann.te import dtypes
 from anycann.te import tensor as te
 from anycann.te.expression import Const
@@ -48,11 +50,32 @@ def assign_engines(graph: ir.Graph, registry: Registry, native: Callable[[ir.Nod
 
 
 def _waits_for_shape(node: ir.Node, registry: Registry) -> bool:
-    """True if the node could be native once the shapes of its inputs are known. A graph input without a shape never gets one."""
+    """True if the node could be native once the shapes of its inputs are known. A graph input without a shape never gets one.
+
+    A view is none of them, for on the host it costs nothing; nor is a node whose result has a size that a value says, such as Tile's.
+    """
     operator = registry.of(node)
-    made = [v for v in node.inputs if v is not None and v.producer() is not None]
-    unknown = any(static_type(v) is None and _is_tensor(v) for v in made)
-    return unknown and operator is not None and (operator.lower is not None or operator.view)
+    if operator is None or operator.lower is None or operator.view:
+        return False
+    unknown = [v for v in node.inputs if v is not None and v.producer() is not None and static_type(v) is None and _is_tensor(v)]
+    return bool(unknown) and _shapes_suffice(node, registry, unknown)
+
+
+def _shapes_suffice(node: ir.Node, registry: Registry, unknown: list[ir.Value]) -> bool:
+    """Whether the outputs get a static type when every size of `unknown` is some number. True where that cannot be tried."""
+    shapes = [value.shape for value in unknown]
+    if any(shape is None for shape in shapes):
+        return True
+    try:
+        for value, shape in zip(unknown, shapes, strict=True):
+            assert shape is not None
+            value.shape = ir.Shape([size if isinstance(size, int) else 1 for size in shape])
+        return all(inferred.shape is None or None not in inferred.shape for inferred in infer_outputs(node, registry))
+    except ModelError:
+        return True
+    finally:
+        for value, shape in zip(unknown, shapes, strict=True):
+            value.shape = shape
 
 
 def _is_tensor(value: ir.Value) -> bool:
