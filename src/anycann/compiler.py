@@ -85,7 +85,6 @@ def convert_model(
     set_outputs(model.graph, options.out_nodes)
     target = options.target or host()
     pool = ConstantPool()
-    graph = store_graph(model, pool)
     compiler = GraphCompiler(target, pool, storage_of(options.precision_mode), options.switched_off, options.fuse)
     compiled, known = {}, KnownRegions(compiler)
     for shapes in gear_shapes(model.graph, options.gears):
@@ -94,6 +93,7 @@ def convert_model(
         with context(f"while compiling {options.name} for {key}"):
             compiled[key] = compiler.compile(model, specs, f"{key}/" if options.gears else "")
             known.add(compiled[key])
+    graph = store_graph(model, pool, {name: place for each in compiled.values() for name, place in each.stored.items()})
     code = compile_kernels(known.kernels, target, options.workers, progress)
     programs: dict[str, Program] = {key: each.program for key, each in compiled.items()}
     regions = {name: Region(store_graph(body, pool), known.programs.get(name, {})) for name, body in known.graphs.items()}

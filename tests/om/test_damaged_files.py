@@ -82,7 +82,7 @@ def test_random_damage_never_gives_a_model(data: st.DataObject):
 
 def test_a_version_from_the_future_says_which_and_what_is_read():
     newer = GOOD[:8] + struct.pack("<I", 7) + GOOD[12:]
-    with pytest.raises(UnsupportedError, match="has version 7 of the offline model format; this AnyCANN reads versions 1 to 1"):
+    with pytest.raises(UnsupportedError, match="has version 7 of the offline model format; this AnyCANN reads versions 1 to 2"):
         read_offline_model(newer)
     assert_refused(GOOD[:8] + struct.pack("<I", 0) + GOOD[12:], "its header gives version 0")
 

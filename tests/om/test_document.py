@@ -13,7 +13,7 @@ from anycann.om import blobs, checksum, code, constants, format, metadata, progr
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "om-format.md").read_text(encoding="utf-8")
-SAMPLE = (Path(__file__).parent / "samples" / "v1.om").read_bytes()
+SAMPLE = (Path(__file__).parent / "samples" / "v2.om").read_bytes()
 
 
 def rows(heading: str) -> list[list[str]]:

@@ -8,7 +8,8 @@ from onnx_ir import tensor
 import pytest
 
 from anycann.om.constants import ConstantPool
-from anycann.om.weights import LOCATION, load_graph, store_graph
+from anycann.om.weights import LOCATION, Stored, load_graph, store_graph
+from anycann.support.arrangement import Arrangement
 from anycann.support.errors import ModelError
 
 BIG = np.arange(1000, dtype=np.float32).reshape(10, 100)
@@ -55,6 +56,49 @@ def test_the_model_that_is_stored_is_not_changed():
     before = ir.to_proto(model).SerializeToString(deterministic=True)
     store_graph(model, ConstantPool())
     assert ir.to_proto(model).SerializeToString(deterministic=True) == before
+
+
+def packed_model(length: int | None = None, location: str = "8,10,16/1,0,2/10,128/10,100", **change: object) -> tuple[bytes, np.ndarray]:
+    """A graph section whose weight `w` lies in panels of 16 columns, and the constants; `change`s go into the reference."""
+    pool = ConstantPool()
+    padded = np.pad(BIG, ((0, 0), (0, 28)))
+    buffer = pool.add(padded.reshape(10, 8, 16).transpose(1, 0, 2))
+    data = store_graph(model_of(w=tensor(BIG, name="w")), pool, {"w": Stored(buffer, Arrangement.parse("8,10,16/1,0,2/10,128/10,100"))})
+    proto = onnx.ModelProto.FromString(data)
+    (weight,) = (w for w in proto.graph.initializer if w.name == "w")
+    for entry in weight.external_data:
+        entry.value = {"location": f"{LOCATION}/{location}", "length": str(length or entry.value)}.get(entry.key, entry.value)
+    for name, value in change.items():
+        setattr(weight, name, value)
+    return proto.SerializeToString(), pool.finish()
+
+
+def test_a_weight_that_is_packed_without_loss_is_there_once():
+    data, constants = packed_model()
+    raw = [BIG * 2, BIG + 1]
+    assert constants.nbytes == sum(a.nbytes + 64 + -a.nbytes % 64 for a in raw) + 8 * 10 * 16 * 4 + 64
+    weight = load_graph(data, constants, "file, section graph").graph.initializers["w"].const_value
+    assert (weight.name, weight.dtype, list(weight.shape)) == ("w", ir.DataType.FLOAT, [10, 100])
+    np.testing.assert_array_equal(weight.numpy(), BIG)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"location": "8,10,16/1,0,2/10,128/10,99"}, "as many elements as it has"),
+        ({"location": "8,10,16/1,1,2/10,128/10,100"}, "no order of 3 axes"),
+        ({"location": "anything"}, "four lists of numbers"),
+        ({"location": "80,100,16/1,0,2/1000,128/10,100"}, "512000 bytes within"),
+        ({"length": 5116}, "5120 bytes within"),
+        ({"data_type": onnx.TensorProto.STRING}, "whole bytes an element"),
+        ({"data_type": onnx.TensorProto.INT4}, "whole bytes an element"),
+        ({"data_type": onnx.TensorProto.DOUBLE}, "10240 bytes within"),
+    ],
+)
+def test_a_reference_to_a_packed_weight_must_be_right(change, reason):
+    data, constants = packed_model(**change)
+    with pytest.raises(ModelError, match=rf"^file, section graph: tensor 'w', .*{reason}"):
+        load_graph(data, constants, "file, section graph")
 
 
 def test_weights_shared_by_several_graphs_are_stored_once():

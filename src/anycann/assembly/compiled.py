@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from anycann.om.plan import Program
+from anycann.om.weights import Stored
 from anycann.passes.memory import Interval
 from anycann.passes.pipeline import Report
 
@@ -44,3 +45,4 @@ class Compiled:
     reports: list[Report] = field(default_factory=list)
     apart: list[Apart] = field(default_factory=list)
     intervals: list[Interval] = field(default_factory=list)  # the memory planner's question
+    stored: dict[str, Stored] = field(default_factory=dict)  # weights of the model that lie, packed without loss, among the constants

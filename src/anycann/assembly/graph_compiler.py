@@ -55,11 +55,11 @@ class GraphCompiler:
         reports = run_passes(clone, types, self.switched_off)
         _materialise_outputs(clone.graph)
         common.NameFixPass()(clone)
-        return self._assemble(clone.graph, inputs, prefix, reports)
+        return self._assemble(clone.graph, inputs, prefix, reports, _own_weights(model.graph))
 
-    def _assemble(self, graph: ir.Graph, inputs: Sequence[TensorSpec], prefix: str, reports: list[Report]) -> Compiled:
-        """The stages after the passes."""
-        registry, lanes, weights = library(), self.target.lanes, Weights(self.constants, self.storage)
+    def _assemble(self, graph: ir.Graph, inputs: Sequence[TensorSpec], prefix: str, reports: list[Report], own: dict[int, str]) -> Compiled:
+        """The stages after the passes. `own`: names of the model's weights by the id of their tensor."""
+        registry, lanes, weights = library(), self.target.lanes, Weights(self.constants, self.storage, own)
         choices = Choices("winograd" not in self.switched_off, self.tuned)
         generators = Generators(registry, self.target, choices, self.watch)
         engines = assign_engines(graph, registry, generators.problem)
@@ -77,7 +77,11 @@ class GraphCompiler:
         outputs = tuple(_output_spec(value) for value in graph.outputs)
         program = Program(tuple(inputs), outputs, placement.arena_bytes, steps, placement.values)
         apart = [Apart(name, g.nodes[0].name or "", why) for g in dict.fromkeys(groups.values()) for name, why in g.skipped]
-        return Compiled(program, kernels.texts, writer.regions, _node_reports(engines), reports, apart, placement.intervals)
+        return Compiled(program, kernels.texts, writer.regions, _node_reports(engines), reports, apart, placement.intervals, weights.places)
+
+
+def _own_weights(graph: ir.Graph) -> dict[int, str]:
+    return {id(value.const_value): name for name, value in graph.initializers.items() if value.const_value is not None}
 
 
 def _type_of(spec: TensorSpec) -> TensorType | None:

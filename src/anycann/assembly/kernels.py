@@ -18,6 +18,7 @@ from anycann.codegen.space import Choices
 from anycann.codegen.tail import Constants, Generated
 from anycann.graph.registry import NotLowered, Registry, static_type
 from anycann.om.plan import Buffer
+from anycann.om.weights import Stored
 from anycann.passes.aliases import Aliases, part_offset
 from anycann.passes.grouping import Group, group_tensors
 from anycann.passes.in_place import read_where_written
@@ -127,16 +128,19 @@ class KernelMaker:
     def _kernels(self, group: Group, outputs: Sequence[Output]) -> list[Launch]:
         """One kernel for all outputs; a node whose outputs fit into no common nest gets one for each."""
         try:
-            return [Launch(self._keep(self._generate(group, outputs)), tuple(o.name for o in outputs))]
+            return [Launch(self._keep(self._generate(group, outputs), group), tuple(o.name for o in outputs))]
         except CannotFuse:
             if len(group.nodes) > 1:
                 raise
-        return [Launch(self._keep(self._generate(group, [output])), (output.name,)) for output in outputs]
+        return [Launch(self._keep(self._generate(group, [output]), group), (output.name,)) for output in outputs]
 
-    def _keep(self, generated: Generated) -> Kernel:
+    def _keep(self, generated: Generated, group: Group | None = None) -> Kernel:
         """Take over a kernel and its packed weights; the weights they were made of are not needed again."""
         for packed in generated.packed:  # at once, so that the array can go
-            self.buffers[packed.name] = self._weights.sink.add(packed.array)
+            self.buffers[packed.name] = buffer = self._weights.sink.add(packed.array)
+            source = next((value for value in group.inputs if value.name == packed.source), None) if group is not None else None
+            if source is not None and packed.arrangement is not None:
+                self._weights.note(source, packed.array.dtype, Stored(buffer, packed.arrangement))
         self.texts[generated.kernel.symbol] = generated.kernel.ir
         return generated.kernel
 

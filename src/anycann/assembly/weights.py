@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 import mmap
 from typing import Any, Protocol
 
@@ -11,6 +12,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from anycann.om.plan import Buffer
+from anycann.om.weights import Stored
 from anycann.support.mapped import forget_pages
 from anycann.te import dtypes
 from anycann.te import tensor as te
@@ -30,10 +32,15 @@ class ConstantSink(Protocol):
 
 @dataclass(frozen=True)
 class Weights:
-    """`storage` is what float32 values are rounded to when they are kept (float16, bfloat16); None: not at all."""
+    """`storage` is what float32 values are rounded to when they are kept (float16, bfloat16); None: not at all.
+
+    sources: names of the model's own weights, by the id of their tensor. places: where those lie that were packed without loss.
+    """
 
     sink: ConstantSink
     storage: DType | None
+    sources: Mapping[int, str] = field(default_factory=dict)
+    places: dict[str, Stored] = field(default_factory=dict)
 
     def value(self, value: ir.Value | None) -> Array | None:
         """A known value as the storage type keeps it; None if it is not known."""
@@ -52,6 +59,12 @@ class Weights:
         buffer = self.sink.add(array)
         forget(value)
         return buffer
+
+    def note(self, value: ir.Value, packed: np.dtype[Any], place: Stored) -> None:
+        """A known value lies there, packed as it is, if it is the model's own and neither rounded nor converted."""
+        name = self.sources.get(id(value.const_value))
+        if name is not None and self.storage is None and value.const_value is not None and value.const_value.numpy().dtype == packed:
+            self.places[name] = place
 
     def stored(self, tensor: Tensor) -> Tensor:
         """A result as it is kept in memory."""

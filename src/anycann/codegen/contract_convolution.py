@@ -12,7 +12,7 @@ from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel
 from anycann.codegen.kernels.convolution import emit_convolution
 from anycann.codegen.kernels.convolution_method import method
-from anycann.codegen.kernels.convolution_packing import pack_weights
+from anycann.codegen.kernels.convolution_packing import pack_weights, weights_arrangement
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_space import AlgorithmSpace, ConvolutionSpace, WinogradSpace
 from anycann.codegen.kernels.convolution_transposed import emit_transposed_convolution, pack_transposed_weights, transposed_flops
@@ -112,7 +112,8 @@ def generate_convolution(
         launch = emit_winograd(e, shape, target, choices.tile(WinogradSpace(shape, target)), *pointers, write)
         tasks, scratch, family = launch.tasks, launch.scratch_bytes, "winograd"
     else:
-        packed = pack("conv", pack_weights(weights, shape, target.lanes, blocked))
+        arrangement = weights_arrangement(shape, target.lanes, blocked) if operator.weight_zero is None else None
+        packed = pack("conv", pack_weights(weights, shape, target.lanes, blocked), memory_name(operator.w), arrangement)
         tile = choices.tile(ConvolutionSpace(shape, target, blocked))
         tasks = emit_convolution(e, shape, target, tile, *pointers, write, blocked, zero_point=zero_point)
         family = "conv"
@@ -121,15 +122,14 @@ def generate_convolution(
 
 def _weights(operator: Convolution, constants: Constants, shape: ConvolutionShape) -> np.ndarray[Any, Any]:
     """The weights in the type of the sums, less their zero point."""
-    weights: np.ndarray[Any, Any] = np.asarray(constants(memory_name(operator.w))).astype(shape.accumulator.numpy)
-    if operator.weight_zero is None:
+    weights: np.ndarray[Any, Any] = np.asarray(constants(memory_name(operator.w))).astype(shape.accumulator.numpy, copy=False)
+    zero = operator.weight_zero
+    if zero is None:
         return weights
-    if isinstance(operator.weight_zero, Compute) and isinstance(operator.weight_zero.body, Const):
-        weights -= np.asarray(operator.weight_zero.body.value, weights.dtype)
-        return weights
-    zero = np.asarray(constants(memory_name(operator.weight_zero))).astype(shape.accumulator.numpy)
-    weights -= zero.reshape(-1, *[1] * (weights.ndim - 1))
-    return weights
+    known = zero.body.value if isinstance(zero, Compute) and isinstance(zero.body, Const) else constants(memory_name(zero))
+    zeros = np.asarray(known).astype(weights.dtype).reshape(-1, *[1] * (weights.ndim - 1))
+    centred: np.ndarray[Any, Any] = weights - zeros
+    return centred
 
 
 def _zero_point(e: Emitter, zero: Tensor | None, shape: ConvolutionShape) -> Value | None:

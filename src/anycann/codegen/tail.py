@@ -15,6 +15,7 @@ from anycann.codegen.kernel import Kernel
 from anycann.codegen.nest_kernel import Output, placeholders
 from anycann.codegen.nest_writer import NestWriter
 from anycann.codegen.values import Value
+from anycann.support.arrangement import Arrangement
 from anycann.support.errors import InternalError
 from anycann.target.target import Target
 from anycann.te.expression import Var
@@ -28,10 +29,15 @@ _serial = itertools.count()
 
 @dataclass(frozen=True)
 class Packed:
-    """A constant in the order its kernel reads it, under the name it has in `Kernel.arguments`."""
+    """A constant in the order its kernel reads it, under the name it has in `Kernel.arguments`.
+
+    With an `arrangement` it holds every element of the operand `source`, which can be read back from it.
+    """
 
     name: str
     array: np.ndarray[Any, Any]
+    source: str = ""
+    arrangement: Arrangement | None = None
 
 
 @dataclass(frozen=True)
@@ -42,9 +48,9 @@ class Generated:
     packed: tuple[Packed, ...] = ()
 
 
-def pack(kind: str, array: np.ndarray[Any, Any]) -> Packed:
+def pack(kind: str, array: np.ndarray[Any, Any], source: str = "", arrangement: Arrangement | None = None) -> Packed:
     """A packed constant under a name of its own; equal contents meet in the constant pool."""
-    return Packed(f"{kind}:{next(_serial)}", array)
+    return Packed(f"{kind}:{next(_serial)}", array, source, arrangement)
 
 
 def memory_name(tensor: Tensor) -> str:

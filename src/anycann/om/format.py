@@ -11,7 +11,7 @@ from anycann.om import checksum
 from anycann.support.errors import ModelError, UnsupportedError
 
 MAGIC = b"\x89AOM\r\n\x1a\n"  # as PNG does it: damaged by a text-mode transfer, and unlike any text
-VERSION = 1
+VERSION = 2
 PAGE_BYTES = 4096
 MAX_SECTIONS = 1024
 MAX_FILE_BYTES = 1 << 46
@@ -91,7 +91,7 @@ def _check_magic(content: memoryview, source: str) -> None:
         raise ModelError(f"{source} is truncated: {len(content)} bytes are no whole header; accepted: at least {HEADER.size}")
 
 
-def _read_version_1(content: memoryview, source: str) -> dict[str, Section]:
+def _read_sections(content: memoryview, source: str) -> dict[str, Section]:
     _, _, count, file_bytes, table_bytes, digest = HEADER.unpack_from(content)
     if not 0 < count <= MAX_SECTIONS or table_bytes != count * ENTRY.size:
         raise ModelError(f"{source} is damaged: its header gives {count} sections in {table_bytes} bytes; accepted: 1 to {MAX_SECTIONS}")
@@ -108,7 +108,7 @@ def _read_version_1(content: memoryview, source: str) -> dict[str, Section]:
     return {section.name: section for section in sections}
 
 
-_READERS = {1: _read_version_1}
+_READERS = {1: _read_sections, 2: _read_sections}  # the container is the same; graphs of version 2 may refer to packed weights
 
 
 def _entry(fields: tuple[bytes, int, int, int, int, bytes], source: str) -> Section:

@@ -1,8 +1,13 @@
-"""The graph section: a serialised ONNX model whose big tensors refer to bytes of the constants section of the same file."""
+"""The graph section: a serialised ONNX model whose big tensors refer to bytes of the constants section of the same file.
+
+A weight that a kernel packed without loss is there once: its location says how it lies in the packed one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+import math
 from typing import Protocol, TypeAlias
 
 from google.protobuf.message import DecodeError
@@ -13,6 +18,7 @@ import onnx_ir as ir
 
 from anycann.om.model import Bytes
 from anycann.om.plan import Buffer
+from anycann.support.arrangement import Arrangement
 from anycann.support.errors import ModelError
 
 LOCATION = "@constants"
@@ -29,16 +35,30 @@ class ConstantSink(Protocol):
         """Keep the bytes and say where they lie in the constants."""
 
 
-def store_graph(model: ir.Model, constants: ConstantSink) -> bytes:
-    """`model` as the graph section; tensors of 1 KiB and more go to `constants`, as ONNX lays out raw data. `model` is not changed."""
+@dataclass(frozen=True)
+class Stored:
+    """Where a weight lies among the constants already, packed without loss."""
+
+    buffer: Buffer
+    arrangement: Arrangement
+
+
+def store_graph(model: ir.Model, constants: ConstantSink, stored: Mapping[str, Stored] | None = None) -> bytes:
+    """`model` as the graph section; tensors of 1 KiB and more go to `constants`, as ONNX lays out raw data. `model` is not changed.
+
+    Initialisers of the graph that are `stored`, by name, are referred to where they are.
+    """
+    initialisers = model.graph.initializers
+    places = {id(initialisers[name].const_value): place for name, place in (stored or {}).items()}
 
     def refer(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
         if tensor.dtype == ir.DataType.STRING or tensor.nbytes < SMALLEST_BYTES:
             return tensor
-        buffer = constants.add(_raw(tensor))
+        place = places.get(id(tensor))
+        buffer, location = (constants.add(_raw(tensor)), LOCATION) if place is None else (place.buffer, f"{LOCATION}/{place.arrangement}")
         shape = ir.Shape(tensor.shape.numpy())
         return ir.ExternalTensor(
-            LOCATION, buffer.offset_bytes, buffer.nbytes, tensor.dtype, shape=shape, name=tensor.name or "", doc_string=tensor.doc_string
+            location, buffer.offset_bytes, buffer.nbytes, tensor.dtype, shape=shape, name=tensor.name or "", doc_string=tensor.doc_string
         )
 
     copy = model.clone()
@@ -70,8 +90,11 @@ def _raw(tensor: ir.TensorProtocol) -> npt.NDArray[np.uint8]:
 def _resolve(tensor: ir.ExternalTensor, constants: Bytes, where: str) -> ir.TensorProtocol:
     dims = tuple(int(size) for size in tensor.shape if isinstance(size, int))
     what = f"{where}: tensor {tensor.name!r}, {tensor.dtype.name.lower()}{list(dims)}"
-    if tensor.location != LOCATION:
-        raise ModelError(f"{what} lies in {tensor.location!r}; accepted: {LOCATION}, the constants of the same file")
+    location = str(tensor.location)
+    if location.startswith(f"{LOCATION}/"):
+        return _packed(tensor, dims, location.removeprefix(f"{LOCATION}/"), constants, what)
+    if location != LOCATION:
+        raise ModelError(f"{what} lies in {location!r}; accepted: {LOCATION}, the constants of the same file")
     needed = tensor.nbytes if tensor.dtype != ir.DataType.STRING and min(dims, default=0) >= 0 else -1
     offset, length = tensor.offset or 0, tensor.length
     if length != needed or offset < 0 or offset + needed > constants.nbytes:
@@ -80,6 +103,27 @@ def _resolve(tensor: ir.ExternalTensor, constants: Bytes, where: str) -> ir.Tens
     if tensor.dtype.bitwidth < 8:
         return ir.PackedTensor(raw, tensor.dtype, shape=dims, name=tensor.name)
     return ir.Tensor(raw.view(tensor.dtype.numpy()).reshape(dims), tensor.dtype, name=tensor.name, doc_string=tensor.doc_string)
+
+
+def _packed(tensor: ir.ExternalTensor, dims: tuple[int, ...], text: str, constants: Bytes, what: str) -> ir.TensorProtocol:
+    """A tensor that is put together from a packed one when it is asked for."""
+    try:
+        arrangement = Arrangement.parse(text)
+    except ValueError as error:
+        raise ModelError(f"{what} is arranged as {text!r:.200}: {error}") from None
+    plain = tensor.dtype != ir.DataType.STRING and tensor.dtype.bitwidth >= 8
+    if not plain or math.prod(arrangement.kept) != math.prod(dims) or min(dims, default=0) < 0:
+        raise ModelError(f"{what} is arranged as {text!r:.200}; accepted: whole bytes an element, and as many elements as it has")
+    dtype = tensor.dtype.numpy()
+    needed, offset = math.prod(arrangement.split) * dtype.itemsize, tensor.offset or 0
+    if tensor.length != needed or offset < 0 or offset + needed > constants.nbytes:
+        raise ModelError(f"{what} lies packed at {offset} with {tensor.length} bytes; accepted: {needed} bytes within {constants.nbytes}")
+
+    def restore() -> ir.TensorProtocol:
+        array = arrangement.restore(constants[offset : offset + needed].view(dtype)).reshape(dims)
+        return ir.Tensor(array, tensor.dtype, name=tensor.name, doc_string=tensor.doc_string)
+
+    return ir.LazyTensor(restore, tensor.dtype, ir.Shape(dims), cache=True, name=tensor.name, doc_string=tensor.doc_string)
 
 
 def _change_tensors(model: ir.Model, change: Change) -> None:

@@ -64,7 +64,7 @@ class _Finder:
             spec = finder.find_spec(name, path, target)
             if spec is not None:
                 if spec.loader is not None:
-                    spec.loader = _Deferring(spec.loader, self._deferred)
+                    spec.loader = _Deferring(spec.loader, self._deferred)  # type: ignore[assignment]
                 return spec
         return None
 

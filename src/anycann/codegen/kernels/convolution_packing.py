@@ -6,6 +6,7 @@ import numpy as np
 
 from anycann.codegen.kernels.convolution_method import channel_block, method
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
+from anycann.support.arrangement import Arrangement
 
 
 def pack_weights(weights: np.ndarray, shape: ConvolutionShape, lanes: int, blocked_input: bool = True) -> np.ndarray:
@@ -22,6 +23,17 @@ def pack_weights(weights: np.ndarray, shape: ConvolutionShape, lanes: int, block
     padded[: shape.out_channels, : shape.group_inputs] = weights.reshape(shape.out_channels, shape.group_inputs, shape.taps)
     blocked = padded.reshape(out_blocks, lanes, in_blocks, inner, shape.taps)
     return np.ascontiguousarray(blocked.transpose(0, 2, 4, 3, 1))
+
+
+def weights_arrangement(shape: ConvolutionShape, lanes: int, blocked_input: bool = True) -> Arrangement | None:
+    """Where the weights lie in what `pack_weights` makes of them."""
+    if method(shape, lanes, blocked_input) == "inner":
+        return None
+    inner, out_blocks = channel_block(shape, lanes), shape.out_blocks(lanes)
+    in_blocks = -(-shape.group_inputs // inner)
+    padded = (out_blocks * lanes, in_blocks * inner, shape.taps)
+    kept = (shape.out_channels, shape.group_inputs, shape.taps)
+    return Arrangement((out_blocks, in_blocks, shape.taps, inner, lanes), (0, 4, 1, 3, 2), padded, kept)
 
 
 def _pack_inner(weights: np.ndarray, shape: ConvolutionShape, lanes: int) -> np.ndarray:

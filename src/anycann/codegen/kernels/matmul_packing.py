@@ -5,6 +5,7 @@ A panel holds `width` columns, row after row: panel[k][c] = B[k, first column + 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.matmul_shape import Operand, first_lanes
 from anycann.codegen.values import Value
+from anycann.support.arrangement import Arrangement
 
 
 def pack_columns(b: np.ndarray, width: int) -> np.ndarray:
@@ -21,6 +23,16 @@ def pack_columns(b: np.ndarray, width: int) -> np.ndarray:
     padded = np.zeros((*batch, k, panels * width), b.dtype)
     padded[..., :n] = b
     return np.ascontiguousarray(np.moveaxis(padded.reshape(*batch, k, panels, width), -2, -3))
+
+
+def columns_arrangement(shape: Sequence[int], width: int, transposed: bool) -> Arrangement:
+    """Where B of this shape, [..., K, N] or `transposed` [..., N, K], lies in what `pack_columns` makes of its columns."""
+    *batch, k, n = (*shape[:-2], shape[-1], shape[-2]) if transposed else shape
+    panels, outer = -(-n // width), range(len(batch))
+    panel, row, column = (len(batch) + axis for axis in range(3))
+    axes = (panel, column, row) if transposed else (row, panel, column)
+    padded = (panels * width, k) if transposed else (k, panels * width)
+    return Arrangement((*batch, panels, k, width), (*outer, *axes), (*batch, *padded), tuple(shape))
 
 
 @dataclass(frozen=True)
