@@ -70,7 +70,8 @@ def _shapes_suffice(node: ir.Node, registry: Registry, unknown: list[ir.Value]) 
         for value, shape in zip(unknown, shapes, strict=True):
             assert shape is not None
             value.shape = ir.Shape([size if isinstance(size, int) else 1 for size in shape])
-        return all(inferred.shape is None or None not in inferred.shape for inferred in infer_outputs(node, registry))
+        inferred = zip(node.outputs, infer_outputs(node, registry), strict=True)
+        return all(one.shape is not None and None not in one.shape for v, one in inferred if v.uses() or v.is_graph_output())
     except ModelError:
         return True
     finally:
