@@ -11,6 +11,8 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from anycann.codegen.contract import refuse
+from anycann.codegen.contract_routine import generate_routine
 from anycann.codegen.kernel import Kernel
 from anycann.codegen.kernel_cache import compile_kernels
 from anycann.codegen.nest_kernel import Output, generate
@@ -23,6 +25,7 @@ from anycann.te import dtypes
 from anycann.te.expression import Expr, Load
 from anycann.te.layout import NC1HWC0, ND, physical_shape
 from anycann.te.nest import CannotFuse, contractions
+from anycann.te.routines import Routine
 from anycann.te.tensor import Compute, Constant, Placeholder, Reduction, Tensor, compute
 from anycann.te.traversal import rewrite
 from tests.ops.naive_contractions import naive
@@ -191,13 +194,35 @@ def kernels(outputs: Sequence[Output], layouts: dict[str, str], target: Target) 
 def materialise(
     tensors: list[Tensor], memory: dict[str, np.ndarray], layouts: dict[str, str], target: Target, steps: list[Step]
 ) -> list[Tensor]:
-    """Compute contractions the slow way into memory, and read them from there."""
+    """Compute contractions the slow way into memory, routines by their kernel, and read them from there."""
+    tensors = run_routines(tensors, memory, layouts, target, steps)
     for number, contraction in enumerate(contractions(tensors)):
         name = f"contraction{number}"
         memory[name] = allocate(contraction, ND, target)
         slow = naive(contraction)
         steps += [Step(k, arguments(k, [slow], memory)) for k in kernels([Output(name, slow)], layouts, target)]
         tensors = [replaced(t, contraction, Placeholder(contraction.shape, contraction.dtype, name)) for t in tensors]
+    return tensors
+
+
+def run_routines(
+    tensors: list[Tensor], memory: dict[str, np.ndarray], layouts: dict[str, str], target: Target, steps: list[Step]
+) -> list[Tensor]:
+    """The results of a routine, all by one kernel, in memory; it reads its operands row-major, as the layout pass gives them."""
+    routines = {f"routine{n}": c for n, c in enumerate(contractions(tensors)) if isinstance(c.operator, Routine)}
+    if not routines:
+        return tensors
+    for name, contraction in routines.items():
+        assert refuse(contraction, lambda _: False) is None
+        memory[name] = allocate(contraction, ND, target)
+        tensors = [replaced(t, contraction, Placeholder(contraction.shape, contraction.dtype, name)) for t in tensors]
+    kernel = generate_routine({name: c.operator for name, c in routines.items()}, target).kernel  # type: ignore[misc]
+    flat = {
+        operand.name: guarded(fetch(memory[operand.name], layouts.get(operand.name, ND), TensorType(operand.dtype, operand.shape)))
+        for c in routines.values()
+        for operand in c.operator.operands()  # type: ignore[attr-defined]
+    }
+    steps.append(Step(kernel, [flat[name] if name in flat else memory[name] for name in kernel.arguments]))
     return tensors
 
 

@@ -62,11 +62,28 @@ def test_a_row_of_minus_infinity_sums_to_minus_infinity_in_logarithms() -> None:
     assert_gives("ReduceLogSumExp", Sample((x, np.array([1])), constant=(1,)), wanted)
 
 
-def test_a_long_running_sum_is_left_to_the_host() -> None:
-    with pytest.raises(NotLowered, match="sequential"):
-        assert_gives("CumSum", Sample((np.ones(1 << 13, np.float32), np.array(0))), np.zeros(0))
+def test_a_long_running_sum_is_added_up_in_order() -> None:
+    x = np.random.default_rng(0).standard_normal(1 << 13).astype(np.float32)
+    assert_gives("CumSum", Sample((x, np.array(0))), np.cumsum(x))
 
 
 def test_dropout_that_trains_is_left_to_the_host() -> None:
     with pytest.raises(NotLowered, match="training"):
         assert_gives("Dropout", Sample((np.ones(3, np.float32), np.array(0.5, np.float32), np.array(True)), constant=(2,)), np.zeros(0))
+
+
+@pytest.mark.parametrize("index", [4, -5, np.iinfo(np.int64).max, np.iinfo(np.int64).min])
+@pytest.mark.parametrize("reduction", ["none", "add"])
+def test_an_update_for_no_place_goes_nowhere(index: int, reduction: str) -> None:
+    x, wanted = np.zeros(4, np.float32), np.array([0, 7, 0, 0], np.float32)
+    assert_gives("ScatterElements", Sample((x, np.array([index, 1]), np.array([5, 7], np.float32)), {"reduction": reduction}), wanted)
+    assert_gives("ScatterND", Sample((x, np.array([[1], [index]]), np.array([7, 5], np.float32)), {"reduction": reduction}), wanted)
+
+
+def test_what_is_no_number_is_the_greatest_and_both_zeros_are_one() -> None:
+    x = np.array([0.0, -np.nan, -np.inf, -0.0, np.inf, 0.0], np.float32)
+    places = np.array([1, 4, 0, 3, 5, 2])
+    assert_gives("TopK", Sample((x, np.array([6])), constant=(1,), outputs=2), x[places], places)
+    assert_gives(
+        "TopK", Sample((x, np.array([6])), {"largest": 0}, constant=(1,), outputs=2), x[[2, 0, 3, 5, 4, 1]], np.array([2, 0, 3, 5, 4, 1])
+    )

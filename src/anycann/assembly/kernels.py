@@ -11,6 +11,7 @@ import onnx_ir as ir
 from anycann.assembly.weights import Array, Weights, forget
 from anycann.codegen.contract import refuse, wanted_layout
 from anycann.codegen.contract_recurrent import generate_recurrent
+from anycann.codegen.contract_routine import generate_routine
 from anycann.codegen.kernel import Kernel
 from anycann.codegen.nest_kernel import Output, generate
 from anycann.codegen.recipe import Recipe
@@ -27,10 +28,10 @@ from anycann.passes.partition import AICORE, lower_node
 from anycann.support.errors import context
 from anycann.target.target import Target
 from anycann.te import tensor as te
-from anycann.te.contractions import Recurrent
 from anycann.te.expression import Load
 from anycann.te.layout import ND, Place
 from anycann.te.nest import CannotFuse, contractions
+from anycann.te.routines import Routine
 from anycann.te.tensor import Compute, Constant, Reduction, Tensor
 from anycann.te.traversal import walk
 
@@ -113,8 +114,8 @@ class KernelMaker:
             if unit.nodes[0].op_type == "Concat" and unit.nodes[0].domain == "":
                 return self._concatenation(unit.nodes[0])
             tensors = group_tensors(unit.group, self._generators.registry)
-            if any(isinstance(c.operator, Recurrent) for c in contractions([tensors[v] for v in unit.group.outputs])):
-                return self._recurrent(unit.group, tensors)
+            if unit.group.alone:
+                return self._alone(unit.group, tensors)
             used = [v for v in unit.group.outputs if math.prod(tensors[v].shape)]
             outputs = [Output(v.name or "", self._weights.stored(tensors[v]), self._layouts.get(v, ND)) for v in used]
             self._note_tables([o.tensor for o in outputs])
@@ -144,10 +145,16 @@ class KernelMaker:
         self.texts[generated.kernel.symbol] = generated.kernel.ir
         return generated.kernel
 
-    def _recurrent(self, group: Group, tensors: Mapping[ir.Value, Tensor]) -> list[Launch]:
+    def _alone(self, group: Group, tensors: Mapping[ir.Value, Tensor]) -> list[Launch]:
+        """The kernels of a routine or of a recurrent layer."""
+        parts = {v.name or "": contractions([tensors[v]])[0].operator for v in group.outputs}
+        routines = {name: part for name, part in parts.items() if isinstance(part, Routine)}
+        if routines:
+            return [Launch(self._keep(generate_routine(routines, self._target)), tuple(routines))]
+        return self._recurrent(group, parts)
+
+    def _recurrent(self, group: Group, layers: Mapping[str, object]) -> list[Launch]:
         """The input projection of all steps as a matrix product into a workspace, then the loop over time."""
-        names = [v.name or "" for v in group.outputs]
-        layers = {name: contractions([tensors[v]])[0].operator for name, v in zip(names, group.outputs, strict=True)}
         gates = f"{group.nodes[0].name}/gates"
         projection, loop, nbytes = generate_recurrent(
             layers,  # type: ignore[arg-type]
@@ -157,7 +164,7 @@ class KernelMaker:
             self._generators.choices,
         )
         self.workspaces[group] = (gates, nbytes)
-        return [Launch(self._keep(projection), ()), Launch(self._keep(loop), tuple(names))]
+        return [Launch(self._keep(projection), ()), Launch(self._keep(loop), tuple(layers))]
 
     def _generate(self, group: Group, outputs: Sequence[Output]) -> Generated:
         inputs = {v.name or "": v for v in group.inputs}

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from anycann.codegen.contract_convolution import convolution_layout, generate_convolution, refuse_convolution
 from anycann.codegen.contract_matmul import generate_matmul, refuse_matmul
 from anycann.codegen.contract_recurrent import refuse_recurrent
+from anycann.codegen.contract_routine import refuse_routine
 from anycann.codegen.nest_kernel import Output
 from anycann.codegen.space import Choices
 from anycann.codegen.tail import Constants, Generated
@@ -18,6 +19,7 @@ from anycann.target.target import Target
 from anycann.te.contractions import Convolution, MatMul, Recurrent
 from anycann.te.layout import ND
 from anycann.te.nest import contractions
+from anycann.te.routines import Routine
 from anycann.te.tensor import Contraction
 
 UNASKED = Choices()
@@ -32,6 +34,8 @@ def refuse(contraction: Contraction, is_constant: Callable[[str], bool]) -> str 
         return refuse_matmul(operator)
     if isinstance(operator, Recurrent):
         return refuse_recurrent(operator, is_constant)
+    if isinstance(operator, Routine):
+        return refuse_routine(operator)
     return f"no kernel generator for {type(operator).__name__}"
 
 

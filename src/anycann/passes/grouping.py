@@ -18,6 +18,7 @@ from anycann.te import tensor as te
 from anycann.te.contractions import Recurrent
 from anycann.te.expression import Load, Op, Var
 from anycann.te.nest import CannotFuse, Nest, build_nest, contractions, reductions
+from anycann.te.routines import Routine
 from anycann.te.tensor import Compute, Contraction, Reduction, Tensor
 from anycann.te.traversal import walk
 
@@ -27,10 +28,14 @@ ROWS_TO_SPLIT = 8
 
 @dataclass(eq=False)
 class Group:
-    """Nodes of one kernel, in order. `skipped`: (node name, why it did not join), for --explain."""
+    """Nodes of one kernel, in order. `skipped`: (node name, why it did not join), for --explain.
+
+    alone: a recurrent layer or a routine, which nothing joins; its results are row-major.
+    """
 
     nodes: list[ir.Node]
     skipped: list[tuple[str, str]] = field(default_factory=list)
+    alone: bool = False
 
     @property
     def outputs(self) -> list[ir.Value]:
@@ -68,15 +73,15 @@ class _Grouper:
         return self.of
 
     def _place(self, node: ir.Node) -> None:
-        starts = bool(contractions(lower_node(node, self.registry, {})))  # a convolution or product reads its operands from memory
-        for group in self._candidates(node) if self.fuse and not starts else ():
+        anchors = contractions(lower_node(node, self.registry, {}))  # a convolution or product reads its operands from memory
+        for group in self._candidates(node) if self.fuse and not anchors else ():
             reason = self._why_not(group, node)
             if reason is None:
                 group.nodes.append(node)
                 self.of[node] = group
                 return
             group.skipped.append((node.name or "", reason))
-        self.of[node] = Group([node])
+        self.of[node] = Group([node], alone=any(isinstance(anchor.operator, Recurrent | Routine) for anchor in anchors))
 
     def _candidates(self, node: ir.Node) -> list[Group]:
         """Groups of the producers, the latest first."""
@@ -87,8 +92,8 @@ class _Grouper:
     def _why_not(self, group: Group, node: ir.Node) -> str | None:
         if node.op_type == "Concat" or group.nodes[-1].op_type == "Concat":
             return "a concatenation is written piece by piece"
-        if any(isinstance(c.operator, Recurrent) for c in contractions(lower_node(group.nodes[0], self.registry, {}))):
-            return "a recurrent layer is a kernel of its own"
+        if group.alone:
+            return "a recurrent layer and a routine are kernels of their own"
         if self._reaches(group, node):
             return "another operand depends on the group"
         trial = Group([*group.nodes, node])

@@ -41,6 +41,8 @@ def _only_flat_readers(value: ir.Value, engines: Mapping[ir.Node, Engine]) -> bo
 
 
 def _follows_blocked(group: Group, layouts: Mapping[ir.Value, str]) -> bool:
+    if group.alone:
+        return False
     if any(node.op_type in CONVOLUTIONS for node in group.nodes):
         return True
     inputs = [v for v in group.inputs if v.const_value is None]

@@ -7,8 +7,8 @@ import math
 
 import numpy as np
 
-from anycann.graph.ops.common import empty, floats, integers, normal_axes, normal_axis, replaced, retyped
-from anycann.graph.registry import Lowering, NotLowered, Sample, operator
+from anycann.graph.ops.common import floats, integers, normal_axes, normal_axis, retyped
+from anycann.graph.registry import Lowering, Sample, operator
 from anycann.te import dtypes
 from anycann.te import expression as x
 from anycann.te import tensor as te
@@ -154,40 +154,3 @@ def _extreme(op_type: str, kind: str) -> None:
 
 _extreme("ArgMax", "max")
 _extreme("ArgMin", "min")
-
-
-# ---- running sums and products
-_SCAN_LIMIT = 1 << 22  # additions; each element sums its own prefix
-
-
-def _scan_samples(rng: np.random.Generator) -> Iterable[Sample]:
-    for shape, axis in (((3, 17), 1), ((3, 17), 0), ((2, 5, 3, 4), -3), ((40,), 0)):
-        for exclusive, reverse in ((0, 0), (1, 0), (0, 1), (1, 1)):
-            yield Sample((floats(rng, *shape), np.array(axis, np.int64)), {"exclusive": exclusive, "reverse": reverse}, constant=(1,))
-    yield Sample((floats(rng, 20), np.array(0, np.int64)))
-    yield from retyped(Sample((floats(rng, 3, 20), np.array(1, np.int64)), constant=(1,)), ("int32", "int64", "float64"), 0)
-
-
-def _scan(op_type: str, kind: str, neutral: int) -> None:
-    @operator(op_type, samples=_scan_samples)
-    def lower(context: Lowering) -> Tensor:
-        """Quadratic in the extent of the axis, which is fastest while that is small."""
-        source = context.operand(0)
-        axis_value = None if source.rank == 1 else context.constant(1)
-        axis = 0 if axis_value is None else normal_axis(int(axis_value.reshape(-1)[0]), source.rank)
-        extent = source.shape[axis]
-        if source.size * extent > _SCAN_LIMIT:
-            raise NotLowered(f"a running sum along {extent} elements is sequential")
-        if source.size == 0:
-            return empty(source.shape, source.dtype)
-        relation = {(0, 0): "le", (1, 0): "lt", (0, 1): "ge", (1, 1): "gt"}[context.integer("exclusive"), context.integer("reverse")]
-
-        def element(*index: Expr) -> Expr:
-            *own, place = index
-            return x.select(x.compare(relation, place, own[axis]), source[replaced(own, axis, place)], neutral)
-
-        return te.reduce(kind, source.shape, [extent], element)
-
-
-_scan("CumSum", "sum", 0)
-_scan("CumProd", "prod", 1)

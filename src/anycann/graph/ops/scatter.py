@@ -1,4 +1,4 @@
-"""Scatters, turned round: each element of the result looks for the update that is meant for it."""
+"""Scatters: to computed places one update after the other; to known places turned round, each element taking the update meant for it."""
 
 from __future__ import annotations
 
@@ -7,65 +7,36 @@ import math
 
 import numpy as np
 
-from anycann.graph.ops.common import floats, guarded, integer, integers, normal_axis, replaced, retyped
+from anycann.graph.ops.common import floats, guarded, integers, normal_axis, replaced, retyped
 from anycann.graph.ops.shape import reshaped
 from anycann.graph.registry import Lowering, NotLowered, Sample, operator
-from anycann.te import dtypes
 from anycann.te import expression as x
 from anycann.te import tensor as te
 from anycann.te.expression import Expr
+from anycann.te.routines import Scatter
 from anycann.te.tensor import Tensor
 
 Index = tuple[Expr, ...]
-LIMIT = 1 << 24  # comparisons; beyond that the host scatters faster
-_KINDS: dict[str, tuple[str, str]] = {"add": ("sum", "add"), "mul": ("prod", "mul"), "max": ("max", "max"), "min": ("min", "min")}
 
 
-def _neutral(kind: str, tensor: Tensor) -> float:
-    if kind in ("sum", "prod"):
-        return 0 if kind == "sum" else 1
-    if tensor.dtype.is_float:
-        return -math.inf if kind == "max" else math.inf
-    bits = 8 * tensor.dtype.nbytes - (1 if tensor.dtype.kind == "int" else 0)
-    low = -(1 << bits) if tensor.dtype.kind == "int" else 0
-    return low if kind == "max" else (1 << bits) - 1
+def _chosen(context: Lowering, last: np.ndarray, update: Callable[[Index, Expr], Expr]) -> Tensor:
+    """The data with updates at known places: for every element `last` is the number of the last update that goes there, -1 for none."""
+    data, table, count = context.operand(0), te.table(last), int(last.max(initial=0)) + 1
+
+    def element(*index: Expr) -> Expr:
+        place = table[index]
+        return x.select(place >= 0, update(index, x.clamp(place, 0, count - 1)), data[index])
+
+    return te.compute(data.shape, element)
 
 
-def _scattered(
-    context: Lowering, count: int, hits: Callable[[Index, Expr], Expr], update: Callable[[Index, Expr], Expr], known: np.ndarray | None
-) -> Tensor:
-    """The data with updates applied. hits(index, p): does update p go to element `index`; update(index, p): what it brings.
-
-    known: for every element the last update that goes there, -1 for none, if that is known while compiling.
-    """
-    data, reduction = context.operand(0), context.text("reduction", "none")
-    if known is None and data.size * count > LIMIT:
-        raise NotLowered(f"{count} updates at computed places of {data.size} elements")
-    if reduction == "none":
-        last = te.table(known) if known is not None else _last(data, count, hits)
-
-        def chosen(*index: Expr) -> Expr:
-            place = last[index]
-            return x.select(place >= 0, update(index, x.clamp(place, 0, count - 1)), data[index])
-
-        return te.compute(data.shape, chosen)
-    kind, combine = _KINDS[reduction]
-
-    def contribution(*index: Expr) -> Expr:
-        *own, p = index
-        return x.select(hits(tuple(own), p), update(tuple(own), p), _neutral(kind, data))
-
-    total = te.reduce(kind, data.shape, [count], contribution)
-    return te.compute(data.shape, lambda *index: x.binary(combine, data[index], total[index]))
-
-
-def _last(data: Tensor, count: int, hits: Callable[[Index, Expr], Expr]) -> Tensor:
-    return te.reduce("max", data.shape, [count], lambda *index: x.select(hits(tuple(index[:-1]), index[-1]), index[-1], -1))
-
-
-def _counted_from_front(index: Expr, extent: int) -> Expr:
-    index = x.cast(index, dtypes.int64)
-    return x.select(index < 0, index + extent, index)
+def _routine(context: Lowering, axis: int | None) -> Tensor:
+    """The data with updates at computed places."""
+    data, places, updates = (context.operand(number) for number in range(3))
+    if places.dtype.kind != "int":
+        raise NotLowered(f"places of {places.dtype}")
+    kind = context.text("reduction", "none")
+    return te.contraction(Scatter(0, data, places, updates, axis, kind), data.shape, data.dtype)
 
 
 def _known(context: Lowering) -> np.ndarray | None:
@@ -100,21 +71,16 @@ def scatter_elements(context: Lowering) -> Tensor:
     axis = normal_axis(context.integer("axis"), data.rank)
     if indices.size == 0:
         return te.compute(data.shape, lambda *index: data[index])
-    count = indices.shape[axis]
+    known = _known(context)
+    if known is None:
+        return _routine(context, axis)
     others = [d for d in range(data.rank) if d != axis and indices.shape[d] < data.shape[d]]
 
-    def covered(index: Index) -> Expr | None:
-        return x.all_of([index[d] < indices.shape[d] for d in others])
-
-    def hits(index: Index, p: Expr) -> Expr:
-        place = _counted_from_front(indices[replaced(index, axis, p)], data.shape[axis])
-        return guarded(covered(index), x.equal(place, index[axis]), False)
-
     def update(index: Index, p: Expr) -> Expr:
-        return guarded(covered(index), updates[replaced(index, axis, p)], 0)
+        covered = x.all_of([index[d] < indices.shape[d] for d in others])
+        return guarded(covered, updates[replaced(index, axis, p)], 0)
 
-    known = _known(context)
-    return _scattered(context, count, hits, update, None if known is None else _last_of_elements(known, data.shape, axis))
+    return _chosen(context, _last_of_elements(known, data.shape, axis), update)
 
 
 def _last_of_elements(indices: np.ndarray, shape: tuple[int, ...], axis: int) -> np.ndarray:
@@ -145,17 +111,12 @@ def scatter_nd(context: Lowering) -> Tensor:
     count = math.prod(context.operand(1).shape[:-1])
     if count == 0 or data.size == 0:
         return te.compute(data.shape, lambda *index: data[index])
-    indices = reshaped(context.operand(1), (count, depth))
-    updates = reshaped(context.operand(2), (count, *data.shape[depth:]))
-
-    def hits(index: Index, p: Expr) -> Expr:
-        same = [x.equal(_counted_from_front(indices[p, integer(k)], data.shape[k]), index[k]) for k in range(depth)]
-        found = x.all_of(same)
-        return x.const(True, dtypes.bool_) if found is None else found
-
     known = _known(context)
-    last = None if known is None else _last_of_slices(known.reshape(count, depth), data.shape)
-    return _scattered(context, count, hits, lambda index, p: updates[(p, *index[depth:])], last)
+    if known is None:
+        return _routine(context, None)
+    updates = reshaped(context.operand(2), (count, *data.shape[depth:]))
+    last = _last_of_slices(known.reshape(count, depth), data.shape)
+    return _chosen(context, last, lambda index, p: updates[(p, *index[depth:])])
 
 
 def _last_of_slices(indices: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

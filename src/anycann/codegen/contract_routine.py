@@ -1,0 +1,64 @@
+"""Routines of te/routines.py: the kernel of each, with its operands and results as arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from anycann.codegen.emitter import Emitter
+from anycann.codegen.kernel import Kernel
+from anycann.codegen.kernels.running import Scan, emit_running
+from anycann.codegen.kernels.scatter import ScatterPointers, ScatterProblem, emit_scatter
+from anycann.codegen.kernels.top_k import TopK, emit_top_k
+from anycann.codegen.tail import Generated, memory_name
+from anycann.codegen.values import Value
+from anycann.support.errors import InternalError
+from anycann.target.target import Target
+from anycann.te import dtypes
+from anycann.te.routines import Routine, Running, Scatter, Selection
+from anycann.te.tensor import Placeholder
+
+HALVES = (dtypes.float16, dtypes.bfloat16)  # arithmetic in these is not native
+
+
+def refuse_routine(routine: Routine) -> str | None:
+    """Why no kernel computes this, or None."""
+    if any(not isinstance(operand, Placeholder) for operand in routine.operands()):
+        return "an operand is a single known number"
+    if isinstance(routine, Selection):
+        return "a selection of truth values" if routine.x.dtype is dtypes.bool_ else None
+    if isinstance(routine, Running):
+        return f"a running sum of {routine.x.dtype}" if routine.x.dtype in (*HALVES, dtypes.bool_) else None
+    assert isinstance(routine, Scatter)
+    if routine.kind != "none" and routine.data.dtype in (*HALVES, dtypes.bool_):
+        return f"updates of {routine.data.dtype} that are combined"
+    return None
+
+
+def generate_routine(routines: Mapping[str, Routine], target: Target) -> Generated:
+    """The kernel of one node's results, by name of the result."""
+    first = next(iter(routines.values()))
+    e = Emitter()
+    arguments = [*(memory_name(operand) for operand in first.operands()), *routines]
+    slots = [e.argument(number) for number in range(len(arguments))]
+    operands = slots[: len(first.operands())]
+    results: dict[int, Value] = {each.output: slot for each, slot in zip(routines.values(), slots[len(operands) :], strict=True)}
+    tasks, scratch = _emit(e, first, target, operands, results)
+    symbol, ir = e.finish(type(first).__name__.lower())
+    return Generated(Kernel(symbol, ir, tuple(arguments), tasks, scratch))
+
+
+def _emit(e: Emitter, routine: Routine, target: Target, operands: list[Value], results: Mapping[int, Value]) -> tuple[int, int]:
+    """(tasks, bytes of scratch memory)."""
+    if isinstance(routine, Selection):
+        problem = TopK(routine.outer, routine.extent, routine.inner, routine.count, routine.largest, routine.x.dtype)
+        return emit_top_k(e, problem, target, operands[0], results.get(0), results.get(1)), problem.scratch_bytes
+    if isinstance(routine, Running):
+        size = (routine.outer, routine.extent, routine.inner)
+        return emit_running(
+            e, Scan(*size, routine.kind, routine.exclusive, routine.reverse, routine.x.dtype), target, operands[0], results[0]
+        ), 0
+    if isinstance(routine, Scatter):
+        shapes = (routine.data.shape, routine.places.shape)
+        scatter = ScatterProblem(*shapes, routine.axis, routine.kind, routine.data.dtype, routine.places.dtype)
+        return emit_scatter(e, scatter, target, ScatterPointers(operands[0], operands[1], operands[2], results[0])), 0
+    raise InternalError(f"no kernel for {type(routine).__name__}")

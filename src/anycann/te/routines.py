@@ -1,0 +1,60 @@
+"""Operators that are a kernel of their own: sequential or irregular work that no loop nest expresses.
+
+A routine reads whole operands from memory, row-major, and writes whole results. A tensor is seen as [outer, extent, inner] around the axis.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from anycann.te.tensor import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Routine:
+    """Result number `output` of a routine."""
+
+    output: int
+
+    def operands(self) -> tuple[Tensor, ...]:
+        """What it reads, in the order of its kernel's arguments."""
+        return tuple(value for value in vars(self).values() if isinstance(value, Tensor))
+
+
+@dataclass(frozen=True, eq=False)
+class Selection(Routine):
+    """The `count` largest (or smallest) elements along the axis in order, equal ones by place: output 0 their values, 1 their places."""
+
+    x: Tensor
+    outer: int
+    extent: int
+    inner: int
+    count: int
+    largest: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Running(Routine):
+    """Sums or products ("add", "mul") of all elements up to each one along the axis; exclusive: without it; reverse: from the end."""
+
+    x: Tensor
+    outer: int
+    extent: int
+    inner: int
+    kind: str
+    exclusive: bool
+    reverse: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Scatter(Routine):
+    """`data` with `updates` brought to computed places; one that is out of range goes nowhere. kind: none, add, mul, max, min.
+
+    axis: along which an element of `places` counts (ScatterElements); None where a row of `places` says where a slice goes (ScatterND).
+    """
+
+    data: Tensor
+    places: Tensor
+    updates: Tensor
+    axis: int | None
+    kind: str
