@@ -23,7 +23,7 @@ from tests.passes.graphs import assert_same, by_definition, compile_graph, parse
         ),
         ("g (float[9] x) => (int64[M] y) { p = NonZero(x) y = Reshape(p, all) }", "host(NonZero) host(Reshape)"),
         (
-            "g (float[9] x, bool[3] b) => (float[M] y) { p = NonZero(b) n = Reshape(p, all) q = Expand(x, n) y = Neg(q) }",
+            "g (float[1] x, bool[3] b) => (float[M] y) { p = NonZero(b) n = Reshape(p, all) q = Expand(x, n) y = Neg(q) }",
             "host(NonZero) host(Reshape) host(Expand) deferred",
         ),
     ],
