@@ -22,13 +22,16 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     # the loader takes objects as codegen.objects makes them; AiCpu steps carry ONNX nodes
     "runtime": frozenset({"om", "codegen", "target", "support"}),
     "assembly": frozenset({"passes", "graph", "codegen", "om", "te", "target", "support"}),
-    "compiler": frozenset({"assembly", "frontends", "passes", "graph", "codegen", "om", "te", "target", "support"}),
-    "just_in_time": frozenset({"compiler", "assembly", "frontends", "passes", "graph", "codegen", "om", "target"}),
+    # measuring runs kernels; compiling only asks its knowledge banks
+    "tuning": frozenset({"runtime", "codegen", "te", "target", "support"}),
+    "compiler": frozenset({"assembly", "frontends", "passes", "graph", "tuning", "codegen", "om", "te", "target", "support"}),
+    "just_in_time": frozenset({"compiler", "assembly", "frontends", "passes", "graph", "tuning", "codegen", "om", "target"}),
     # the compiler only when a program is missing: an offline model runs without it
     "model_programs": frozenset({"just_in_time", "assembly", "graph", "runtime", "om", "target", "support"}),
     "session": frozenset({"model_programs", "just_in_time", "assembly", "runtime", "om", "support"}),
     "explain": frozenset({"compiler", "assembly", "passes", "om", "te", "support"}),
     "onnx_backend": frozenset({"session", "frontends", "graph", "support"}),
+    "acl": frozenset({"model_programs", "runtime", "om", "target", "support"}),
     "tools": EVERYTHING,
     "shims": EVERYTHING,
     "__init__": EVERYTHING,

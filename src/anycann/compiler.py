@@ -13,6 +13,7 @@ import onnx_ir as ir
 from anycann import __version__
 from anycann.assembly import Apart, GraphCompiler, KnownRegions, NodeReport
 from anycann.codegen.kernel_cache import compile_kernels
+from anycann.codegen.space import Tuned
 from anycann.frontends.onnx.defaults import overridable
 from anycann.frontends.onnx.load import load_model
 from anycann.frontends.onnx.upgrade import upgrade_model
@@ -27,6 +28,7 @@ from anycann.passes.pipeline import Report
 from anycann.passes.precision import storage_of
 from anycann.support.errors import UsageError, context
 from anycann.target.target import Target, host
+from anycann.tuning.bank import open_bank
 
 Size = int | range  # a size, an inclusive range of sizes, or -1 for any
 
@@ -37,7 +39,8 @@ class CompileOptions:
 
     input_shapes: by input name; sizes may be open (-1, a range). gears: concrete shapes by input name, a program each. out_nodes: names of
     values (or `node:index`) to return instead of the model's outputs. precision_mode: see passes/precision.py. switched_off: passes and
-    rules to leave out. arguments: the command line, kept in the metadata.
+    rules to leave out. arguments: the command line, kept in the metadata. banks: folders of knowledge banks to ask in place of the user's.
+    tuned: measured choices to take in place of any bank's.
     """
 
     name: str = "model"
@@ -51,6 +54,8 @@ class CompileOptions:
     target: Target | None = None
     workers: int | None = None
     arguments: Mapping[str, str] = field(default_factory=dict)
+    banks: tuple[str, ...] = ()
+    tuned: Tuned | None = None
 
 
 @dataclass
@@ -85,7 +90,8 @@ def convert_model(
     set_outputs(model.graph, options.out_nodes)
     target = options.target or host()
     pool = ConstantPool()
-    compiler = GraphCompiler(target, pool, storage_of(options.precision_mode), options.switched_off, options.fuse)
+    tuned = options.tuned or open_bank(target, options.banks)
+    compiler = GraphCompiler(target, pool, storage_of(options.precision_mode), options.switched_off, options.fuse, tuned)
     compiled, known = {}, KnownRegions(compiler)
     for shapes in gear_shapes(model.graph, options.gears):
         specs = input_specs(model.graph, shapes)

@@ -23,8 +23,11 @@ from anycann.om.model import OfflineModel, input_key
 from anycann.om.plan import Program, TensorSpec
 from anycann.om.weights import load_graph
 from anycann.passes.precision import storage_of
+from anycann.support.heap import give_back
 from anycann.target.target import Target
+from anycann.tuning.bank import open_bank
 
+LARGE_BYTES = 8 << 20  # packing that many weights takes longer than giving memory back
 Source = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
 
 
@@ -59,7 +62,9 @@ class JustInTimeCompiler:
         self.regions: dict[str, ir.Model] = {}  # those of the programs compiled here
         self._load_region = self.regions.__getitem__
         self._target = choices.target
-        self._compiler = GraphCompiler(choices.target, self.constants, storage_of(precision_mode), choices.switched_off, choices.fuse)
+        self._compiler = GraphCompiler(
+            choices.target, self.constants, storage_of(precision_mode), choices.switched_off, choices.fuse, open_bank(choices.target)
+        )
         self._lock = threading.Lock()
 
     @classmethod
@@ -106,8 +111,12 @@ class JustInTimeCompiler:
 
     def _ready(self, model: ir.Model, specs: Sequence[TensorSpec], prefix: str) -> Ready:
         with self._lock:
+            before = self.constants.nbytes
             compiled: Compiled = self._compiler.compile(model, specs, prefix)
             self.regions.update(compiled.regions)
+            packed = self.constants.nbytes - before
+        if packed >= LARGE_BYTES:
+            give_back()  # folded, widened and transposed weights, which the graphs of the compiler refer to in cycles
         return Ready(compiled.program, compile_kernels(compiled.kernels, self._target, apart=self._apart), compiled.nodes)
 
 

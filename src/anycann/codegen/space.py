@@ -38,6 +38,7 @@ class Space(ABC, Generic[Tile]):
     family: ClassVar[str]
     version: ClassVar[int]
     tile_type: ClassVar[type[Any]]
+    is_algorithm: ClassVar[bool] = False  # a choice between generators, which the layout of the graph depends on
 
     problem: Any
     target: Target

@@ -62,7 +62,8 @@ def one_of(*words: str) -> Kind[str]:
 
 def flag() -> Kind[bool]:
     """Yes or no."""
-    return Kind("0 or 1", {"0": False, "1": True, "false": False, "true": True, "no": False, "yes": True}.get)
+    words = {"0": False, "1": True, "false": False, "true": True, "no": False, "yes": True}
+    return Kind("0 or 1", lambda text: words.get(text.lower()))
 
 
 def path() -> Kind[str]:
@@ -108,8 +109,25 @@ COMPILE_WORKERS = option(
 TRUSTED_KEYS = option(
     "ANYCANN_TRUSTED_KEYS", path(), None, "file of hexadecimal keys, one a line, whose machine code in offline models is run as it is"
 )
+DEVICES = option("ANYCANN_DEVICES", whole_number(1, 1024), 1, "virtual devices that programs see")
+DEVICE_MEMORY = option(
+    "ANYCANN_DEVICE_MEMORY", whole_number(1, 1 << 30), None, "memory of each virtual device in MiB; default: the machine's"
+)
+SOC = option(
+    "ANYCANN_SOC", word(), None, "chip that programs are told they run on; default: that of the first model loaded, else Ascend310P3"
+)
 DEBUG = option("ANYCANN_DEBUG", flag(), False, "1 makes the commands print where an error was raised")
 VERIFY = option("ANYCANN_VERIFY", flag(), False, "1 checks the graph after each pass, as the tests do")
+
+# Ascend's variables of tuning
+TUNE_BANK_PATH = option("TUNE_BANK_PATH", path(), None, "folder of the knowledge bank that tuning fills and compiling asks")
+ASCEND_CACHE_PATH = option("ASCEND_CACHE_PATH", path(), None, "its aoe_data folder is the knowledge bank if TUNE_BANK_PATH is not set")
+ASCEND_WORK_PATH = option("ASCEND_WORK_PATH", path(), None, "folder for what tuning writes beside; default: where it is started")
+ENABLE_TUNE_BANK = option("ENABLE_TUNE_BANK", flag(), True, "False makes compiling ask no knowledge bank")
+REPEAT_TUNE = option("REPEAT_TUNE", flag(), False, "True makes aoe tune again what the knowledge bank knows already")
+TUNE_OPS_NAME = option("TUNE_OPS_NAME", word(), None, "names of the nodes that aoe tunes, with commas between them; default: all")
+TUNING_NUM = option("TUNING_NUM", whole_number(1, 100_000), 48, "how many candidates aoe measures for each kernel at most")
+TUNE_TIMEOUT = option("TUNE_TIMEOUT", whole_number(1, 10_000_000), None, "seconds after which aoe stops searching")
 
 
 def all_options() -> tuple[AnyOption, ...]:

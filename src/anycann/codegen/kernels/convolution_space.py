@@ -145,6 +145,7 @@ class AlgorithmSpace(Space[ConvolutionAlgorithm]):
     family: ClassVar[str] = "ConvAlgorithm"
     version: ClassVar[int] = 1
     tile_type: ClassVar[type[ConvolutionAlgorithm]] = ConvolutionAlgorithm
+    is_algorithm: ClassVar[bool] = True
 
     problem: ConvolutionShape
     target: Target

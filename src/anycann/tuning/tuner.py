@@ -1,0 +1,241 @@
+"""The tuner: rounds of proposing, compiling and measuring for all tasks, then the best of each measured once more beside the default."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+import math
+import random
+import time
+
+from anycann.codegen.kernel_cache import KernelCache, compile_kernels
+from anycann.codegen.space import Point
+from anycann.codegen.tail import Generated
+from anycann.support.errors import AnyCANNError, InternalError
+from anycann.support.logging import get_logger
+from anycann.support.processors import available_processors
+from anycann.tuning.cost_model import CostModel
+from anycann.tuning.identity import key_of
+from anycann.tuning.journal import Journal, Line
+from anycann.tuning.measuring import Candidate, Job, Measurer, Timing
+from anycann.tuning.operands import inputs_of, outputs_of
+from anycann.tuning.search import propose, searches
+from anycann.tuning.study import Key, Study
+from anycann.tuning.task import TuningTask
+
+BATCH = 8  # candidates of a task in one round
+AT_ONCE = 4  # tasks whose candidates are compiled together
+WORTHWHILE = 0.97  # a ratio that is no noise
+FINALISTS = 3
+
+
+@dataclass(frozen=True)
+class TuningOptions:
+    """mode: "RL", "GA" or both. candidates: most for each task. seconds: the time budget. threads: that kernels are measured with."""
+
+    mode: str = "RL,GA"
+    candidates: int = 48
+    seconds: float = math.inf
+    threads: int = field(default_factory=available_processors)
+    workers: int | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What tuning a task came to. before, after: seconds of a run with the default and with `point`, measured in turn."""
+
+    task: TuningTask
+    point: Point
+    before: float
+    after: float
+    tried: int
+    lost: int
+
+    @property
+    def improved(self) -> bool:
+        return self.after < self.before
+
+    @property
+    def speedup(self) -> float:
+        """Time before / time after; 1 if the default stays."""
+        return self.before / self.after if self.after else 1.0
+
+
+Progress = Callable[[str, int, int], None]  # what is done, candidates measured, at most so many
+
+
+class Tuner:
+    """Tunes `tasks`, writing every measurement into `journal` and going on from what it holds already."""
+
+    def __init__(
+        self, tasks: Sequence[TuningTask], options: TuningOptions, journal: Journal, cache: KernelCache, progress: Progress | None = None
+    ):
+        self.options = options
+        self.studies = {key_of(task.space): Study(task) for task in tasks}
+        self._journal, self._cache = journal, cache
+        self._progress = progress or (lambda text, done, total: None)
+        self._searches = searches(options.mode)
+        self._rng = random.Random(options.seed)
+        self._models: dict[str, CostModel] = {}
+        self._stale: dict[str, int] = {}  # rounds without a better point
+        self._confirmed: dict[str, Outcome] = {}
+        self._deadline = time.monotonic() + options.seconds
+        self._remember()
+
+    def run(self) -> list[Outcome]:
+        """Search until the budget is used or nothing better is found. Ctrl-C ends it, and what was found is kept."""
+        try:
+            with Measurer() as measurer:
+                while (live := self._live()) and time.monotonic() < self._deadline:
+                    for chunk in _chunks(live, AT_ONCE):
+                        self._round(measurer, chunk)
+                        if time.monotonic() > self._deadline:
+                            break
+                self._confirm(measurer)
+        except KeyboardInterrupt:
+            get_logger("tuning").warning("interrupted; what was found so far is kept")
+        return self.outcomes()
+
+    def outcomes(self) -> list[Outcome]:
+        """One for each task that was measured; confirmed, or as it was measured last."""
+        return [self._confirmed.get(key) or self._provisional(study) for key, study in self.studies.items() if len(study.ratios) > 1]
+
+    def _remember(self) -> None:
+        for line in self._journal.lines():
+            study = self.studies.get(line.task)
+            if study is not None and line.point.keys() == set(study.names):
+                study.add(study.key(line.point), math.inf if line.ratio is None else line.ratio)
+                study.seconds = line.default_seconds
+
+    def _live(self) -> list[str]:
+        """Tasks worth another round, those that take longest first."""
+        live = [k for k, s in self.studies.items() if self._stale.get(k, 0) < 2 and len(s.ratios) <= self.options.candidates]
+        return sorted(live, key=lambda key: -_or_zero(self.studies[key].seconds))
+
+    def _round(self, measurer: Measurer, keys: Sequence[str]) -> None:
+        """Propose for each task, compile all, measure each."""
+        batches = {}
+        for key in keys:
+            study = self.studies[key]
+            model = self._model(study.space.family)
+            count = min(BATCH, self.options.candidates + 1 - len(study.ratios))
+            batches[key] = [study.default, *propose(study, model, self._searches, count, self._rng)]
+        made = {key: _generated(self.studies[key], points) for key, points in batches.items()}
+        code = self._compile([g for each in made.values() for g in each.values()])
+        for key, generated in made.items():
+            best = self.studies[key].best()[1]
+            self._measure(measurer, key, generated, code, 9)
+            improved = self.studies[key].best()[1] < 0.99 * best
+            self._stale[key] = 0 if improved else self._stale.get(key, 0) + (2 if len(generated) < 2 else 1)
+        self._say("searching")
+
+    def _model(self, family: str) -> CostModel:
+        model = self._models.setdefault(family, CostModel())
+        model.fit(study for study in self.studies.values() if study.space.family == family)
+        return model
+
+    def _compile(self, kernels: Sequence[Generated]) -> dict[str, bytes]:
+        texts = {g.kernel.symbol: g.kernel.ir for g in kernels}
+        target = next(iter(self.studies.values())).space.target
+        try:
+            return compile_kernels(texts, target, self.options.workers, cache=self._cache)
+        except InternalError as error:
+            get_logger("tuning").info("a candidate was refused by the compiler: %s", error)
+        found: dict[str, bytes] = {}
+        for symbol, text in texts.items():
+            try:
+                found |= compile_kernels({symbol: text}, target, 1, cache=self._cache)
+            except InternalError:
+                continue
+        return found
+
+    def _measure(
+        self, measurer: Measurer, key: str, generated: dict[Key, Generated], code: dict[str, bytes], rounds: int
+    ) -> dict[Key, Timing]:
+        """Time candidates beside the default, and write it down."""
+        study = self.studies[key]
+        unique: dict[str, Key] = {}
+        for point, kernel in generated.items():
+            if kernel.kernel.symbol in code:
+                unique.setdefault(kernel.kernel.symbol, point)
+        points = list(unique.values())
+        if not points or points[0] != study.default:
+            return {}
+        job = Job(
+            tuple(_candidate(generated[point], code) for point in points),
+            inputs_of(study.task.recipe, study.task.constants),
+            outputs_of(study.task.recipe),
+            study.space.target,
+            self.options.threads,
+            rounds,
+        )
+        timings = dict(zip(points, measurer.measure(job), strict=True))
+        unasked = timings[study.default].seconds
+        lines = []
+        for point, kernel in generated.items():
+            timing = timings.get(unique.get(kernel.kernel.symbol, point), Timing(problem="the compiler refused it"))
+            lost = not timing.rounds or not math.isfinite(unasked)
+            ratio = math.inf if lost else 1.0 if point == study.default else timing.seconds / unasked
+            study.add(point, ratio)
+            lines.append(Line(key, dict(study.point(point)), None if lost else ratio, _or_zero(unasked), timing.problem))
+        study.seconds = unasked
+        self._journal.add(lines)
+        return timings
+
+    def _confirm(self, measurer: Measurer) -> None:
+        """The best points of each task once more, longer; the default stays where they do not hold what they promised."""
+        for key, study in self.studies.items():
+            ranked = sorted((k for k, r in study.measured() if r < WORTHWHILE), key=lambda k: study.ratios[k])[:FINALISTS]
+            if key in self._confirmed or not ranked:
+                continue
+            self._say("confirming")
+            generated = _generated(study, [study.default, *ranked])
+            timings = self._measure(measurer, key, generated, self._compile(list(generated.values())), 21)
+            if timings:
+                self._confirmed[key] = self._decided(study, timings)
+
+    def _decided(self, study: Study, timings: dict[Key, Timing]) -> Outcome:
+        before = timings[study.default].seconds
+        best = min(timings, key=lambda point: timings[point].seconds)
+        chosen = best if timings[best].seconds < WORTHWHILE * before else study.default
+        return self._outcome(study, chosen, before, timings[chosen].seconds)
+
+    def _provisional(self, study: Study) -> Outcome:
+        best, ratio = study.best()
+        before = _or_zero(study.seconds)
+        return self._outcome(study, *((best, before, before * ratio) if ratio < WORTHWHILE else (study.default, before, before)))
+
+    def _outcome(self, study: Study, chosen: Key, before: float, after: float) -> Outcome:
+        lost = sum(not math.isfinite(ratio) for ratio in study.ratios.values())
+        return Outcome(study.task, study.point(chosen), before, after, len(study.ratios) - 1, lost)
+
+    def _say(self, text: str) -> None:
+        done = sum(len(study.ratios) - 1 for study in self.studies.values())
+        self._progress(text, done, self.options.candidates * len(self.studies))
+
+
+def _generated(study: Study, points: Sequence[Key]) -> dict[Key, Generated]:
+    """The kernels of points; one that its generator refuses is left out."""
+    found = {}
+    for point in points:
+        try:
+            found[point] = study.task.generate(study.point(point))
+        except AnyCANNError as error:
+            get_logger("tuning").info("candidate %s was refused: %s", study.point(point), error)
+    return found
+
+
+def _candidate(generated: Generated, code: dict[str, bytes]) -> Candidate:
+    kernel = generated.kernel
+    packed = {p.name: p.array for p in generated.packed}
+    return Candidate(kernel.symbol, code[kernel.symbol], kernel.arguments, kernel.tasks, kernel.scratch_bytes, packed)
+
+
+def _chunks(keys: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    for first in range(0, len(keys), size):
+        yield keys[first : first + size]
+
+
+def _or_zero(number: float) -> float:
+    return number if math.isfinite(number) else 0.0

@@ -1,0 +1,44 @@
+"""Small kernels to tune."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from anycann.codegen.nest_kernel import Output
+from anycann.codegen.recipe import Recipe
+from anycann.codegen.space import Choices
+from anycann.target.target import Target, host
+from anycann.te import dtypes
+from anycann.te import tensor as te
+from anycann.te.contractions import Convolution, MatMul
+from anycann.te.layout import NC1HWC0
+from anycann.tuning.task import TuningTask, task_of
+
+
+def convolution_task(size: int = 20, channels: int = 32, kernel: int = 1, target: Target | None = None) -> TuningTask:
+    """A convolution with a bias."""
+    target = target or host()
+    x = te.placeholder("x", (1, channels, size, size), dtypes.float32)
+    w = te.placeholder("w", (channels, channels, kernel, kernel), dtypes.float32)
+    operator = Convolution(x, w, (1, 1), (kernel // 2,) * 2, (1, 1), 1, (size, size))
+    product, bias = te.contraction(operator, x.shape, dtypes.float32), te.placeholder("bias", (channels,), dtypes.float32)
+    result = te.compute(x.shape, lambda n, c, y, x: product[n, c, y, x] + bias[c])
+    recipe = Recipe((Output("y", result, NC1HWC0),), {"x": NC1HWC0}, target)
+    return _task(recipe, "w", w.shape)
+
+
+def matmul_task(m: int = 40, n: int = 50, k: int = 60, target: Target | None = None) -> TuningTask:
+    """A product with a constant matrix."""
+    a, b = te.placeholder("a", (m, k), dtypes.float32), te.placeholder("b", (k, n), dtypes.float32)
+    product = te.contraction(MatMul(a, b), (m, n), dtypes.float32)
+    recipe = Recipe((Output("y", te.compute((m, n), lambda i, j: product[i, j] * 2.0)),), {}, target or host())
+    return _task(recipe, "b", b.shape)
+
+
+def _task(recipe: Recipe, weight: str, shape: tuple[int, ...]) -> TuningTask:
+    weights = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    task = task_of(recipe, lambda name: weights if name == weight else None, Choices(), ("node",), "Conv")
+    assert task is not None
+    return replace(task, nodes=("node",))

@@ -1,0 +1,229 @@
+"""Tuning: searches that find what is best, measuring that survives bad kernels, and interruptions that lose nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+import json
+import math
+import os
+from pathlib import Path
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from anycann.codegen.kernel_cache import KernelCache
+from anycann.support.errors import UsageError
+from anycann.target.target import host
+from anycann.tuning.cost_model import CostModel
+from anycann.tuning.identity import key_of
+from anycann.tuning.journal import Journal, Line
+from anycann.tuning.measuring import Candidate, Job, Measurer
+from anycann.tuning.operands import inputs_of, outputs_of
+from anycann.tuning.search import propose, searches
+from anycann.tuning.study import Key, Study
+from anycann.tuning.task import TuningTask
+from anycann.tuning.tuner import Outcome, Tuner, TuningOptions, _candidate
+from tests.tuning.cases import convolution_task, matmul_task
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> KernelCache:
+    return KernelCache(tmp_path / "kernels")
+
+
+def options(candidates: int = 8, **rest: object) -> TuningOptions:
+    return TuningOptions(candidates=candidates, threads=1, workers=1, **rest)  # type: ignore[arg-type]
+
+
+# ---- searching
+def rugged(study: Study, key: Key) -> float:
+    """A made-up time: least where the product of blocks and columns is 20 and the input is written out four times."""
+    point = study.point(key)
+    return 1 + abs(math.log(point["blocks"] * point["columns"] / 20)) + 0.2 * abs(point["unroll"] - 4) + 0.1 * point["merge"]
+
+
+@pytest.mark.parametrize("mode", ["RL", "GA", "RL,GA"])
+def test_a_search_comes_near_the_best_of_a_made_up_time_with_few_measurements(mode: str) -> None:
+    study, model, rng = Study(convolution_task(channels=128, size=30)), CostModel(), random.Random(3)
+    unasked = rugged(study, study.default)
+    for _ in range(8):
+        model.fit([study])
+        for key in propose(study, model, searches(mode), 8, rng):
+            assert study.estimate(key) is not None
+            assert key not in study.ratios
+            study.add(key, rugged(study, key) / unasked)
+    assert study.best()[1] * unasked < 1.15
+
+
+def test_the_cost_model_learns_what_the_estimate_does_not_know() -> None:
+    study, model, rng = Study(convolution_task(channels=128, size=30)), CostModel(), random.Random(4)
+    points = [k for _ in range(400) if study.estimate(k := tuple(rng.choice(p.choices) for p in study.parameters)) is not None]
+    train, test = points[:40], [p for p in points[40:] if p not in points[:40]][:40]
+    for key in train:
+        study.add(key, rugged(study, key))
+    model.fit([study])
+    wrong = sum((model.predict(study, k) - math.log(rugged(study, k))) ** 2 for k in test)
+    unlearned = sum((CostModel().predict(study, k) - math.log(rugged(study, k))) ** 2 for k in test)
+    assert wrong < unlearned / 3
+
+
+@pytest.mark.parametrize("mode", ["", "XX", "RL;GA"])
+def test_a_search_that_does_not_exist_is_refused(mode: str) -> None:
+    with pytest.raises(UsageError, match="accepted: RL, GA"):
+        searches(mode)
+
+
+# ---- measuring
+def job_of(task: TuningTask, cache: KernelCache, count: int = 3) -> Job:
+    """The default and other points, compiled."""
+    from anycann.codegen.kernel_cache import compile_kernels
+
+    study, rng = Study(task), random.Random(0)
+    keys = [study.default, *propose(study, CostModel(), searches("GA"), count - 1, rng)]
+    generated = [task.generate(study.point(key)) for key in keys]
+    code = compile_kernels({g.kernel.symbol: g.kernel.ir for g in generated}, host(), 1, cache=cache)
+    candidates = tuple(_candidate(g, code) for g in generated)
+    return Job(candidates, inputs_of(task.recipe, task.constants), outputs_of(task.recipe), host(), 1, rounds=3)
+
+
+def broken(candidate: Candidate, body: str, cache: KernelCache) -> Candidate:
+    """A kernel of the same name that does something else."""
+    from anycann.codegen.kernel_cache import compile_kernels
+
+    symbol = f"broken_{abs(hash(body))}"
+    text = f"define void @{symbol}(ptr %args, i64 %begin, i64 %end, ptr %scratch) {{\n{body}\n}}\n"
+    return replace(candidate, symbol=symbol, code=compile_kernels({symbol: text}, host(), 1, cache=cache)[symbol])
+
+
+@pytest.mark.parametrize("task", [convolution_task(), convolution_task(kernel=3), matmul_task()], ids=lambda t: t.space.family)
+def test_every_candidate_gets_a_time(task: TuningTask, cache: KernelCache) -> None:
+    with Measurer() as measurer:
+        for timing in measurer.measure(job_of(task, cache)):
+            assert timing.problem == ""
+            assert 0 < timing.seconds < 1
+
+
+def test_a_kernel_that_crashes_or_computes_something_else_loses_only_itself(cache: KernelCache) -> None:
+    job = job_of(convolution_task(), cache, 4)
+    first, second, third, fourth = job.candidates
+    crash = broken(second, "  store volatile i32 1, ptr inttoptr (i64 8 to ptr)\n  ret void", cache)
+    silent = broken(third, "  ret void", cache)
+    with Measurer() as measurer:
+        timings = measurer.measure(replace(job, candidates=(first, crash, silent, fourth)))
+    assert "ended the process" in timings[1].problem
+    assert "differ from those of the default" in timings[2].problem
+    assert timings[0].seconds < 1
+    assert timings[3].seconds < 1
+
+
+def test_a_kernel_that_never_ends_is_given_up(cache: KernelCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("anycann.tuning.measuring.HANG_SECONDS", 3.0)
+    job = job_of(matmul_task(), cache)
+    first, second, third = job.candidates
+    endless = broken(second, "  br label %again\nagain:\n  store volatile i8 0, ptr %scratch\n  br label %again", cache)
+    with Measurer() as measurer:
+        timings = measurer.measure(replace(job, candidates=(first, endless, third)))
+    assert "more than 3 s" in timings[1].problem
+    assert timings[2].seconds < 1
+
+
+# ---- tuning
+def tuned(tasks: list[TuningTask], folder: Path, cache: KernelCache, **rest: object) -> list[Outcome]:
+    return Tuner(tasks, options(**rest), Journal(folder / "journal"), cache).run()  # type: ignore[arg-type]
+
+
+def test_tuning_never_ends_with_something_slower(tmp_path: Path, cache: KernelCache) -> None:
+    for outcome in tuned([convolution_task(), matmul_task()], tmp_path, cache):
+        assert outcome.after <= outcome.before
+        assert outcome.tried > 4
+        assert outcome.task.space.refusal(outcome.task.space.tile(outcome.point)) is None
+
+
+def test_a_bad_default_is_found_out(tmp_path: Path, cache: KernelCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = convolution_task(size=40, channels=64)
+    worst = task.space.tile({"columns": 1, "blocks": 1, "unroll": 1, "merge": 0, "blocks_inner": 0})
+    monkeypatch.setattr(type(task.space), "default", lambda self: worst)
+    (outcome,) = tuned([task], tmp_path, cache, candidates=24)
+    assert outcome.speedup > 2
+
+
+def test_a_second_run_goes_on_from_the_journal(tmp_path: Path, cache: KernelCache) -> None:
+    tuned([matmul_task()], tmp_path, cache)
+    before = len(list(Journal(tmp_path / "journal").lines()))
+    with (tmp_path / "journal").open("a") as file:
+        file.write('{"task": "cut off in the mid')
+    (outcome,) = tuned([matmul_task()], tmp_path, cache)
+    lines = list(Journal(tmp_path / "journal").lines())
+    searched = [json.dumps(line.point) for line in lines[before:] if line.ratio != 1.0]
+    assert outcome.tried >= 8
+    assert len(searched) <= 4  # only what is confirmed
+
+
+def test_the_journal_skips_damage_and_what_is_not_its_own(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal")
+    journal.add([Line("a", {"x": 1}, 0.5, 1e-3)])
+    with (tmp_path / "journal").open("a") as file:
+        file.write('nonsense\n{"task": 3}\n[1]\n{"task": "a", "point": {"x": 2}, "ratio": "fast", "default_seconds": 1}\n{"task": "half')
+    journal.add([Line("b", {"x": 3}, None, 1e-3, "it crashed")])
+    assert [(line.task, line.ratio) for line in journal.lines()] == [("a", 0.5), ("b", None)]
+
+
+def test_a_budget_of_seconds_is_kept(tmp_path: Path, cache: KernelCache) -> None:
+    start = time.monotonic()
+    tuned([convolution_task(size=n) for n in range(20, 60)], tmp_path, cache, candidates=100, seconds=3.0)
+    assert time.monotonic() - start < 60
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from anycann.codegen.kernel_cache import KernelCache
+from anycann.tuning.journal import Journal
+from anycann.tuning.tuner import Tuner, TuningOptions
+from tests.tuning.cases import convolution_task
+folder = Path(sys.argv[1])
+tasks = [convolution_task(size=size) for size in range(20, 40)]
+found = Tuner(tasks, TuningOptions(candidates=60, threads=1, workers=1), Journal(folder / "journal"), KernelCache(folder / "kernels")).run()
+print(len(found))
+"""
+
+
+def started(folder: Path) -> subprocess.Popen[str]:
+    """A tuning in a process of its own that has measured something."""
+    process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(folder)], stdout=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 90
+    while not (folder / "journal").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return process
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    process = started(tmp_path)
+    yield process
+    process.kill()
+    process.wait()
+    if process.stdout:
+        process.stdout.close()
+
+
+def test_an_interruption_keeps_what_was_found(running: subprocess.Popen[str]) -> None:
+    os.kill(running.pid, signal.SIGINT)
+    text, _ = running.communicate(timeout=60)
+    assert running.returncode == 0
+    assert int(text) >= 1
+
+
+def test_a_killed_tuning_leaves_its_measurements(running: subprocess.Popen[str], tmp_path: Path) -> None:
+    os.kill(running.pid, signal.SIGKILL)
+    running.wait()
+    known = {line.task for line in Journal(tmp_path / "journal").lines()}
+    tasks = [convolution_task(size=size) for size in range(20, 40)]
+    tuner = Tuner(tasks, options(), Journal(tmp_path / "journal"), KernelCache(tmp_path / "kernels"))
+    assert known
+    assert {key_of(outcome.task.space) for outcome in tuner.outcomes()} == known
