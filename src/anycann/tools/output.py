@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 import json
 import sys
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+
+if TYPE_CHECKING:  # commands that draw nothing don't import it
+    from rich.console import Console
+    from rich.table import Table
 
 PLAIN_WIDTH = 1000  # characters of a line where standard output is no terminal: nothing is wrapped
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -35,11 +36,16 @@ def print_json(facts: object) -> None:
 
 def console() -> Console:
     """Where tables go: standard output, as wide as the terminal, or `PLAIN_WIDTH` for a file or pipe."""
+    from rich.console import Console
+
     return Console(file=sys.stdout, width=None if sys.stdout.isatty() else PLAIN_WIDTH, highlight=False, soft_wrap=False)
 
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[object]], numbers: Iterable[str] = ()) -> Table:
     """A table of cells that print as they are; `numbers` names the right-aligned columns."""
+    from rich.table import Table
+    from rich.text import Text
+
     right = set(numbers)
     made = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
@@ -52,11 +58,14 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[object]], numbers: Ite
 @contextmanager
 def progress(description: str, enabled: bool = True) -> Iterator[Callable[[int, int], None]]:
     """A bar on standard error; call the value with (done, total). Without a terminal nothing is drawn."""
+    if not (enabled and sys.stderr.isatty()):
+        yield lambda done, total: None
+        return
+    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    shown = enabled and sys.stderr.isatty()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not shown) as bar:
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(description, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
