@@ -25,7 +25,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     # measuring runs kernels; compiling only asks its knowledge banks
     "tuning": frozenset({"runtime", "codegen", "te", "target", "support"}),
     "compiler": frozenset({"assembly", "frontends", "passes", "graph", "tuning", "codegen", "om", "te", "target", "support"}),
-    "just_in_time": frozenset({"compiler", "assembly", "frontends", "passes", "graph", "tuning", "codegen", "om", "target"}),
+    "just_in_time": frozenset({"compiler", "assembly", "frontends", "passes", "graph", "tuning", "codegen", "om", "target", "support"}),
     # the compiler only when a program is missing: an offline model runs without it
     "model_programs": frozenset({"just_in_time", "assembly", "graph", "runtime", "om", "target", "support"}),
     "session": frozenset({"model_programs", "just_in_time", "assembly", "runtime", "om", "support"}),

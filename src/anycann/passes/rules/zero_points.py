@@ -30,8 +30,9 @@ class SplitZeroPoint(Rule):
         weights = constant_of(node.inputs[1])
         if weights is None:
             return "the second operand is computed at run time"
-        moved = weights.astype(np.int32) - int(known.reshape(-1)[0])
-        return "the second operand without its zero point fits into bytes" if moved.min() >= -128 and moved.max() <= 127 else None
+        zero = int(known.reshape(-1)[0])
+        fits = not weights.size or (int(weights.min()) - zero >= -128 and int(weights.max()) - zero <= 127)
+        return "the second operand without its zero point fits into bytes" if fits else None
 
     def rewrite(self, graph: ir.Graph, node: ir.Node) -> Sequence[ir.Node]:
         a, b, zero_a = (node.inputs[n] for n in range(3))
