@@ -119,12 +119,16 @@ class Given:
 
     def __init__(self, values: Sequence[object]):
         self._values = values
-        self._owners = {id(memory.owner(value)) for value in values if isinstance(value, np.ndarray)}
+        self._owners = {id(owner): owner for owner in (memory.owner(value) for value in values if isinstance(value, np.ndarray))}
 
     def own(self, value: object) -> object:
-        """As `own` of all of them. What a step makes of an array has the array's owner, or new memory of numpy's own."""
-        if isinstance(value, np.ndarray) and value.flags.writeable:
-            owner = memory.owner(value)
-            if owner.base is None and id(owner) not in self._owners:
-                return value
+        """As `own` of all of them, without looking at each: what a step makes of an array has its owner, or is new."""
+        if isinstance(value, np.ndarray) and value.flags.writeable and self._is_new(memory.owner(value)):
+            return value
         return own(value, self._values)
+
+    def _is_new(self, owner: np.ndarray) -> bool:
+        """Whether this memory is none that was given. What numpy has not allocated may have several owners: their ranges are compared."""
+        if id(owner) in self._owners:
+            return False
+        return owner.base is None or not any(memory.overlaps(owner, other) for other in self._owners.values())

@@ -31,6 +31,7 @@ class RunState:
     ):
         self.workspace = workspace
         self.observers = observers
+        self._program = program
         self._values = program.values
         self._constants = constants
         self._lanes = lanes
@@ -51,12 +52,20 @@ class RunState:
 
     def _read(self, name: str, location: Location) -> np.ndarray:
         """The array of a located value. In plain order it shows the memory itself, and is made once for the run, or for all runs."""
-        array = layouts.read(location, self._raw(location.buffer), self._lanes)
+        array = self._fed(name, location) if location.buffer.space == "input" else None
+        if array is None:
+            array = layouts.read(location, self._raw(location.buffer), self._lanes)
         array.flags.writeable = False
         if location.layout == layouts.ND:
             kept = self.workspace.views if location.buffer.space in ("arena", "constants") else self.environment
             kept[name] = array
         return array
+
+    def _fed(self, name: str, location: Location) -> np.ndarray | None:
+        """A view of the feed, if `name` is an input and not something within one."""
+        feed, index = self._feeds[location.buffer.index], location.buffer.index
+        whole = self._program.inputs[index].name == name and location.layout == layouts.ND
+        return feed.view() if whole and isinstance(feed, np.ndarray) else None
 
     def store(self, name: str, value: object) -> None:
         """Keep a result of a host or region step: in its place if it has one, else in the environment."""
