@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 import shutil
@@ -14,6 +14,8 @@ import pytest
 
 from anycann import InferenceSession, SessionOptions
 from anycann.compiler import CompileOptions, compile_model
+from anycann.just_in_time import JustInTimeCompiler, Ready
+from anycann.om.plan import TensorSpec
 from anycann.om.writer import write_offline_model
 from anycann.support.errors import UsageError
 
@@ -272,6 +274,24 @@ def test_forgotten_shapes_are_compiled_again() -> None:
     session = InferenceSession(PRODUCT)
     for rows in (*range(1, 41), 1):
         assert session.run(None, {"x": np.ones((rows, 40), np.float32)})[0].shape == (rows, 24)
+
+
+def test_a_shape_in_use_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[tuple[int | str | None, ...]] = []
+    compile_ = JustInTimeCompiler.compile
+
+    def watched(self: JustInTimeCompiler, specs: Sequence[TensorSpec], fed: Sequence[TensorSpec] = ()) -> Ready:
+        compiled.append(specs[0].shape)
+        return compile_(self, specs, fed)
+
+    monkeypatch.setattr(JustInTimeCompiler, "compile", watched)
+    session = InferenceSession(parse("g (float[n] x) => (float[n] y) { y = Neg(x) }"))
+    for size in range(1, 75):
+        session.run(None, {"x": floats(size)})
+        session.run(None, {"x": floats(1)})
+    assert compiled.count((1,)) == 1
+    session.run(None, {"x": floats(2)})
+    assert compiled.count((2,)) == 2
 
 
 def test_threads_with_different_shapes_do_not_disturb_each_other() -> None:

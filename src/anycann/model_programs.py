@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+import itertools
 import os
 from pathlib import Path
 import threading
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from anycann.assembly import NodeReport
     from anycann.just_in_time import JustInTimeCompiler, Ready, Source
 
-PROGRAMS_KEPT = 32  # programs for different input shapes; the one compiled first goes first
+PROGRAMS_KEPT = 32  # programs for different input shapes; the one that was not used for longest goes first
+_uses = itertools.count(1)
 
 
 @dataclass(frozen=True)
@@ -53,10 +54,16 @@ class SessionOptions:
 
 @dataclass
 class Loaded:
-    """A program ready to run and how it was compiled."""
+    """A program ready to run, how it was compiled, and the number of its last use."""
 
     executable: CompiledProgram
     nodes: list[NodeReport] = field(default_factory=list)
+    last_use: int = 0
+
+    def use(self) -> CompiledProgram:
+        """The program, which is kept longer than those that were used before."""
+        self.last_use = next(_uses)
+        return self.executable
 
 
 class ModelPrograms:
@@ -71,7 +78,7 @@ class ModelPrograms:
         self._pool = shared_pool(num_threads or settings.NUM_THREADS.get() or available_processors())
         self._host = HostRunner(_prepare)
         self._region_cache = RegionCache(self._compile_region)
-        self._programs: OrderedDict[str, Loaded] = OrderedDict()
+        self._programs: dict[str, Loaded] = {}
         self._region_reports: list[NodeReport] = []
         self._lock = threading.RLock()
         if self._offline is not None and not options.poison:
@@ -110,9 +117,10 @@ class ModelPrograms:
         with self._lock:
             if key not in self._programs:
                 with context(f"while compiling {self.where} for {key}"):
-                    self._programs[key] = self._load(self._compiler.compile(specs, fed))
-                if len(self._programs) > PROGRAMS_KEPT:
-                    self._programs.popitem(last=False)
+                    loaded = self._load(self._compiler.compile(specs, fed))
+                if len(self._programs) >= PROGRAMS_KEPT:
+                    del self._programs[min(self._programs, key=lambda known: self._programs[known].last_use)]
+                self._programs[key] = loaded
             return self._programs[key]
 
     def reports(self) -> list[NodeReport]:

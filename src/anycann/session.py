@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from anycann.model_programs import PROGRAMS_KEPT, ModelPrograms, SessionOptions
+from anycann.model_programs import PROGRAMS_KEPT, Loaded, ModelPrograms, SessionOptions
 from anycann.om.plan import TensorSpec
 from anycann.runtime.executor import CompiledProgram
 from anycann.support.errors import UsageError
@@ -49,7 +49,7 @@ class InferenceSession:
         self._outputs = tuple(_node_arg(spec, types) for spec in self._programs.outputs)
         self._overridable = tuple(_node_arg(spec, types) for spec in self._programs.overridable)
         self._types = tuple(_feed_dtype(spec) for spec in specs)
-        self._checked: dict[tuple[object, ...], CompiledProgram] = {}
+        self._checked: dict[tuple[object, ...], Loaded] = {}
         self._positions = {arg.name: n for n, arg in enumerate(self._outputs)}
         if all(self._types) and all(isinstance(size, int) for spec in specs for size in spec.shape):
             self._programs.find(specs)
@@ -84,15 +84,15 @@ class InferenceSession:
         """The feeds in order and the program for their types; types that were checked once are not checked again."""
         values = [feeds.get(arg.name) for arg in self._inputs]
         key = tuple((v.dtype, v.shape) if type(v) is np.ndarray else None for v in values)
-        executable = self._checked.get(key) if len(feeds) == len(values) and None not in key else None
-        if executable is None:
+        loaded = self._checked.get(key) if len(feeds) == len(values) and None not in key else None
+        if loaded is None:
             values, fed = self._values(feeds), self._replaced(feeds)
-            executable = self._programs.find(_specs(self._inputs, values), _specs(list(fed), list(fed.values()))).executable
+            loaded = self._programs.find(_specs(self._inputs, values), _specs(list(fed), list(fed.values())))
             if fed:
-                return [*values, *fed.values()], executable
+                return [*values, *fed.values()], loaded.use()
             if None not in key:
-                self._checked = {**(self._checked if len(self._checked) < PROGRAMS_KEPT else {}), key: executable}
-        return values, executable
+                self._checked = {**(self._checked if len(self._checked) < PROGRAMS_KEPT else {}), key: loaded}
+        return values, loaded.use()
 
     def _output(self, name: str) -> int:
         if name not in self._positions:
