@@ -1,4 +1,4 @@
-"""A convolution or matrix product and the elementwise tail fused to it, as one kernel.
+"""A convolution, matrix product or attention and the elementwise tail fused to it, as one kernel.
 
 The generators in kernels/ deliver finished vectors of the product; `Tail` evaluates the group's outputs on each and stores them.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from anycann.codegen.contract_attention import generate_attention, refuse_attention
 from anycann.codegen.contract_convolution import convolution_layout, generate_convolution, refuse_convolution
 from anycann.codegen.contract_matmul import generate_matmul, refuse_matmul
 from anycann.codegen.contract_recurrent import refuse_recurrent
@@ -16,7 +17,7 @@ from anycann.codegen.space import Choices
 from anycann.codegen.tail import Constants, Generated
 from anycann.support.errors import InternalError
 from anycann.target.target import Target
-from anycann.te.contractions import Convolution, MatMul, Recurrent
+from anycann.te.contractions import Attention, Convolution, MatMul, Recurrent
 from anycann.te.layout import ND
 from anycann.te.nest import contractions
 from anycann.te.routines import Routine
@@ -34,6 +35,8 @@ def refuse(contraction: Contraction, is_constant: Callable[[str], bool]) -> str 
         return refuse_matmul(operator)
     if isinstance(operator, Recurrent):
         return refuse_recurrent(operator, is_constant)
+    if isinstance(operator, Attention):
+        return refuse_attention(operator)
     if isinstance(operator, Routine):
         return refuse_routine(operator)
     return f"no kernel generator for {type(operator).__name__}"
@@ -54,4 +57,6 @@ def generate_contraction(
         return generate_convolution(anchor, anchor.operator, outputs, layouts, target, constants, choices)
     if isinstance(anchor.operator, MatMul):
         return generate_matmul(anchor, anchor.operator, outputs, layouts, target, constants, choices)
+    if isinstance(anchor.operator, Attention):
+        return generate_attention(anchor, anchor.operator, outputs, layouts, target)
     raise InternalError(f"no kernel generator for {type(anchor.operator).__name__}")

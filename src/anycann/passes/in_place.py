@@ -12,6 +12,7 @@ import onnx_ir as ir
 from anycann.graph.registry import static_type
 from anycann.passes.aliases import Alias, Aliases
 from anycann.passes.order import Unit
+from anycann.te.contractions import operands
 from anycann.te.expression import Load
 from anycann.te.nest import ReduceStage, build_nest, contractions
 from anycann.te.simplify import linear
@@ -23,7 +24,7 @@ def read_where_written(output: Tensor) -> frozenset[str]:
     """Names of the placeholders that every element of `output` reads at its own index only."""
     nest = build_nest([output])
     same: set[str] = set()
-    other = {operand.name for c in contractions([output]) for operand in vars(c.operator).values() if isinstance(operand, Placeholder)}
+    other = {operand.name for c in contractions([output]) for operand in operands(c.operator) if isinstance(operand, Placeholder)}
     for stage in nest.stages:
         own = () if isinstance(stage, ReduceStage) else tuple(linear(index) for index in stage.index)
         for expr in walk(stage.body):

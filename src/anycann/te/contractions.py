@@ -1,9 +1,11 @@
-"""What a kernel generator computes: convolution and matrix products, described without saying how."""
+"""What a kernel generator computes: convolution, matrix products, recurrent layers and attention, described without saying how."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from anycann.te.strided import Strided
 from anycann.te.tensor import Tensor
 
 
@@ -56,3 +58,43 @@ class Recurrent:
     layout: int = 0
     input_forget: bool = False
     linear_before_reset: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Viewed:
+    """A tensor in memory, read through a view of its buffer."""
+
+    tensor: Tensor
+    view: Strided
+
+
+@dataclass(frozen=True, eq=False)
+class Attention:
+    """y[*batch, m, d] = sum over t of w[*batch, m, t] * value[*batch, t, d], w = softmax over t of the scores.
+
+    scores[*batch, m, t] = scale * sum over d of query[*batch, m, d] * key[*batch, t, d]; with a softcap c they become c * tanh(scores / c).
+    Each of `masks` ([*batch, m, t]) is then added, in order; where `replaces` says so every element but zero takes the score's place.
+    reach: only the keys t <= m + reach are seen. order: axis n of the result is axis order[n] of y; the last stays the last.
+    empty_is_zero: a row whose weights are not numbers (it sees no key) gives zero.
+    """
+
+    query: Viewed
+    key: Viewed
+    value: Viewed
+    masks: tuple[Viewed, ...]
+    replaces: tuple[bool, ...]
+    scale: float
+    order: tuple[int, ...]
+    softcap: float = 0.0
+    reach: int | None = None
+    empty_is_zero: bool = False
+
+
+def operands(operator: object) -> Iterator[Tensor]:
+    """The tensors that a contraction's operator reads."""
+    for field in vars(operator).values():
+        for item in field if isinstance(field, tuple) else (field,):
+            if isinstance(item, Viewed):
+                yield item.tensor
+            elif isinstance(item, Tensor):
+                yield item

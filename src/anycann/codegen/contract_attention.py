@@ -1,0 +1,77 @@
+"""Attention: views of its operands, and the kernel with its tail."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from anycann.codegen.emitter import Emitter
+from anycann.codegen.kernel import Kernel
+from anycann.codegen.kernels.attention import Pointers, attention_scratch_bytes, emit_attention
+from anycann.codegen.kernels.attention_shape import AttentionShape, Score, default_attention_tile
+from anycann.codegen.nest_kernel import Output
+from anycann.codegen.tail import Generated, Tail, memory_name
+from anycann.codegen.values import Value
+from anycann.target.target import Target
+from anycann.te import dtypes
+from anycann.te.contractions import Attention
+from anycann.te.tensor import Contraction
+
+DTYPES = (dtypes.float32, dtypes.float16, dtypes.bfloat16)
+
+
+def refuse_attention(operator: Attention) -> str | None:
+    """Why no kernel computes this attention, or None."""
+    operands = (operator.query, operator.key, operator.value)
+    if operands[0].tensor.dtype not in DTYPES or len({o.tensor.dtype for o in operands}) > 1:
+        return f"attention of {', '.join(str(o.tensor.dtype) for o in operands)}"
+    if any(o.tensor.dtype is not dtypes.float32 for o in operator.masks):
+        return "attention with a mask that is not float32"
+    viewed = (*operands, *operator.masks)
+    if any(axis.step is None for o in viewed for axis in o.view.axes[-2:]):
+        return "attention with rows that do not lie at one distance"
+    if operator.value.view.axes[-1].step not in (0, 1):
+        return "attention with values that do not lie side by side"
+    return None
+
+
+def attention_shape(operator: Attention) -> AttentionShape:
+    """Sizes and views."""
+    *batch, rows, depth = operator.query.view.shape
+    keys, width = operator.value.view.shape[-2:]
+    scores = [Score(o.view, replaces) for o, replaces in zip(operator.masks, operator.replaces, strict=True)]
+    views = (operator.query.view, operator.key.view, operator.value.view)
+    return AttentionShape(
+        tuple(batch),
+        rows,
+        keys,
+        depth,
+        width,
+        *views,
+        tuple(scores),
+        operator.scale,
+        operator.softcap,
+        operator.reach,
+        operator.empty_is_zero,
+        operator.query.tensor.dtype,
+    )
+
+
+def generate_attention(
+    anchor: Contraction, operator: Attention, outputs: Sequence[Output], layouts: Mapping[str, str], target: Target
+) -> Generated:
+    """The kernel of one attention and its tail; arguments: query, key, value, masks, what the tail reads, outputs."""
+    shape = attention_shape(operator)
+    tile = default_attention_tile(shape, target)
+    tail = Tail(anchor, outputs, layouts, target, len(anchor.shape) - 1, split=False)
+    operands = (operator.query, operator.key, operator.value, *operator.masks)
+    e = Emitter()
+    query, key, value, *masks = (e.argument(n) for n in range(len(operands)))
+    writer = tail.writer(e, len(operands))
+
+    def write(emitter: Emitter, index: tuple[Value, ...], vector: Value, mask: Value | None) -> None:
+        tail.write(writer, emitter, [index[n] for n in operator.order], vector, mask)
+
+    tasks = emit_attention(e, shape, target, tile, Pointers(query, key, value, tuple(masks)), write)
+    symbol, ir = e.finish("attention")
+    arguments = (*(memory_name(o.tensor) for o in operands), *tail.inputs, *(o.name for o in outputs))
+    return Generated(Kernel(symbol, ir, arguments, tasks, attention_scratch_bytes(shape, target, tile), shape.flops))

@@ -1,0 +1,262 @@
+"""Attention in one kernel: scores, softmax and the weighted sum of values, block after block of keys.
+
+Online softmax (Milakov and Gimelshein, 2018) as in FlashAttention (Dao et al., 2022), laid out for vector registers: the lanes of scores
+and weights run along the rows (queries), so that the softmax needs no sum across lanes, and those of the results along their columns.
+
+a task: some rows of one head.  queries' = transposed queries * scale
+  for each block of keys:    weights[t, m] = sum over d of key[t, d] queries'[d, m], masked         K read as it lies
+                             most, total over t lane by lane; weights = exp(weights - most)
+                             results[m, d] = results[m, d] * exp(before - most) + sum over t of weights[t, m] value[t, d]
+  y[m, d] = results[m, d] / total[m]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+import math
+from typing import TypeAlias
+
+from anycann.codegen.emitter import Emitter
+from anycann.codegen.kernels.attention_shape import AttentionShape, AttentionTile, Memory, address
+from anycann.codegen.kernels.attention_softmax import emit_weights
+from anycann.codegen.kernels.matmul_packing import PanelCopy, emit_copy
+from anycann.codegen.kernels.matmul_shape import Operand, first_lanes, multiply_add
+from anycann.codegen.kernels.matmul_writer import batch_index
+from anycann.codegen.values import Value, vector_type
+from anycann.codegen.vector_math_exponential import tanh
+from anycann.target.target import Target
+from anycann.te import dtypes
+
+Write: TypeAlias = "Callable[[Emitter, tuple[Value, ...], Value, Value | None], None]"  # (e, (*batch, row, first column), vector, mask)
+
+
+@dataclass(frozen=True)
+class Pointers:
+    """Where the operands' buffers begin; `scores` in the order of the shape's."""
+
+    query: Value
+    key: Value
+    value: Value
+    scores: tuple[Value, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Kernel:
+    shape: AttentionShape
+    tile: AttentionTile
+    lanes: int
+    memory: Memory
+    pointers: Pointers
+    write: Write
+
+    @property
+    def vector(self) -> str:
+        return vector_type("float", self.lanes)
+
+    @property
+    def operand(self) -> Operand:
+        return Operand(self.shape.dtype, dtypes.float32)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The rows of one task: `count` of them from `first` on, in `vectors` registers; `seen` keys at most."""
+
+    batch: tuple[Value, ...]
+    first: Value
+    count: int
+    vectors: int
+    seen: Value
+
+
+def attention_scratch_bytes(shape: AttentionShape, target: Target, tile: AttentionTile) -> int:
+    """Bytes of a thread's scratch memory that the kernel uses."""
+    return Memory.of(shape, tile, target.lanes).nbytes
+
+
+def emit_attention(e: Emitter, shape: AttentionShape, target: Target, tile: AttentionTile, pointers: Pointers, write: Write) -> int:
+    """Write the kernel's loop over its tasks and return how many there are: heads x blocks of rows."""
+    kernel = _Kernel(shape, tile, target.lanes, Memory.of(shape, tile, target.lanes), pointers, write)
+    rows = kernel.memory.rows
+    full, rest = divmod(shape.rows, rows)
+    blocks = full + (rest > 0)
+    with e.loop(e.begin, e.end) as task:
+        batch, block = batch_index(e, e.udiv(task.index, blocks), shape.batch), e.urem(task.index, blocks)
+        for count, present in ((rows, full > 0), (rest, rest > 0)):
+            if not present:
+                continue
+            first = e.mul(block, rows)
+            part = _Rows(batch, first, count, -(-count // kernel.lanes), _seen(e, shape, first, count))
+            if full and rest:
+                with e.when(e.compare("slt" if count == rows else "eq", block, e.const(full))):
+                    _emit_rows(e, kernel, part)
+            else:
+                _emit_rows(e, kernel, part)
+    return shape.batches * blocks
+
+
+def _seen(e: Emitter, shape: AttentionShape, first: Value, count: int) -> Value:
+    """Keys that the last of the rows sees."""
+    if shape.reach is None:
+        return e.const(shape.keys)
+    return e.smin(e.smax(e.add(first, count + shape.reach), e.const(0)), e.const(shape.keys))
+
+
+def _emit_rows(e: Emitter, kernel: _Kernel, rows: _Rows) -> None:
+    _start(e, kernel, rows)
+    with e.loop(0, rows.seen, kernel.tile.block) as block:
+        last = e.smin(e.add(block.index, kernel.tile.block), rows.seen)
+        _emit_scores(e, kernel, rows, block.index, last)
+        emit_weights(e, kernel.memory, rows.vectors, e.sub(last, block.index))
+        _emit_sums(e, kernel, rows, block.index, last)
+    _finish(e, kernel, rows)
+
+
+def _start(e: Emitter, kernel: _Kernel, rows: _Rows) -> None:
+    """Queries transposed and scaled into scratch; no key has been seen."""
+    shape, memory, lanes = kernel.shape, kernel.memory, kernel.lanes
+    queries, view = memory.at(e, "queries"), shape.query
+    source = kernel.operand.step(e, kernel.pointers.query, address(e, view, (*rows.batch, rows.first, e.const(0))))
+    row, column = view.axes[-1].step or 0, view.axes[-2].step or 0
+    copy = PanelCopy(kernel.operand, row or 1, column, rows.count, memory.rows, lanes, shape.depth % lanes or None)
+    emit_copy(e, copy, source, e.const(shape.depth), queries)
+    scale = e.const(shape.scale, kernel.vector)
+    with e.loop(0, shape.depth) as d:
+        for j in range(rows.vectors):
+            place = e.gep(queries, e.add(e.mul(d.index, memory.rows), j * lanes), "float")
+            e.store(e.binary("fmul", e.load(place, kernel.vector, 4), scale), place, 4)
+    for name, value in (("most", -math.inf), ("before", -math.inf), ("total", 0.0)):
+        for j in range(rows.vectors):
+            e.store(e.const(value, kernel.vector), e.gep(memory.at(e, name), j * lanes, "float"), 4)
+    results = memory.at(e, "results")
+    with e.loop(0, memory.rows * memory.width, lanes) as i:
+        e.store(e.zero(kernel.vector), e.gep(results, i.index, "float"), 4)
+
+
+# ---- scores
+def _emit_scores(e: Emitter, kernel: _Kernel, rows: _Rows, first: Value, last: Value) -> None:
+    """weights[t - first, m] = the score of key t for row m, for t from `first` to `last`; most[m] is kept up to date."""
+    shape, size = kernel.shape, kernel.tile.keys
+    for number, score in enumerate(shape.scores):
+        if score.row:
+            _copy_mask(e, kernel, rows, number, first, last)
+    full, rest = divmod(shape.keys, size)
+    with e.loop(first, last, size) as tile:
+        for count, present in ((size, full > 0), (rest, rest > 0)):
+            if present and full and rest:
+                with e.when(e.compare("slt" if count == size else "sge", tile.index, e.const(full * size))):
+                    _score_tile(e, kernel, rows, first, tile.index, count)
+            elif present:
+                _score_tile(e, kernel, rows, first, tile.index, count)
+
+
+def _copy_mask(e: Emitter, kernel: _Kernel, rows: _Rows, number: int, first: Value, last: Value) -> None:
+    """mask[t - first, m], the one that varies with the rows."""
+    score = kernel.shape.scores[number]
+    operand = Operand(dtypes.float32, dtypes.float32)
+    source = operand.step(e, kernel.pointers.scores[number], address(e, score.view, (*rows.batch, rows.first, first)))
+    copy = PanelCopy(operand, score.key, score.row, rows.count, kernel.memory.rows, kernel.lanes)
+    emit_copy(e, copy, source, e.sub(last, first), _mask_memory(e, kernel, number))
+
+
+def _mask_memory(e: Emitter, kernel: _Kernel, number: int) -> Value:
+    before = sum(score.row != 0 for score in kernel.shape.scores[:number])
+    return e.gep(kernel.memory.at(e, "mask"), before * kernel.memory.block * kernel.memory.rows, "float")
+
+
+def _score_tile(e: Emitter, kernel: _Kernel, rows: _Rows, first: Value, key: Value, count: int) -> None:
+    shape, memory, lanes = kernel.shape, kernel.memory, kernel.lanes
+    queries, step = memory.at(e, "queries"), shape.key.axes[-2].step or 0
+    corner = kernel.operand.step(e, kernel.pointers.key, address(e, shape.key, (*rows.batch, key, e.const(0))))
+    with e.loop(0, shape.depth, carried=[e.zero(kernel.vector)] * (count * rows.vectors)) as d:
+        row = e.gep(queries, e.mul(d.index, memory.rows), "float")
+        loaded = [e.load(e.gep(row, j * lanes, "float"), kernel.vector, 4) for j in range(rows.vectors)]
+        column = kernel.operand.step(e, corner, e.mul(d.index, shape.key.axes[-1].step or 0))
+        totals = []
+        for i in range(count):
+            factor = kernel.operand.broadcast(e, kernel.operand.step(e, column, i * step), lanes)
+            totals += [multiply_add(e, factor, loaded[j], d.values[i * rows.vectors + j]) for j in range(rows.vectors)]
+        d.carry(totals)
+    weights = e.gep(memory.at(e, "weights"), e.mul(e.sub(key, first), memory.rows), "float")
+    for j in range(rows.vectors):
+        place = e.gep(memory.at(e, "most"), j * lanes, "float")
+        most = e.load(place, kernel.vector, 4)
+        for i in range(count):
+            score = _finished(e, kernel, rows, first, e.add(key, i), j, d.values[i * rows.vectors + j])
+            most = e.select(e.compare("ogt", score, most), score, most)
+            e.store(score, e.gep(weights, i * memory.rows + j * lanes, "float"), 4)
+        e.store(most, place, 4)
+
+
+def _finished(e: Emitter, kernel: _Kernel, rows: _Rows, first: Value, key: Value, vector: int, score: Value) -> Value:
+    """One vector of scores with all that is done to them."""
+    shape, memory, lanes = kernel.shape, kernel.memory, kernel.lanes
+    if shape.softcap:
+        score = e.binary(
+            "fmul", tanh(e, e.binary("fmul", score, e.const(1 / shape.softcap, score.type))), e.const(shape.softcap, score.type)
+        )
+    for number, change in enumerate(shape.scores):
+        if change.row:
+            line = e.add(e.mul(e.sub(key, first), memory.rows), vector * lanes)
+            mask = e.load(e.gep(_mask_memory(e, kernel, number), line, "float"), kernel.vector, 4)
+        else:
+            at = address(e, change.view, (*rows.batch, e.const(0), key))
+            mask = e.splat(e.load(e.gep(kernel.pointers.scores[number], at, "float"), "float", 4), lanes)
+        stays = e.compare("oeq", mask, e.zero(mask.type)) if change.replaces else None
+        score = e.binary("fadd", score, mask) if stays is None else e.select(stays, score, mask)
+    if shape.reach is None:
+        return score
+    row = e.binary("add", e.splat(e.add(rows.first, vector * lanes + shape.reach), lanes), e.lane_numbers(lanes))
+    return e.select(e.compare("sle", e.splat(key, lanes), row), score, e.const(-math.inf, score.type))
+
+
+# ---- results
+def _emit_sums(e: Emitter, kernel: _Kernel, rows: _Rows, first: Value, last: Value) -> None:
+    """results[m, d] = results[m, d] * factor[m] + sum over t of weights[t - first, m] value[t, d]."""
+    lanes, tile = kernel.lanes, kernel.tile
+    columns = -(-kernel.shape.width // lanes)
+    for start in range(0, columns, tile.columns):
+        with e.loop(0, rows.count, tile.rows) as row:
+            _sum_tile(e, kernel, rows, row.index, start * lanes, min(tile.columns, columns - start), first, last)
+
+
+def _sum_tile(e: Emitter, kernel: _Kernel, rows: _Rows, row: Value, column: int, vectors: int, first: Value, last: Value) -> None:
+    shape, memory, lanes, count = kernel.shape, kernel.memory, kernel.lanes, kernel.tile.rows
+    results = e.gep(memory.at(e, "results"), e.add(e.mul(row, memory.width), column), "float")
+    factors = [e.splat(e.load(e.gep(memory.at(e, "factor"), e.add(row, i), "float"), "float", 4), lanes) for i in range(count)]
+    places = [e.gep(results, i * memory.width + j * lanes, "float") for i in range(count) for j in range(vectors)]
+    sums = [e.binary("fmul", e.load(place, kernel.vector, 4), factors[n // vectors]) for n, place in enumerate(places)]
+    corner = kernel.operand.step(e, kernel.pointers.value, address(e, shape.value, (*rows.batch, first, e.const(column))))
+    weights = e.gep(memory.at(e, "weights"), row, "float")
+    tail = first_lanes(e, min(lanes, shape.width - column - (vectors - 1) * lanes), lanes)
+    with e.loop(0, e.sub(last, first), carried=sums) as t:
+        line = kernel.operand.step(e, corner, e.mul(t.index, shape.value.axes[-2].step or 0))
+        loaded = [
+            kernel.operand.load(e, kernel.operand.step(e, line, j * lanes), lanes, tail if j == vectors - 1 else None)
+            for j in range(vectors)
+        ]
+        weight = e.gep(weights, e.mul(t.index, memory.rows), "float")
+        totals = []
+        for i in range(count):
+            factor = e.splat(e.load(e.gep(weight, i, "float"), "float", 4), lanes)
+            totals += [multiply_add(e, factor, loaded[j], t.values[i * vectors + j]) for j in range(vectors)]
+        t.carry(totals)
+    for place, total in zip(places, t.values, strict=True):
+        e.store(total, place, 4)
+
+
+def _finish(e: Emitter, kernel: _Kernel, rows: _Rows) -> None:
+    """Results divided by the sums of their weights, to the writer."""
+    shape, memory, lanes = kernel.shape, kernel.memory, kernel.lanes
+    with e.loop(0, rows.count) as row:
+        total = e.load(e.gep(memory.at(e, "total"), row.index, "float"), "float", 4)
+        scale = e.splat(e.binary("fdiv", e.const(1.0, "float"), total), lanes)
+        some = e.splat(e.compare("ogt", total, e.const(0.0, "float")), lanes)
+        line = e.gep(memory.at(e, "results"), e.mul(row.index, memory.width), "float")
+        for column in range(0, shape.width, lanes):
+            result = e.binary("fmul", e.load(e.gep(line, column, "float"), kernel.vector, 4), scale)
+            if shape.empty_is_zero:
+                result = e.select(some, result, e.zero(result.type))
+            place = (*rows.batch, e.add(rows.first, row.index), e.const(column))
+            kernel.write(e, place, result, first_lanes(e, min(lanes, shape.width - column), lanes))

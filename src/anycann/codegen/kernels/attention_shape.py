@@ -1,0 +1,136 @@
+"""What an attention kernel computes and how it is cut: sizes, where operands lie, the tile, and its scratch memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import math
+
+from anycann.codegen.emitter import Emitter
+from anycann.codegen.values import Value
+from anycann.target.target import Target
+from anycann.te import dtypes
+from anycann.te.dtypes import DType
+from anycann.te.strided import Strided
+
+
+@dataclass(frozen=True)
+class Score:
+    """What is done to scores: float32 read through `view` [*batch, rows, keys] is added, or takes their place where it is not zero."""
+
+    view: Strided
+    replaces: bool
+
+    @property
+    def row(self) -> int:
+        return self.view.axes[-2].step or 0
+
+    @property
+    def key(self) -> int:
+        return self.view.axes[-1].step or 0
+
+
+@dataclass(frozen=True)
+class AttentionShape:
+    """As te.contractions.Attention says it. query, key, value: views [*batch, rows or keys, depth or width] of one step an axis.
+
+    batch: extents of the leading axes, of which heads are one.
+    """
+
+    batch: tuple[int, ...]
+    rows: int
+    keys: int
+    depth: int
+    width: int
+    query: Strided
+    key: Strided
+    value: Strided
+    scores: tuple[Score, ...] = ()
+    scale: float = 1.0
+    softcap: float = 0.0
+    reach: int | None = None
+    empty_is_zero: bool = False
+    dtype: DType = dtypes.float32
+
+    @property
+    def batches(self) -> int:
+        return math.prod(self.batch)
+
+    @property
+    def flops(self) -> int:
+        """Of all keys, whatever is masked."""
+        return 2 * self.batches * self.rows * self.keys * (self.depth + self.width)
+
+
+@dataclass(frozen=True)
+class AttentionTile:
+    """Scores are computed for `vectors` registers of rows and `keys` keys together, results for `rows` rows and `columns` registers.
+
+    block: keys whose weights wait in scratch until their values are added up; a multiple of `keys`.
+    """
+
+    vectors: int
+    keys: int
+    block: int
+    rows: int
+    columns: int
+
+
+def default_attention_tile(shape: AttentionShape, target: Target) -> AttentionTile:
+    """Sums fill the registers; a block of weights and its values fit into the first-level cache together."""
+    vectors = min(2, -(-shape.rows // target.lanes))
+    keys = max(1, min((target.registers - vectors - 2) // vectors, shape.keys))
+    keys = -(-shape.keys // -(-shape.keys // keys)) if shape.keys < 4 * keys else keys
+    columns = -(-shape.width // target.lanes)
+    most = 4 if target.registers >= 32 else 2
+    columns = -(-columns // -(-columns // most))
+    rows = 8 if target.registers >= 32 and columns <= 3 and vectors * target.lanes % 8 == 0 else 4
+    room = max(4 * keys, target.l1_bytes * 3 // 4 // (4 * (vectors * target.lanes + shape.width)))
+    blocks = -(-shape.keys // room)
+    block = -(-shape.keys // (blocks * keys)) * keys
+    return AttentionTile(vectors, keys, block, rows, columns)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Scratch of one task, in float32: the places of its arrays, and their row lengths."""
+
+    lanes: int
+    rows: int  # rows of a task: the length of a row of queries, weights and masks
+    width: int  # columns of a row of results, whole registers
+    depth: int
+    block: int
+    masks: int  # that vary with the rows
+
+    @classmethod
+    def of(cls, shape: AttentionShape, tile: AttentionTile, lanes: int) -> Memory:
+        masks = sum(score.row != 0 for score in shape.scores)
+        width = -(-shape.width // (lanes * tile.columns)) * lanes * tile.columns
+        return cls(lanes, tile.vectors * lanes, width, shape.depth, tile.block, masks)
+
+    @property
+    def _sizes(self) -> dict[str, int]:
+        block = self.block * self.rows
+        rows = dict.fromkeys(("most", "before", "total", "factor"), self.rows)
+        return {**rows, "queries": self.depth * self.rows, "weights": block, "results": self.rows * self.width, "mask": block * self.masks}
+
+    @property
+    def nbytes(self) -> int:
+        return 4 * sum(self._sizes.values())
+
+    def at(self, e: Emitter, name: str) -> Value:
+        """Address of most, before, total, factor [rows], queries [depth, rows], weights, mask [block, rows] or results [rows, width]."""
+        names = list(self._sizes)
+        return e.gep(e.scratch, sum(self._sizes[n] for n in names[: names.index(name)]), "float")
+
+
+def address(e: Emitter, view: Strided, indices: tuple[Value, ...]) -> Value:
+    """Elements from the start of the buffer to view[indices]."""
+    total = e.const(view.offset)
+    for axis, index in zip(view.axes, indices, strict=True):
+        inner = axis.extent
+        for number, factor in enumerate(axis.factors):
+            inner //= factor.extent
+            part = e.udiv(index, inner)
+            part = e.urem(part, factor.extent) if number else part
+            total = e.add(total, e.mul(part, factor.step))
+    return total

@@ -1,0 +1,66 @@
+"""Scores to weights: the exponentials of one block of keys, lane by lane, and what the blocks before are worth now."""
+
+from __future__ import annotations
+
+import math
+
+from anycann.codegen.emitter import Emitter
+from anycann.codegen.kernels.attention_shape import Memory
+from anycann.codegen.kernels.matmul_shape import multiply_add
+from anycann.codegen.values import Value, vector_type
+
+
+def emit_weights(e: Emitter, memory: Memory, vectors: int, count: Value) -> None:
+    """weights = exp(weights - most) for `count` keys, total = total * factor + their sum, factor = exp(before - most), before = most.
+
+    Rows that have seen nothing but -inf have weights of zero.
+    """
+    lanes, type_ = memory.lanes, vector_type("float", memory.lanes)
+    places = {
+        name: [e.gep(memory.at(e, name), j * lanes, "float") for j in range(vectors)] for name in ("most", "before", "total", "factor")
+    }
+    highest, totals = [], []
+    for j in range(vectors):
+        most, before = e.load(places["most"][j], type_, 4), e.load(places["before"][j], type_, 4)
+        nothing = e.compare("oeq", most, e.const(-math.inf, type_))
+        highest.append(e.select(nothing, e.zero(type_), most))
+        factor = exp_of_difference(e, before, highest[j])
+        e.store(factor, places["factor"][j], 4)
+        e.store(most, places["before"][j], 4)
+        totals.append(e.binary("fmul", e.load(places["total"][j], type_, 4), factor))
+    weights = memory.at(e, "weights")
+    with e.loop(0, count, carried=totals) as t:
+        line = e.gep(weights, e.mul(t.index, memory.rows), "float")
+        sums = []
+        for j in range(vectors):
+            place = e.gep(line, j * lanes, "float")
+            weight = exp_of_difference(e, e.load(place, type_, 4), highest[j])
+            e.store(weight, place, 4)
+            sums.append(e.binary("fadd", t.values[j], weight))
+        t.carry(sums)
+    for j in range(vectors):
+        e.store(t.values[j], places["total"][j], 4)
+
+
+# (2^r - 1) / r for |r| <= 1/2: a weighted least-squares fit on Chebyshev nodes, lowest coefficient first
+_TAIL = (0.6931470036506653, 0.24022242426872253, 0.05550733581185341, 0.009671512991189957, 0.001326472614891827)
+_LOG2_E = 1.4426950408889634
+_ROUND = 1.5 * 2.0**23  # what is added to it loses its fraction
+_SMALLEST = -87.0
+
+
+def exp_of_difference(e: Emitter, a: Value, b: Value) -> Value:
+    """e^(a - b) for a <= b; zero below 1.6e-38. Not a number if an operand or the difference is none. Error: 2 ulp near zero."""
+    type_, bits = a.type, vector_type("i32", a.lanes)
+    x, factor, shift = e.binary("fsub", a, b), e.const(_LOG2_E, type_), e.const(_ROUND, type_)
+    shifted = multiply_add(e, x, factor, shift)
+    whole = e.binary("fsub", shifted, shift)
+    rest = multiply_add(e, x, factor, e.binary("fsub", e.const(-0.0, type_), whole))
+    power = e.const(_TAIL[-1], type_)
+    for coefficient in _TAIL[-2::-1]:
+        power = multiply_add(e, power, rest, e.const(coefficient, type_))
+    power = multiply_add(e, power, rest, e.const(1.0, type_))
+    exponent = e.binary("shl", e.op(f"bitcast {type_} {shifted.text} to {bits}", bits), e.const(23, bits))
+    scaled = e.binary("add", e.op(f"bitcast {type_} {power.text} to {bits}", bits), exponent)
+    result = e.op(f"bitcast {bits} {scaled.text} to {type_}", type_)
+    return e.select(e.compare("olt", x, e.const(_SMALLEST, type_)), e.zero(type_), result)

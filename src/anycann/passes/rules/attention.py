@@ -1,0 +1,101 @@
+"""Attention becomes one node that reads its operands where they were computed.
+
+softmax(q k' * scale + mask) v, as exporters write it with the transposes, reshapes and factors around it, is anycann.Attention of the
+values that the projections made; a transpose behind it is the order of its result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from anycann.graph.registry import static_type
+from anycann.passes.rules.attention_pattern import Mask, NotAttention, Plan, plan_attention, softmax_before
+from anycann.passes.rules.rule import Rule, new_constant, new_node
+
+
+class FuseAttention(Rule):
+    """MatMul(Softmax(scale * MatMul(q, k') + mask), v) -> anycann.Attention(origin of q, origin of k, origin of v, mask)."""
+
+    anchors = frozenset({("", "MatMul")})
+
+    def check(self, node: ir.Node) -> str | None:
+        if softmax_before(node) is None:
+            return ""
+        try:
+            plan_attention(node)
+        except NotAttention as why:
+            return str(why)
+        return None
+
+    def rewrite(self, graph: ir.Graph, node: ir.Node) -> Sequence[ir.Node]:
+        return attention_nodes(graph, plan_attention(node), node.name or "Attention", node.outputs[0])
+
+
+class TransposeAttention(Rule):
+    """Transpose(anycann.Attention) -> anycann.Attention whose result has that order."""
+
+    anchors = frozenset({("", "Transpose")})
+
+    def check(self, node: ir.Node) -> str | None:
+        inner = node.inputs[0].producer() if node.inputs[0] is not None else None
+        if inner is None or (inner.domain, inner.op_type) != ("anycann", "Attention"):
+            return ""
+        if len(inner.outputs[0].uses()) > 1 or inner.outputs[0].is_graph_output():
+            return "the attention's result is also used as it is"
+        order = _order(node)
+        return None if order[-1] == len(order) - 1 else "it moves the columns of the attention's result"
+
+    def rewrite(self, graph: ir.Graph, node: ir.Node) -> Sequence[ir.Node]:
+        assert node.inputs[0] is not None
+        inner = node.inputs[0].producer()
+        assert inner is not None
+        before = inner.attributes.get_ints("order", ())
+        attributes = {a.name: a.value for a in inner.attributes.values()}
+        attributes["order"] = [before[n] for n in _order(node)]
+        made = new_node("Attention", inner.inputs, inner.name or "Attention", node.outputs[0], attributes)
+        made.domain = "anycann"
+        return [made]
+
+
+def _order(node: ir.Node) -> tuple[int, ...]:
+    type_ = static_type(node.outputs[0])
+    rank = len(type_.shape) if type_ is not None else 0
+    return tuple(node.attributes.get_ints("perm", tuple(range(rank))[::-1]))
+
+
+# ---- the node
+def attention_nodes(graph: ir.Graph, plan: Plan, name: str, like: ir.Value) -> list[ir.Node]:
+    """anycann.Attention, behind nodes that make numbers of the conditions of its masks."""
+    made: list[ir.Node] = []
+    masks: list[ir.Value] = []
+    for number, (mask, _) in enumerate(plan.masks):
+        made += [_numbers(graph, mask, f"{name}/mask{number}")] if mask.replaces else []
+        masks.append(made[-1].outputs[0] if mask.replaces else mask.value)
+    attributes: dict[str, object] = {
+        **{key: str(value.view) for key, value in (("query", plan.query), ("key", plan.key), ("value", plan.value))},
+        "scale": plan.scale,
+        "softcap": plan.softcap,
+        "order": list(range(len(plan.query.view.axes))),
+        "empty_is_zero": int(plan.empty_is_zero),
+    }
+    if masks:
+        attributes["masks"] = [str(view) for _, view in plan.masks]
+        attributes["replaces"] = [int(mask.replaces) for mask, _ in plan.masks]
+    if plan.reach is not None:
+        attributes["reach"] = plan.reach
+    node = new_node("Attention", [plan.query.source, plan.key.source, plan.value.source, *masks], name, like, attributes)
+    node.domain = "anycann"
+    return [*made, node]
+
+
+def _numbers(graph: ir.Graph, mask: Mask, name: str) -> ir.Node:
+    """Where(condition, 0, filling): zero where the score stays."""
+    zero = new_constant(graph, f"{name}/zero", np.array(0, np.float32))
+    filling = new_constant(graph, f"{name}/filling", np.array(mask.filling, np.float32))
+    choice = (filling, zero) if mask.inverted else (zero, filling)
+    node = new_node("Where", [mask.value, *choice], name, mask.value)
+    node.outputs[0].type = ir.TensorType(ir.DataType.FLOAT)
+    return node

@@ -1,0 +1,175 @@
+"""Attention kernels against float64: odd sizes, strides, masks, blocks of keys; nothing written outside, poison in the result."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from anycann.codegen.conversions import to_storage
+from anycann.codegen.emitter import Emitter
+from anycann.codegen.kernels.attention import Pointers, attention_scratch_bytes, emit_attention
+from anycann.codegen.kernels.attention_shape import AttentionShape, AttentionTile, Score, default_attention_tile
+from anycann.codegen.kernels.matmul_writer import offset
+from anycann.codegen.values import Value
+from anycann.target.target import NAMED, Target, by_name
+from anycann.te import dtypes
+from anycann.te.strided import Strided
+from tests.codegen.kernels.jit import Compiled, assert_compiles_everywhere, runnable
+
+HOST = by_name("host")
+SIZES = [(1, 1, 1, 1), (5, 7, 3, 2), (16, 16, 16, 16), (33, 19, 24, 40), (50, 197, 64, 64), (7, 300, 65, 17), (130, 40, 8, 128)]
+
+
+def shape_of(rows: int, keys: int, depth: int, width: int, batch: tuple[int, ...] = (2, 3), heads_last: bool = True) -> AttentionShape:
+    """Operands as projections make them, [batch, rows, heads, depth], or with the heads in front."""
+
+    def view(count: int, columns: int) -> Strided:
+        if not heads_last:
+            return Strided.contiguous((*batch, count, columns))
+        return Strided.contiguous((batch[0], count, *batch[1:], columns)).transposed((0, *range(2, len(batch) + 1), 1, len(batch) + 1))
+
+    views = (view(rows, depth), view(keys, depth), view(keys, width))
+    return AttentionShape(batch, rows, keys, depth, width, *views, scale=depth**-0.5)
+
+
+def elements(array: np.ndarray, view: Strided) -> np.ndarray:
+    """The elements of a view, axis after axis."""
+    places = np.array(view.offset)
+    for axis in view.axes:
+        steps = np.array([0])
+        for factor in axis.factors:
+            steps = np.add.outer(steps, np.arange(factor.extent) * factor.step).reshape(-1)
+        places = np.add.outer(places, steps)
+    return array.reshape(-1)[places]
+
+
+def size_of(view: Strided) -> int:
+    return 1 + view.offset + sum((f.extent - 1) * f.step for axis in view.axes for f in axis.factors)
+
+
+def exact(shape: AttentionShape, q: np.ndarray, k: np.ndarray, v: np.ndarray, masks: list[np.ndarray]) -> np.ndarray:
+    scores = shape.scale * np.einsum("...md,...td->...mt", q.astype(np.float64), k.astype(np.float64))
+    if shape.softcap:
+        scores = shape.softcap * np.tanh(scores / shape.softcap)
+    for mask, change in zip(masks, shape.scores, strict=True):
+        scores = np.where(mask != 0, mask, scores) if change.replaces else scores + mask
+    if shape.reach is not None:
+        scores = np.where(np.arange(shape.keys) <= np.arange(shape.rows)[:, None] + shape.reach, scores, -np.inf)
+    with np.errstate(all="ignore"):
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        weights = weights / weights.sum(-1, keepdims=True)
+    weights = np.nan_to_num(weights) if shape.empty_is_zero else weights
+    return np.einsum("...mt,...td->...md", weights, v.astype(np.float64))
+
+
+def write(shape: AttentionShape, target: Target, tile: AttentionTile) -> tuple[Emitter, int]:
+    e = Emitter()
+    q, k, v, y, *masks = (e.argument(n) for n in range(4 + len(shape.scores)))
+    steps = [int(np.prod((*shape.batch, shape.rows, shape.width)[n + 1 :])) for n in range(len(shape.batch) + 2)]
+
+    def store(e: Emitter, index: tuple[Value, ...], vector: Value, mask: Value | None) -> None:
+        place = e.gep(y, offset(e, index, tuple(steps)), shape.dtype.storage)
+        value = to_storage(e, vector, shape.dtype)
+        if mask is None:
+            e.store(value, place, shape.dtype.nbytes)
+        else:
+            e.masked_store(value, place, shape.dtype.nbytes, mask)
+
+    return e, emit_attention(e, shape, target, tile, Pointers(q, k, v, tuple(masks)), store)
+
+
+def assert_exact(
+    shape: AttentionShape, target: Target = HOST, tile: AttentionTile | None = None, masks: tuple[np.ndarray, ...] = ()
+) -> None:
+    random = np.random.default_rng()
+    views = (shape.query, shape.key, shape.value)
+    memory = [random.standard_normal(size_of(view)).astype(shape.dtype.numpy) for view in views]
+    tile = tile or default_attention_tile(shape, target)
+    e, tasks = write(shape, target, tile)
+    y = np.full((*shape.batch, shape.rows, shape.width), 77, shape.dtype.numpy)
+    compiled = Compiled(e, "attention", target, attention_scratch_bytes(shape, target, tile))
+    compiled([*memory, y, *masks], tasks, parts=3)
+    operands = [elements(array, view) for array, view in zip(memory, views, strict=True)]
+    want = exact(shape, *operands, [elements(m, s.view) for m, s in zip(masks, shape.scores, strict=True)])
+    largest = shape.scale * float(np.abs(np.einsum("...md,...td->...mt", *(o.astype(np.float64) for o in operands[:2]))).max())
+    tolerance = {4: 2e-6, 2: 8e-3}[shape.dtype.nbytes] * max(1.0, largest / 10)
+    np.testing.assert_allclose(y.astype(np.float64), want, rtol=10 * tolerance, atol=tolerance * 4)
+
+
+@pytest.mark.parametrize("target", runnable(), ids=lambda target: target.name)
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("heads_last", [True, False])
+def test_attention_of_any_size_is_exact_to_rounding(size: tuple[int, int, int, int], heads_last: bool, target: Target) -> None:
+    assert_exact(shape_of(*size, heads_last=heads_last), target)
+
+
+@pytest.mark.parametrize("name", sorted(NAMED))
+def test_every_target_compiles(name: str) -> None:
+    shape = replace(shape_of(19, 40, 24, 20), reach=3)
+    assert_compiles_everywhere(lambda t: write(shape, t, default_attention_tile(shape, t))[0], [NAMED[name]])
+
+
+@pytest.mark.parametrize("block", [5, 10, 40, 200])
+def test_blocks_of_keys_meet_in_one_softmax(block: int) -> None:
+    assert_exact(shape_of(21, 83, 12, 20), tile=AttentionTile(1, 5, block, 4, 1))
+
+
+def masked(shape: AttentionShape, of: tuple[int, ...], hidden: float, replaces: bool = False) -> tuple[AttentionShape, np.ndarray]:
+    """A mask of shape `of` with `hidden` at a third of its places, never at the first key."""
+    random = np.random.default_rng()
+    mask = np.where(random.random(of) < 0.3, np.float32(hidden), np.float32(0 if replaces else 0.5))
+    mask[..., 0] = 0
+    view = Strided.contiguous(of).broadcast((*shape.batch, shape.rows, shape.keys))
+    return replace(shape, scores=(*shape.scores, Score(view, replaces))), mask
+
+
+@pytest.mark.parametrize("target", runnable(), ids=lambda target: target.name)
+@pytest.mark.parametrize("of", [(2, 1, 1, 61), (37, 61), (2, 3, 37, 61), (1, 3, 37, 1)], ids=str)
+@pytest.mark.parametrize("hidden", [-np.inf, -1e4, float(np.finfo(np.float32).min), -1.5])
+def test_masks_are_added_wherever_they_broadcast(of: tuple[int, ...], hidden: float, target: Target) -> None:
+    shape, mask = masked(shape_of(37, 61, 20, 20), of, hidden)
+    assert_exact(shape, target, masks=(mask,))
+
+
+def test_several_masks_apply_in_order() -> None:
+    shape, first = masked(shape_of(37, 61, 20, 20), (37, 61), -2.0, replaces=True)
+    shape, second = masked(shape, (2, 3, 37, 61), -1.0)
+    shape, third = masked(shape, (2, 1, 1, 61), -np.inf)
+    assert_exact(shape, masks=(first, second, third))
+
+
+@pytest.mark.parametrize("target", runnable(), ids=lambda target: target.name)
+@pytest.mark.parametrize(("rows", "keys", "reach"), [(50, 50, 0), (20, 50, 30), (50, 20, 0), (33, 70, 5)])
+def test_rows_see_the_keys_up_to_their_own(rows: int, keys: int, reach: int, target: Target) -> None:
+    assert_exact(replace(shape_of(rows, keys, 16, 16), reach=reach), target)
+    assert_exact(replace(shape_of(rows, keys, 16, 16), reach=reach), target, AttentionTile(1, 3, 9, 4, 1))
+
+
+@pytest.mark.parametrize("empty_is_zero", [False, True])
+def test_a_row_that_sees_no_key_is_no_number_or_zero(empty_is_zero: bool) -> None:
+    shape = replace(shape_of(9, 21, 8, 8), empty_is_zero=empty_is_zero)
+    shape, mask = masked(shape, (9, 21), -np.inf)
+    mask[4] = -np.inf
+    assert_exact(shape, masks=(mask,))
+
+
+def test_heads_share_their_keys() -> None:
+    shape = shape_of(20, 30, 16, 16, (2, 6))
+    key = Strided.contiguous((2, 30, 2, 16)).transposed((0, 2, 1, 3)).reshaped((2, 2, 1, 30, 16))
+    assert key is not None
+    shared = key.broadcast((2, 2, 3, 30, 16)).reshaped((2, 6, 30, 16))
+    assert shared is not None
+    assert_exact(replace(shape, key=shared, value=shared))
+
+
+def test_scores_are_capped() -> None:
+    assert_exact(replace(shape_of(20, 30, 16, 16), softcap=1.5, scale=2.0))
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16], ids=str)
+def test_halves_are_widened(dtype: dtypes.DType) -> None:
+    assert_exact(replace(shape_of(20, 37, 24, 33), dtype=dtype))
+
+
+def test_large_scores_do_not_overflow() -> None:
+    assert_exact(replace(shape_of(20, 37, 24, 33), scale=50.0), tile=AttentionTile(1, 4, 8, 4, 2))

@@ -1,0 +1,119 @@
+"""Attention as exporters write it becomes one kernel with the same numbers, and says why where it does not."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+from anycann.compiler import CompileOptions, convert_model
+from tests.passes.graphs import AVX512, assert_same, by_definition, compile_graph, floats, parse, run, tasks
+
+HEADS = {
+    "heads": np.array([2, -1, 4, 16]),
+    "joined": np.array([2, -1, 64]),
+    "scale": np.float32(0.25),
+    "half": np.float32(0.5),
+    "four": np.float32(4.0),
+    "big": np.float32(-1e9),
+    "zero": np.float32(0.0),
+}
+SPLIT = "h{0} = Reshape({0}, heads) {0}t = Transpose<perm = [0, {1}]>(h{0}) "
+USUAL = SPLIT.format("q", "2, 1, 3") + SPLIT.format("k", "2, 3, 1") + SPLIT.format("v", "2, 1, 3")
+JOIN = "t = Transpose<perm = [0, 2, 1, 3]>(o) y = Reshape(t, joined)"
+HEADER = "g (float[2,19,64] q, float[2,27,64] k, float[2,27,64] v{0}) => (float[2,19,64] y) {{ "
+CAUSAL = np.triu(np.full((19, 27), -np.inf, np.float32), 9)
+
+
+def model(body: str, inputs: str = "", **constants: np.ndarray) -> onnx.ModelProto:
+    return parse(HEADER.format(inputs) + body + " }", **{k: v for k, v in {**HEADS, **constants}.items() if k in body})
+
+
+def kinds(made: onnx.ModelProto) -> list[tuple[str, ...]]:
+    """What the kernels compute, less the copy of a result that is a view."""
+    return [task.op_types for task in tasks(compile_graph(made).program) if task.op_types != ("TransData",)]
+
+
+def feeds(**more: np.ndarray) -> dict[str, np.ndarray]:
+    return {"q": floats(2, 19, 64), "k": floats(2, 27, 64, seed=1), "v": floats(2, 27, 64, seed=2), **more}
+
+
+FORMS = {
+    "a factor on the scores": "s = MatMul(qt, kt) d = Mul(s, scale) w = Softmax<axis = -1>(d) o = MatMul(w, vt)",
+    "a divisor": "s = MatMul(qt, kt) d = Div(s, four) w = Softmax<axis = 3>(d) o = MatMul(w, vt)",
+    "a factor on queries and keys": "a = Mul(qt, half) b = Mul(half, kt) s = MatMul(a, b) w = Softmax<axis = -1>(s) o = MatMul(w, vt)",
+    "no number becomes zero": "s = MatMul(qt, kt) w = Softmax<axis = -1>(s) n = IsNaN(w) z = Where(n, zero, w) o = MatMul(z, vt)",
+    "a cap": "s = MatMul(qt, kt) a = Div(s, four) b = Tanh(a) d = Mul(b, four) w = Softmax<axis = -1>(d) o = MatMul(w, vt)",
+    "a known causal mask": "s = MatMul(qt, kt) d = Add(s, causal) w = Softmax<axis = -1>(d) o = MatMul(w, vt)",
+    "a known mask of another form": "s = MatMul(qt, kt) d = Add(random, s) w = Softmax<axis = -1>(d) o = MatMul(w, vt)",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_attention_of_projections_is_one_kernel(form: str) -> None:
+    made = model(f"{USUAL}{FORMS[form]} {JOIN}", causal=CAUSAL, random=floats(4, 19, 27, seed=8))
+    assert kinds(made) == [("Attention",)]
+    given = feeds()
+    assert_same(run(made, given), by_definition(made, given))
+
+
+MASKS = {
+    "float[2,1,1,27] m": ("d = Add(s, m)", floats(2, 1, 1, 27, seed=5)),
+    "float[19,27] m": ("d = Add(m, s)", floats(19, 27, seed=5)),
+    "bool[2,1,19,27] m": ("d = Where(m, s, big)", floats(2, 1, 19, 27, seed=5) > -0.5),
+    "bool[1,4,19,27] m": ("d = Where(m, big, s)", floats(1, 4, 19, 27, seed=5) > 0.5),
+    "bool[2,1,1,27] m, float[2,4,19,27] r": ("a = Where(m, s, big) d = Add(a, r)", floats(2, 1, 1, 27, seed=5) > -0.5),
+}
+
+
+@pytest.mark.parametrize("inputs", MASKS)
+def test_masks_that_are_fed_are_applied(inputs: str) -> None:
+    text, mask = MASKS[inputs]
+    made = model(f"{USUAL} s = MatMul(qt, kt) {text} w = Softmax<axis = -1>(d) o = MatMul(w, vt) {JOIN}", f", {inputs}")
+    *before, last = kinds(made)
+    assert last == ("Attention",)
+    assert set(before) <= {("Where",)}
+    given = feeds(m=mask, **({"r": floats(2, 4, 19, 27, seed=6)} if " r" in inputs else {}))
+    assert_same(run(made, given), by_definition(made, given))
+
+
+def test_one_projection_of_queries_keys_and_values_is_read_in_place() -> None:
+    text = """
+    g (float[2,19,192] x) => (float[2,19,64] y) {
+      r = Reshape(x, parts) t = Transpose<perm = [2, 0, 3, 1, 4]>(r) a, b, c = Split<axis = 0, num_outputs = 3>(t)
+      q = Squeeze(a, first) k = Squeeze(b, first) v = Gather<axis = 0>(t, two) kt = Transpose<perm = [0, 1, 3, 2]>(k)
+      s = MatMul(q, kt) w = Softmax<axis = -1>(s) o = MatMul(w, v) p = Transpose<perm = [0, 2, 1, 3]>(o) y = Reshape(p, joined)
+    }"""
+    constants = {"parts": np.array([2, 19, 3, 4, 16]), "first": np.array([0]), "two": np.array(2), "joined": np.array([2, 19, 64])}
+    made = parse(text, **constants)
+    assert kinds(made) == [("Attention",)]
+    given = {"x": floats(2, 19, 192)}
+    assert_same(run(made, given), by_definition(made, given))
+
+
+def test_keys_shared_by_heads_are_not_copied() -> None:
+    text = """
+    g (float[2,8,19,16] q, float[2,2,27,16] k, float[2,2,27,16] v) => (float[2,8,19,16] y) {
+      ku = Unsqueeze(k, two) ke = Expand(ku, each) kr = Reshape(ke, all) vu = Unsqueeze(v, two) ve = Expand(vu, each) vr = Reshape(ve, all)
+      kt = Transpose<perm = [0, 1, 3, 2]>(kr) s = MatMul(q, kt) w = Softmax<axis = -1>(s) y = MatMul(w, vr)
+    }"""
+    made = parse(text, two=np.array([2]), each=np.array([2, 2, 4, 27, 16]), all=np.array([2, 8, 27, 16]))
+    assert kinds(made) == [("Attention",)]
+    given = {"q": floats(2, 8, 19, 16), "k": floats(2, 2, 27, 16, seed=1), "v": floats(2, 2, 27, 16, seed=2)}
+    assert_same(run(made, given), by_definition(made, given))
+
+
+@pytest.mark.parametrize(
+    ("body", "outputs", "why"),
+    [
+        ("s = MatMul(q, k) w = Softmax<axis = -1>(s) o = MatMul(w, v)", ", float[2,19,27] w", "the weights are also used elsewhere"),
+        ("s = MatMul(q, k) w = Softmax<axis = -2>(s) o = MatMul(w, v)", "", "the softmax is not along the keys"),
+        ("s = MatMul(q, k) e = Relu(s) w = Softmax<axis = -1>(e) o = MatMul(w, v)", "", "Relu of the scores is no part of an attention"),
+        ("w = Softmax<axis = -1>(p) o = MatMul(w, v)", "", "the scores are no product"),
+    ],
+)
+def test_what_is_not_attention_says_why(body: str, outputs: str, why: str) -> None:
+    inputs = "float[2,19,8] q, float[2,8,27] k, float[2,27,8] v, float[2,19,27] p"
+    made = parse(f"g ({inputs}) => (float[2,19,8] o{outputs}) {{ {body} }}")
+    (report,) = [r for r in convert_model(made, CompileOptions(target=AVX512)).reports if r.name == "rules"]
+    assert f"FuseAttention skipped o: {why}" in report.lines
