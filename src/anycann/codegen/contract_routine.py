@@ -8,13 +8,14 @@ from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel
 from anycann.codegen.kernels.running import Scan, emit_running
 from anycann.codegen.kernels.scatter import ScatterPointers, ScatterProblem, emit_scatter
+from anycann.codegen.kernels.suppression import SuppressionProblem, emit_suppression
 from anycann.codegen.kernels.top_k import TopK, emit_top_k
 from anycann.codegen.tail import Generated, memory_name
 from anycann.codegen.values import Value
 from anycann.support.errors import InternalError
 from anycann.target.target import Target
 from anycann.te import dtypes
-from anycann.te.routines import Routine, Running, Scatter, Selection
+from anycann.te.routines import Routine, Running, Scatter, Selection, Suppression
 from anycann.te.tensor import Placeholder
 
 HALVES = (dtypes.float16, dtypes.bfloat16)  # arithmetic in these is not native
@@ -28,6 +29,8 @@ def refuse_routine(routine: Routine) -> str | None:
         return "a selection of truth values" if routine.x.dtype is dtypes.bool_ else None
     if isinstance(routine, Running):
         return f"a running sum of {routine.x.dtype}" if routine.x.dtype in (*HALVES, dtypes.bool_) else None
+    if isinstance(routine, Suppression):
+        return None
     assert isinstance(routine, Scatter)
     if routine.kind != "none" and routine.data.dtype in (*HALVES, dtypes.bool_):
         return f"updates of {routine.data.dtype} that are combined"
@@ -61,4 +64,8 @@ def _emit(e: Emitter, routine: Routine, target: Target, operands: list[Value], r
         shapes = (routine.data.shape, routine.places.shape)
         scatter = ScatterProblem(*shapes, routine.axis, routine.kind, routine.data.dtype, routine.places.dtype)
         return emit_scatter(e, scatter, target, ScatterPointers(operands[0], operands[1], operands[2], results[0])), 0
+    if isinstance(routine, Suppression):
+        batch, classes, boxes = routine.scores.shape
+        suppression = SuppressionProblem(batch, classes, boxes, routine.count, routine.overlap, routine.least, routine.centred)
+        return emit_suppression(e, suppression, target, operands[0], operands[1], results[0]), suppression.scratch_bytes(target.lanes)
     raise InternalError(f"no kernel for {type(routine).__name__}")

@@ -9,6 +9,7 @@ import onnx
 from onnx.reference.op_run import OpFunction, OpRun, RuntimeContextError
 
 from anycann.graph.evaluate import CACHED_NODE_BYTES, build_evaluator, evaluate_node
+from anycann.graph.registry import library
 from anycann.support.errors import AnyCANNError
 
 
@@ -17,8 +18,11 @@ class PreparedNode:
 
     def __init__(self, node: onnx.NodeProto, opset: int):
         self._node, self._opset = node, opset
+        defined = library().find(node.domain, node.op_type)
         operator = _operator(node, opset)
         self._run: Callable[..., Sequence[object]] | None = None if operator is None else operator._run
+        if operator is not None and defined is not None and defined.host is not None:
+            self._run = defined.host
         self._attributes = {} if operator is None else {name: getattr(operator, name) for name in operator.attributes_names_}
         self._unnamed = [number for number, name in enumerate(node.output) if not name]
 

@@ -110,7 +110,7 @@ class Operator:
 
     lower: operands -> tensor expressions (one per output); None: AiCpu. view: the output is the operand's elements in the same order.
     infer, reference: only for operators ONNX has no schema of; reference(*operands, **attributes) is the numpy meaning, an array or a
-    tuple of arrays, given the attributes the node states.
+    tuple of arrays, given the attributes the node states. host: the same meaning for AiCpu, as fast as numpy can, as a tuple of arrays.
     """
 
     op_type: str
@@ -120,6 +120,7 @@ class Operator:
     view: bool = False
     infer: Infer | None = None
     reference: Reference | None = None
+    host: Callable[..., Sequence[object]] | None = None
 
 
 class Registry:

@@ -58,3 +58,18 @@ class Scatter(Routine):
     updates: Tensor
     axis: int | None
     kind: str
+
+
+@dataclass(frozen=True, eq=False)
+class Suppression(Routine):
+    """Of each class the numbers of at most `count` boxes, the best first, none of which overlaps a better one by more than `overlap`.
+
+    boxes [batch, boxes, 4], scores [batch, classes, boxes]; a score must be above `least`, if that is given.
+    """
+
+    boxes: Tensor
+    scores: Tensor
+    count: int
+    overlap: float
+    least: float | None
+    centred: bool

@@ -32,7 +32,7 @@ class Sorter:
             start = e.mul(block.index, BLOCK)
             self._sort_block(self._at(data, start), e.smin(e.const(BLOCK), e.sub(count, start)), self._at(first, start))
         with e.loop(0, self._passes(blocks), carried=[first, second]) as turn:
-            self._merge_runs(*turn.values, count, e.add(turn.index, BLOCK_BITS))
+            self._merge_runs(turn.values[0], turn.values[1], count, e.add(turn.index, BLOCK_BITS))
             turn.carry([turn.values[1], turn.values[0]])
         return turn.values[0], turn.values[1]
 

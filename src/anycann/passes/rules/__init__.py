@@ -9,13 +9,13 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from anycann.passes.rules.attention import FuseAttention, TransposeAttention
 from anycann.passes.rules.batch_normalization import FoldBatchNormalization
 from anycann.passes.rules.dequantize_lstm import DequantizeLSTM
 from anycann.passes.rules.rule import Rule, replace
+from anycann.passes.rules.suppression import BoundSuppression
 from anycann.passes.rules.zero_points import SplitZeroPoint
 
-RULES: tuple[Rule, ...] = (DequantizeLSTM(), FoldBatchNormalization(), SplitZeroPoint(), FuseAttention(), TransposeAttention())
+RULES: tuple[Rule, ...] = (DequantizeLSTM(), FoldBatchNormalization(), SplitZeroPoint(), BoundSuppression())
 
 
 def apply_rules(graph: ir.Graph, rules: Sequence[Rule]) -> list[str]:

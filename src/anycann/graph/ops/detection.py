@@ -1,0 +1,86 @@
+"""What ends detectors: boxes chosen by their overlaps, and the places of what is not zero."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from anycann.graph.evaluate import evaluate_node
+from anycann.graph.ops.device import DOMAIN
+from anycann.graph.registry import OPSET, Lowering, Sample, TensorType, declare, operator
+from anycann.te import dtypes
+from anycann.te import tensor as te
+from anycann.te.routines import Suppression
+from anycann.te.tensor import Tensor
+
+
+# ---- suppression, as passes/rules/suppression.py splits it
+def _boxes(rng: np.random.Generator, batch: int, classes: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    corner, size = rng.uniform(0, 6, (batch, count, 2)), rng.uniform(-3, 3, (batch, count, 2))
+    boxes = np.concatenate([corner, corner + size], axis=2).astype(np.float32)
+    scores = (rng.integers(0, 40, (batch, classes, count)) / 40).astype(np.float32)
+    return boxes, scores
+
+
+def _samples(rng: np.random.Generator) -> Iterable[Sample]:
+    for size, count in (((1, 1, 5), 3), ((2, 3, 90), 20), ((1, 2, 700), 300), ((1, 1, 1), 1), ((1, 1, 64), 64)):
+        for least in (None, 0.3):
+            attributes: dict[str, object] = {"count": count, "overlap": 0.5, "least": least}
+            yield Sample(_boxes(rng, *size), attributes)
+        boxes, scores = _boxes(rng, *size)
+        yield Sample((np.abs(boxes), scores), {"count": count, "overlap": 0.2, "center_point_box": 1})
+
+
+def _chosen_type(node: ir.Node, inputs: Sequence[TensorType | None]) -> list[TensorType]:
+    assert inputs[1] is not None
+    return [TensorType(dtypes.int64, (*inputs[1].shape[:2], node.attributes.get_int("count", 0)))]
+
+
+def _chosen(
+    boxes: np.ndarray, scores: np.ndarray, count: int, overlap: float, least: float | None = None, center_point_box: int = 0
+) -> np.ndarray:
+    """By onnx.reference, one class of one image after the other."""
+    result = np.full((*scores.shape[:2], count), -1, np.int64)
+    names = ["boxes", "scores", "count", "overlap", *([] if least is None else ["least"])]
+    node = onnx.helper.make_node("NonMaxSuppression", names, ["y"], center_point_box=center_point_box)
+    limits = [np.array([count]), np.array([overlap], np.float32), *([] if least is None else [np.array([least], np.float32)])]
+    for image, kind in np.ndindex(*scores.shape[:2]):
+        (rows,) = evaluate_node(node, OPSET, [boxes[image : image + 1], scores[image : image + 1, kind : kind + 1], *limits])
+        found = np.asarray(rows)[:, 2]
+        result[image, kind, : len(found)] = found
+    return result
+
+
+@operator("Suppression", domain=DOMAIN, samples=_samples, infer=_chosen_type, reference=_chosen)
+def suppression(context: Lowering) -> Tensor:
+    """Numbers of the boxes of each class that are chosen, the best first; -1 behind them."""
+    boxes, scores, type_ = context.operand(0), context.operand(1), context.outputs[0]
+    least = context.attribute("least")
+    limits = (context.integer("count"), context.number("overlap"), None if least is None else float(least))  # type: ignore[arg-type]
+    return te.contraction(Suppression(0, boxes, scores, *limits, context.integer("center_point_box") == 1), type_.shape, type_.dtype)
+
+
+def _listed(chosen: np.ndarray) -> np.ndarray:
+    """Rows (image, class, box) of the numbers that are not -1."""
+    image, kind, place = np.nonzero(chosen >= 0)
+    return np.stack([image, kind, chosen[image, kind, place]], axis=1).astype(np.int64)
+
+
+declare("ListChosen", domain=DOMAIN, reference=_listed)
+
+
+# ---- places
+def _nonzero(x: np.ndarray) -> tuple[np.ndarray]:
+    """Truth values are searched by numpy a word at a time, numbers one by one; a place along an axis is a remainder."""
+    flat = np.flatnonzero(x if x.dtype == bool else x != 0)
+    places = np.empty((x.ndim, len(flat)), np.int64)
+    for axis in range(x.ndim - 1, 0, -1):
+        flat, places[axis] = np.divmod(flat, x.shape[axis])
+    places[0] = flat
+    return (places,)
+
+
+declare("NonZero", host=_nonzero)

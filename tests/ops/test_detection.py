@@ -1,0 +1,87 @@
+"""The ends of detectors: what they choose is what ONNX Runtime chooses, box for box."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from anycann import InferenceSession, SessionOptions
+from anycann.graph.evaluate import evaluate_node
+from anycann.graph.registry import OPSET, library
+from anycann.target.target import by_name, host
+from tests.ops.test_every_operator import failures
+
+
+@pytest.mark.parametrize("target", ["host", "avx2", "sse"])
+def test_a_suppression_gives_what_its_reference_gives(target: str) -> None:
+    operator = library().find("anycann", "Suppression")
+    assert operator is not None
+    assert not failures(operator, target)
+
+
+def model(count: int, overlap: float, least: float | None, centred: int, computed: str = "") -> onnx.ModelProto:
+    names = ["boxes", "scores", "count", "overlap", *([] if least is None else ["least"])]
+    text = f"""<ir_version: 10, opset_import: ["": 20]> g (float[B,N,4] boxes, float[B,C,N] scores{computed}) => (int64[K,3] y) {{
+        y = NonMaxSuppression<center_point_box={centred}>({", ".join(names)}) }}"""
+    parsed = onnx.parser.parse_model(text)
+    values = {"count": np.array([count]), "overlap": np.array([overlap], np.float32), "least": np.array([least or 0], np.float32)}
+    for name in names[2:]:
+        if name not in computed:
+            parsed.graph.initializer.append(onnx.numpy_helper.from_array(values[name], name))
+    return parsed
+
+
+def boxes_and_scores(batch: int, classes: int, count: int, seed: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    corner, size = rng.uniform(0, 600, (batch, count, 2)), rng.uniform(-40, 120, (batch, count, 2))
+    scores = rng.random((batch, classes, count)).astype(np.float32)
+    scores[:, :, ::3] = np.round(scores[:, :, ::3], 1)  # equal ones
+    return {"boxes": np.concatenate([corner, corner + size], 2).astype(np.float32), "scores": scores}
+
+
+@pytest.mark.parametrize("target", ["host", "avx2", "sse"])
+@pytest.mark.parametrize(
+    ("size", "count", "overlap", "least", "centred"),
+    [
+        ((1, 1, 1000), 100, 0.5, 0.5, 0),
+        ((2, 3, 333), 1000, 0.3, None, 0),
+        ((1, 80, 500), 20, 0.7, 0.05, 1),
+        ((1, 2, 9), 5, 0.0, 0.9, 1),
+        ((1, 1, 200), 200, 0.5, 2.0, 0),
+    ],
+)
+def test_the_boxes_that_stay_are_those_of_onnx_runtime(
+    size: tuple[int, int, int], count: int, overlap: float, least: float | None, centred: int, target: str
+) -> None:
+    proto = model(count, overlap, least, centred)
+    session = InferenceSession(proto, SessionOptions(poison=True, target=host() if target == "host" else by_name(target)))
+    theirs = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    for seed in range(3):
+        feeds = boxes_and_scores(*size, seed)
+        np.testing.assert_array_equal(session.run(None, feeds)[0], theirs.run(None, feeds)[0])
+    assert {node.engine for node in session.engines() if node.op_type == "Suppression"} == {"AiCore"}
+
+
+def test_a_computed_limit_is_left_to_the_host() -> None:
+    proto = model(10, 0.5, None, 0, ", int64[1] count")
+    session = InferenceSession(proto)
+    feeds = {**boxes_and_scores(1, 2, 30, 0), "count": np.array([3])}
+    theirs = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    np.testing.assert_array_equal(session.run(None, feeds)[0], theirs.run(None, feeds)[0])
+    assert [node.op_type for node in session.engines() if node.engine == "AiCpu"] == ["NonMaxSuppression"]
+
+
+@pytest.mark.parametrize("shape", [(0,), (7,), (3, 0), (5, 9), (2, 3, 4, 5)], ids=str)
+@pytest.mark.parametrize("dtype", ["float32", "bool", "int64", "uint8"])
+def test_the_places_of_what_is_not_zero_are_those_of_the_reference(shape: tuple[int, ...], dtype: str) -> None:
+    x = np.random.default_rng(0).integers(0, 2, shape).astype(dtype)
+    operator = library().find("", "NonZero")
+    assert operator is not None
+    assert operator.host is not None
+    (got,) = operator.host(x)
+    (want,) = evaluate_node(onnx.helper.make_node("NonZero", ["x"], ["y"]), OPSET, [x])
+    assert isinstance(got, np.ndarray)
+    np.testing.assert_array_equal(got, want)  # type: ignore[arg-type]
+    assert got.dtype == np.int64
