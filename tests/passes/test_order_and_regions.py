@@ -62,3 +62,27 @@ def test_the_same_graph_gives_the_same_program_twice() -> None:
     first, second = compile_graph(model), compile_graph(model)
     assert first.program == second.program
     assert first.kernels == second.kernels
+
+
+def test_what_a_branch_gives_is_an_output_under_the_name_of_the_identity_behind_it() -> None:
+    model = parse(
+        """g (float[3] x, bool c) => (float[N] y, float[N] z) {
+            a, b = If (c) <then_branch = p () => (float[3] d, float[1] e) { d = Neg(x) e = ReduceMax(x) },
+                           else_branch = q () => (float[2] f, float[3] h) { f = Slice(x, zero, two) h = Exp(x) }>
+            y = Identity(a) z = Identity(b)
+        }""",
+        zero=np.array([0]),
+        two=np.array([2]),
+    )
+    program = compile_graph(model).program
+    assert steps(program) == "if"
+    assert [spec.name for spec in program.outputs] == ["y", "z"]
+    for condition in (True, False):
+        feeds = {"x": np.array([1, 2, 3], np.float32), "c": np.array(condition)}
+        assert_same(run(model, feeds), by_definition(model, feeds))
+
+
+def test_an_identity_of_an_input_or_of_what_is_returned_already_stays() -> None:
+    model = parse("g (float[3] x) => (float[3] y, float[3] z, float[3] t) { y = Neg(x) z = Identity(y) t = Identity(x) }")
+    feeds = {"x": np.array([1, 2, 3], np.float32)}
+    assert_same(run(model, feeds), by_definition(model, feeds))

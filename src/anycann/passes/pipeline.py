@@ -77,13 +77,25 @@ def _common(make: Callable[[], object]) -> Pass:
 
 
 def _remove_identities(model: ir.Model) -> list[str]:
-    """Identity(x) -> x, except where it is an output of the graph. onnx_ir's own pass fails on values of an outer graph."""
+    """Identity(x) -> x, also where it is an output of the graph, if a node makes x. onnx_ir's own pass fails on values of an outer graph."""
     removed = 0
     for node in list(model.graph):
-        if node.domain == "" and node.op_type == "Identity" and not node.outputs[0].is_graph_output():
-            source = node.inputs[0]
-            assert source is not None
-            node.outputs[0].replace_all_uses_with(source)
+        if node.domain == "" and node.op_type == "Identity" and _hand_on(node, model.graph):
             model.graph.remove(node, safe=True)
             removed += 1
     return [f"{removed} nodes removed"]
+
+
+def _hand_on(node: ir.Node, graph: ir.Graph) -> bool:
+    """Let the operand of an Identity take its place; False where the graph would return an input, a constant, or one value twice."""
+    source, result = node.inputs[0], node.outputs[0]
+    assert source is not None
+    if result.is_graph_output():
+        producer = source.producer()
+        if producer is None or producer.graph is not graph or source.is_graph_output() or list(graph.outputs).count(result) > 1:
+            return False
+        graph.outputs[list(graph.outputs).index(result)] = source
+        source.type, source.shape = source.type or result.type, source.shape or result.shape
+        result.name, source.name = None, result.name
+    result.replace_all_uses_with(source)
+    return True
