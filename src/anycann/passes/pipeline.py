@@ -77,7 +77,7 @@ def _common(make: Callable[[], object]) -> Pass:
 
 
 def _remove_identities(model: ir.Model) -> list[str]:
-    """Identity(x) -> x, also where it is an output of the graph, if a node makes x. onnx_ir's own pass fails on values of an outer graph."""
+    """Identity(x) -> x, also where it is an output of the graph and a node makes x. onnx_ir's pass fails on values of an outer graph."""
     removed = 0
     for node in list(model.graph):
         if node.domain == "" and node.op_type == "Identity" and _hand_on(node, model.graph):
