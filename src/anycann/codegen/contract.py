@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from anycann.codegen.contract_attention import generate_attention, refuse_attention
 from anycann.codegen.contract_convolution import convolution_layout, generate_convolution, refuse_convolution
+from anycann.codegen.contract_dots import dot_layout, generate_dot_convolution, generate_dot_matmul, takes_convolution, takes_matmul
 from anycann.codegen.contract_matmul import generate_matmul, refuse_matmul
 from anycann.codegen.contract_recurrent import refuse_recurrent
 from anycann.codegen.contract_routine import refuse_routine
@@ -45,7 +46,11 @@ def refuse(contraction: Contraction, is_constant: Callable[[str], bool]) -> str 
 def wanted_layout(contraction: Contraction, name: str, stored: str, target: Target, choices: Choices = UNASKED) -> str:
     """The layout operand `name` must have: `stored` itself if the generator reads it as it is."""
     operator = contraction.operator
-    return convolution_layout(operator, name, stored, target, choices) if isinstance(operator, Convolution) else ND
+    if not isinstance(operator, Convolution):
+        return ND
+    if takes_convolution(operator):
+        return dot_layout(operator, name, stored)
+    return convolution_layout(operator, name, stored, target, choices)
 
 
 def generate_contraction(
@@ -53,6 +58,10 @@ def generate_contraction(
 ) -> Generated:
     """The kernel of one contraction and its tail. `layouts`: storage of the placeholders by name (absent: row-major)."""
     anchor = contractions([o.tensor for o in outputs])[0]
+    if isinstance(anchor.operator, Convolution) and takes_convolution(anchor.operator):
+        return generate_dot_convolution(anchor, anchor.operator, outputs, layouts, target, constants, choices)
+    if isinstance(anchor.operator, MatMul) and takes_matmul(anchor.operator, constants, target):
+        return generate_dot_matmul(anchor, anchor.operator, outputs, layouts, target, constants, choices)
     if isinstance(anchor.operator, Convolution):
         return generate_convolution(anchor, anchor.operator, outputs, layouts, target, constants, choices)
     if isinstance(anchor.operator, MatMul):

@@ -16,6 +16,7 @@ from anycann.codegen.vector_math_basic import (
     floor,
     fmax,
     fmin,
+    nearest,
     reciprocal,
     round_half_even,
     rsqrt,
@@ -83,6 +84,7 @@ FUNCTIONS: dict[str, Callable[..., Value]] = {
     "floormod": mod,
     "max": fmax,
     "min": fmin,
+    "nearest": nearest,
     "rem": fmod,
     "round": round_half_even,
 }

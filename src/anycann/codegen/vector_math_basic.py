@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import math
 
 from anycann.codegen.emitter import Emitter
-from anycann.codegen.values import Value
+from anycann.codegen.values import Value, mangle, vector_type
 from anycann.support.errors import UnsupportedError
 
 
@@ -201,6 +201,12 @@ def trunc(e: Emitter, x: Value) -> Value:
 def round_half_even(e: Emitter, x: Value) -> Value:
     """To the nearest integer, halves to the even one (numpy.round, ONNX Round)."""
     return e.intrinsic("roundeven", [x])
+
+
+def nearest(e: Emitter, x: Value) -> Value:
+    """To the nearest integer as an int32, halves to the even one; x must lie within its range."""
+    result = vector_type("i32", x.lanes)
+    return e.call(f"llvm.lrint.{mangle(result)}.{mangle(x.type)}", result, [x])
 
 
 def sqrt(e: Emitter, x: Value) -> Value:

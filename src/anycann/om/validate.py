@@ -15,7 +15,7 @@ from anycann.om.plan import Buffer, HostStep, NativeStep, Program, RegionStep, T
 from anycann.support.errors import ModelError
 
 MAX_MEMORY_BYTES = 1 << 46
-LAYOUTS = ("ND", "NC1HWC0")
+LAYOUTS = ("ND", "NC1HWC0", "NHWC")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from anycann.graph.registry import TensorType, static_type
 from anycann.passes.order import Unit
 from anycann.passes.partition import AICORE, VIEW
-from anycann.te.layout import ND, physical_shape
+from anycann.te.layout import NC1HWC0, ND, NHWC, physical_shape
 
 
 @dataclass(frozen=True)
@@ -123,9 +123,9 @@ class _Finder:
         layout = self.layouts.get(whole, ND)
         if self.layouts.get(value, ND) != layout or part.dtype is not type_.dtype:
             return False
-        if layout != ND and axis == 1 and (start % self.lanes or (part.shape[1] % self.lanes and not last)):
+        if layout == NC1HWC0 and axis == 1 and (start % self.lanes or (part.shape[1] % self.lanes and not last)):
             return False
-        before = physical_shape(layout, type_.shape, self.lanes)[:axis]
+        before = physical_shape(layout, type_.shape, self.lanes)[: _memory_axis(layout, type_, axis)]
         return all(extent == 1 for extent in before) and self._offset(whole, type_, axis, start) % 64 == 0
 
     def _offset(self, whole: ir.Value, type_: TensorType, axis: int, start: int) -> int:
@@ -134,8 +134,15 @@ class _Finder:
 
 def part_offset(layout: str, whole: TensorType, axis: int, start: int, lanes: int) -> int:
     """Bytes from the beginning of a buffer to its element `start` of an axis."""
-    steps = start // lanes if layout != ND and axis == 1 else start
-    return steps * math.prod(physical_shape(layout, whole.shape, lanes)[axis + 1 :]) * whole.dtype.nbytes
+    steps = start // lanes if layout == NC1HWC0 and axis == 1 else start
+    return steps * math.prod(physical_shape(layout, whole.shape, lanes)[_memory_axis(layout, whole, axis) + 1 :]) * whole.dtype.nbytes
+
+
+def _memory_axis(layout: str, whole: TensorType, axis: int) -> int:
+    """The place of an axis in memory order."""
+    if layout != NHWC or axis == 0:
+        return axis
+    return len(whole.shape) - 1 if axis == 1 else axis - 1
 
 
 def _cuts(node: ir.Node) -> tuple[int, list[int]] | None:

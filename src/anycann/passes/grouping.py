@@ -58,45 +58,96 @@ class Group:
 
 def group_nodes(graph: ir.Graph, engines: dict[ir.Node, Engine], registry: Registry, fuse: bool = True) -> dict[ir.Node, Group]:
     """The group of every AiCore node."""
+    if fuse:
+        _one_for_each_reader(graph, engines)
     return _Grouper(engines, registry, fuse).run(graph)
+
+
+def _one_for_each_reader(graph: ir.Graph, engines: dict[ir.Node, Engine]) -> None:
+    """Dequantising costs less than keeping the result: every reader of a DequantizeLinear gets its own."""
+    for node in list(graph):
+        uses = list(node.outputs[0].uses()) if node.op_type == "DequantizeLinear" else []
+        for use in uses[1:]:
+            copy = ir.Node(
+                node.domain, node.op_type, list(node.inputs), list(node.attributes.values()), name=f"{node.name}/{use.node.name}"
+            )
+            copy.outputs[0].name, copy.outputs[0].type = f"{node.outputs[0].name}/{use.node.name}:{use.idx}", node.outputs[0].type
+            copy.outputs[0].shape = node.outputs[0].shape
+            graph.insert_after(node, copy)
+            engines[copy] = engines[node]
+            use.node.replace_input_with(use.idx, copy.outputs[0])
 
 
 class _Grouper:
     def __init__(self, engines: dict[ir.Node, Engine], registry: Registry, fuse: bool):
         self.engines, self.registry, self.fuse = engines, registry, fuse
         self.of: dict[ir.Node, Group] = {}
+        self.waiting: set[ir.Node] = set()  # nodes that join the group of their only reader
 
     def run(self, graph: ir.Graph) -> dict[ir.Node, Group]:
         for node in graph:
-            if self.engines[node].kind == AICORE:
+            if self.engines[node].kind != AICORE:
+                continue
+            if self.fuse and self._waits(node):
+                self.waiting.add(node)
+            else:
                 self._place(node)
         return self.of
 
+    def _waits(self, node: ir.Node) -> bool:
+        """True for a DequantizeLinear that its only reader computes from the integers."""
+        readers = [use.node for use in node.outputs[0].uses()] if node.op_type == "DequantizeLinear" else []
+        if len(readers) != 1 or node.outputs[0].is_graph_output() or readers[0].op_type == "Concat" or readers[0] not in self.engines:
+            return False
+        if self.engines[readers[0]].kind != AICORE:
+            return False
+        return not contractions(lower_node(readers[0], self.registry, {}))
+
+    def _companions(self, node: ir.Node) -> list[ir.Node]:
+        """The waiting producers of a node, which may join whatever it joins; those that it would compute often get a kernel now."""
+        found = [p for p in dict.fromkeys(v.producer() for v in node.inputs if v is not None) if p in self.waiting]
+        kept = []
+        for producer in found:
+            assert producer is not None
+            self.waiting.discard(producer)
+            alone = Group([producer])
+            if self._why_not(alone, node) is None:
+                kept.append(producer)
+            else:
+                self._place(producer)
+        return kept
+
     def _place(self, node: ir.Node) -> None:
+        companions = self._companions(node)
         anchors = contractions(lower_node(node, self.registry, {}))  # a convolution or product reads its operands from memory
-        for group in self._candidates(node) if self.fuse and not anchors else ():
-            reason = self._why_not(group, node)
+        for group in self._candidates(node, companions) if self.fuse and not anchors else ():
+            reason = self._why_not(group, node, companions)
             if reason is None:
-                group.nodes.append(node)
-                self.of[node] = group
+                self._join(group, [*companions, node])
                 return
             group.skipped.append((node.name or "", reason))
-        self.of[node] = Group([node], alone=any(isinstance(anchor.operator, Recurrent | Routine) for anchor in anchors))
+        alone = any(isinstance(anchor.operator, Recurrent | Routine) for anchor in anchors)
+        self._join(Group([], alone=alone), [*companions, node])
 
-    def _candidates(self, node: ir.Node) -> list[Group]:
+    def _join(self, group: Group, nodes: Sequence[ir.Node]) -> None:
+        group.nodes += nodes
+        self.of |= dict.fromkeys(nodes, group)
+
+    def _candidates(self, node: ir.Node, companions: Sequence[ir.Node]) -> list[Group]:
         """Groups of the producers, the latest first."""
         producers = [v.producer() for v in node.inputs if v is not None]
+        producers += [v.producer() for companion in companions for v in companion.inputs if v is not None and len(v.uses()) == 1]
         found = {self.of[p]: None for p in producers if p in self.of}
         return list(reversed(list(found)))
 
-    def _why_not(self, group: Group, node: ir.Node) -> str | None:
+    def _why_not(self, group: Group, node: ir.Node, companions: Sequence[ir.Node] = ()) -> str | None:
         if node.op_type == "Concat" or group.nodes[-1].op_type == "Concat":
             return "a concatenation is written piece by piece"
         if group.alone:
             return "a recurrent layer and a routine are kernels of their own"
-        if self._reaches(group, node):
+        if self._reaches(group, [*companions, node]):
             return "another operand depends on the group"
-        trial = Group([*group.nodes, node])
+        trial = Group([*group.nodes, *companions, node])
         try:
             tensors = group_tensors(trial, self.registry)
             added = lower_node(node, self.registry, dict(tensors))
@@ -108,10 +159,10 @@ class _Grouper:
             return _anchor_problem(anchors, nest, added)
         return _read_problem(node, added, tensors, nest) or _reduction_problem(nest, [tensors[v] for v in trial.outputs])
 
-    def _reaches(self, group: Group, node: ir.Node) -> bool:
-        """True if an operand of node made outside the group depends on the group: joining would make a cycle."""
-        inside = set(group.nodes)
-        stack = [p for v in node.inputs if v is not None and (p := v.producer()) is not None and p not in inside]
+    def _reaches(self, group: Group, nodes: Sequence[ir.Node]) -> bool:
+        """True if an operand of nodes made outside the group depends on the group: joining would make a cycle."""
+        inside = {*group.nodes, *nodes}
+        stack = [p for node in nodes for v in node.inputs if v is not None and (p := v.producer()) is not None and p not in inside]
         seen: set[ir.Node] = set()
         while stack:
             current = stack.pop()

@@ -1,4 +1,4 @@
-"""How each stored value is laid out. Convolutions write NC1HWC0, and what follows them keeps it; everything else is row-major.
+"""How each stored value is laid out. Convolutions write NC1HWC0, bytes NHWC, and what follows them keeps it; everything else is row-major.
 
 A view (Reshape ...) needs row-major elements and a depthwise convolution blocked ones: a TransData copy is put where they meet.
 """
@@ -12,10 +12,11 @@ import onnx_ir as ir
 from anycann.graph.registry import static_type
 from anycann.passes.grouping import Group
 from anycann.passes.partition import AICORE, AICPU, CONTROL, DEFERRED, EMPTY, VIEW, Engine, captured_values
-from anycann.te.layout import NC1HWC0, ND
+from anycann.te import dtypes
+from anycann.te.layout import NC1HWC0, ND, NHWC
 
 FLAT_READERS = frozenset({VIEW, AICPU, CONTROL, DEFERRED})
-CONVOLUTIONS = frozenset({"Conv", "ConvTranspose", "FusedConv"})
+CONVOLUTIONS = frozenset({"Conv", "ConvTranspose", "FusedConv", "ConvInteger", "QLinearConv"})
 
 
 def assign_layouts(graph: ir.Graph, engines: Mapping[ir.Node, Engine], groups: Mapping[ir.Node, Group], lanes: int) -> dict[ir.Value, str]:
@@ -30,8 +31,9 @@ def assign_layouts(graph: ir.Graph, engines: Mapping[ir.Node, Engine], groups: M
         done.add(group)
         blocked = _follows_blocked(group, layouts)
         for value in group.outputs:
-            if blocked and _can_block(value, lanes) and value not in captured and not _only_flat_readers(value, engines):
-                layouts[value] = NC1HWC0
+            layout = _channel_layout(value, lanes) if blocked else ND
+            if layout != ND and value not in captured and not _only_flat_readers(value, engines):
+                layouts[value] = layout
     return layouts
 
 
@@ -47,7 +49,7 @@ def _follows_blocked(group: Group, layouts: Mapping[ir.Value, str]) -> bool:
         return True
     inputs = [v for v in group.inputs if v.const_value is None]
     largest = max(inputs, key=_elements, default=None)
-    return largest is not None and layouts.get(largest, ND) == NC1HWC0
+    return largest is not None and layouts.get(largest, ND) != ND
 
 
 def _elements(value: ir.Value) -> int:
@@ -58,10 +60,14 @@ def _elements(value: ir.Value) -> int:
     return size
 
 
-def _can_block(value: ir.Value, lanes: int) -> bool:
-    """Enough channels that padding the last block costs less than it gains."""
+def _channel_layout(value: ir.Value, lanes: int) -> str:
+    """Bytes with the channels last; others in blocks, given enough channels that padding the last block costs less than it gains."""
     type_ = static_type(value)
-    return type_ is not None and len(type_.shape) >= 3 and type_.shape[1] * 2 > lanes
+    if type_ is None or len(type_.shape) < 3:
+        return ND
+    if type_.dtype in (dtypes.int8, dtypes.uint8):
+        return NHWC
+    return NC1HWC0 if type_.shape[1] * 2 > lanes else ND
 
 
 def insert_transfers(

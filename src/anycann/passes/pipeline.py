@@ -33,6 +33,7 @@ def passes(input_types: Mapping[str, TensorType | None], switched_off: frozenset
     rules = [rule for rule in RULES if rule.name not in switched_off]
     every: list[tuple[str, Pass]] = [
         ("early rules", lambda model: apply_rules(model.graph, [rule for rule in rules if rule.early])),
+        ("unread", _common(common.RemoveUnusedNodesPass)),
         ("carried values", lambda model: drop_carried_values(model.graph)),
         ("specialise", lambda model: _specialise(model, input_types)),
         ("unused", _common(common.RemoveUnusedNodesPass)),

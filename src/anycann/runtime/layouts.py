@@ -12,6 +12,7 @@ from anycann.support.errors import InternalError
 
 ND = "ND"
 NC1HWC0 = "NC1HWC0"
+NHWC = "NHWC"
 
 
 def static_shape(location: Location) -> tuple[int, ...]:
@@ -23,10 +24,12 @@ def static_shape(location: Location) -> tuple[int, ...]:
 
 
 def read(location: Location, raw: Bytes, lanes: int) -> np.ndarray:
-    """The tensor in the bytes `raw` of its buffer: a view of them for ND, a copy for NC1HWC0 (`lanes` is C0)."""
+    """The tensor in the bytes `raw` of its buffer: a view of them for ND and NHWC, a copy for NC1HWC0 (`lanes` is C0)."""
     shape, dtype = static_shape(location), numpy_dtype(location.spec.dtype)
     if location.layout == ND:
         return _typed(raw, dtype, shape)
+    if location.layout == NHWC:
+        return _channels_last(raw, dtype, shape)
     blocks = _blocks(raw, dtype, shape, lanes)
     plain = np.moveaxis(blocks, -1, 2)  # [N, C1, C0, *spatial]
     batch, channels, *spatial = shape
@@ -39,6 +42,9 @@ def write(location: Location, raw: Bytes, lanes: int, value: np.ndarray) -> None
     if location.layout == ND:
         np.copyto(_typed(raw, dtype, shape), value, casting="no")
         return
+    if location.layout == NHWC:
+        np.copyto(_channels_last(raw, dtype, shape), value, casting="no")
+        return
     blocks = _blocks(raw, dtype, shape, lanes)
     batch, channels, *spatial = shape
     padded = np.zeros((batch, blocks.shape[1] * lanes, *spatial), dtype)
@@ -49,6 +55,12 @@ def write(location: Location, raw: Bytes, lanes: int, value: np.ndarray) -> None
 def _typed(raw: Bytes, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
     nbytes = math.prod(shape) * dtype.itemsize
     return raw[:nbytes].view(dtype).reshape(shape)
+
+
+def _channels_last(raw: Bytes, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+    """[N, *spatial, C] in memory, seen as [N, C, *spatial]."""
+    batch, channels, *spatial = shape
+    return np.moveaxis(_typed(raw, dtype, (batch, *spatial, channels)), -1, 1)
 
 
 def _blocks(raw: Bytes, dtype: np.dtype, shape: tuple[int, ...], lanes: int) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
 import hashlib
 import json
@@ -16,6 +16,7 @@ from anycann.support import options
 from anycann.support.cache import cache_folder
 from anycann.support.errors import DeviceError, UsageError
 from anycann.support.files import write_whole
+from anycann.target.permissions import permit_matrix_tiles
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,15 @@ def host() -> Target:
 
 @lru_cache(maxsize=1)
 def processor() -> Target:
-    """The processor this runs on. LLVM is asked once for each kind of processor and version; the answer is kept in the cache folder."""
+    """The processor this runs on, as far as the system lets this process use it.
+
+    LLVM is asked once for each kind of processor and version; the answer is kept in the cache folder.
+    """
+    found = _known_processor()
+    return found if not found.has("amx-tile") or permit_matrix_tiles() else _without_matrix_tiles(found)
+
+
+def _known_processor() -> Target:
     identity = _identity()
     if identity is None:
         return _ask_llvm()
@@ -95,6 +104,10 @@ def processor() -> Target:
     with suppress(OSError, DeviceError):
         write_whole(file, json.dumps(asdict(found)).encode())
     return found
+
+
+def _without_matrix_tiles(target: Target) -> Target:
+    return replace(target, features=",".join(f for f in target.features.split(",") if not f.startswith("+amx-")))
 
 
 def _identity() -> str | None:

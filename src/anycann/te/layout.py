@@ -1,7 +1,8 @@
 """Storage layouts: a layout is how a logical index becomes an address, so any kernel can read any layout.
 
 "ND" is row-major. "NC1HWC0" keeps a logical [N, C, *spatial] tensor as [N, ceil(C / C0), *spatial, C0], C0 = lanes of the target; the
-lanes beyond C in the last block are unspecified, and no kernel may let them reach a real element.
+lanes beyond C in the last block are unspecified, and no kernel may let them reach a real element. "NHWC" keeps it as [N, *spatial, C],
+whatever the number of spatial dimensions: 8-bit activations, whose kernels multiply neighbouring channels together.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from anycann.te.expression import Const, Expr
 
 ND = "ND"
 NC1HWC0 = "NC1HWC0"
+NHWC = "NHWC"
 
 
 def physical_shape(layout: str, shape: Sequence[int], lanes: int) -> tuple[int, ...]:
@@ -22,6 +24,8 @@ def physical_shape(layout: str, shape: Sequence[int], lanes: int) -> tuple[int, 
     if layout == ND:
         return tuple(shape)
     batch, channels, *spatial = shape
+    if layout == NHWC:
+        return (batch, *spatial, channels)
     return (batch, -(-channels // lanes), *spatial, lanes)
 
 
@@ -35,6 +39,8 @@ def physical_index(layout: str, indices: Sequence[Expr], lanes: int) -> tuple[Ex
     if layout == ND:
         return tuple(indices)
     batch, channel, *spatial = indices
+    if layout == NHWC:
+        return (batch, *spatial, channel)
     block = Const(lanes, dtypes.int64)
     return (batch, channel // block, *spatial, channel % block)
 

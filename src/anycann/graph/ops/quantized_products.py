@@ -153,6 +153,7 @@ def integer_convolution(context: Lowering, numbers: tuple[int, int, int, int], s
     known = _value_or_none(context, numbers[1]) is not None and (zero_w is None or _value_or_none(context, numbers[3]) is not None)
     if known and (zero_x is None or zero_x.size == 1) and isinstance(source, Placeholder) and isinstance(weights, Placeholder):
         group = context.integer("group", 1)
+        weights, zero_w = _centred(weights, zero_w, _value_or_none(context, numbers[1]), _value_or_none(context, numbers[3]))
         convolution = Convolution(source, weights, view.strides, view.begins, view.dilations, group, shape[2:], False, zero_x, zero_w)
         return te.contraction(convolution, shape, dtypes.int32)
     per_group = weights.shape[0] // context.integer("group", 1)
@@ -169,6 +170,20 @@ def integer_convolution(context: Lowering, numbers: tuple[int, int, int, int], s
         return guarded(all_inside(places, view.size), _shifted(source, (n, channel, *places), zero) * weight((o, i, *taps)), 0)
 
     return te.reduce("sum", shape, weights.shape[1:], element)
+
+
+def _centred(weights: Tensor, zero: Tensor | None, known: np.ndarray | None, known_zero: np.ndarray | None) -> tuple[Tensor, Tensor | None]:
+    """Known weights without their zero point, as signed bytes if they all fit: those are multiplied as they are."""
+    if known is None or known.dtype.itemsize > 1 or (zero is None and known.dtype == np.int8):
+        return weights, zero
+    if known_zero is None or not known_zero.any():
+        if known.dtype == np.int8:
+            return weights, None
+        known_zero = np.zeros((), known.dtype)
+    moved = known.astype(np.int16) - known_zero.astype(np.int16).reshape(-1, *[1] * (known.ndim - 1))
+    if moved.min(initial=0) < -128 or moved.max(initial=0) > 127:
+        return weights, zero
+    return te.table(moved.astype(np.int8)), None
 
 
 def _weight_reader(context: Lowering, number: int, zero_number: int) -> Element:

@@ -9,13 +9,20 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
+from anycann.passes.rules.attention import FuseAttention, TransposeAttention
 from anycann.passes.rules.batch_normalization import FoldBatchNormalization
 from anycann.passes.rules.dequantize_lstm import DequantizeLSTM
+from anycann.passes.rules.integer_products import IntegerConvolution, IntegerGemm, IntegerMatMul
+from anycann.passes.rules.move_dequantize import DequantizeLater, QuantizedAgain, UnsignedBytes
+from anycann.passes.rules.requantise import QuantizeByProduct
 from anycann.passes.rules.rule import Rule, replace
 from anycann.passes.rules.suppression import BoundSuppression
 from anycann.passes.rules.zero_points import SplitZeroPoint
 
-RULES: tuple[Rule, ...] = (DequantizeLSTM(), FoldBatchNormalization(), SplitZeroPoint(), BoundSuppression())
+RULES: tuple[Rule, ...] = (
+    UnsignedBytes(), DequantizeLater(), QuantizedAgain(), IntegerConvolution(), IntegerMatMul(), IntegerGemm(), QuantizeByProduct(),
+    DequantizeLSTM(), FoldBatchNormalization(), SplitZeroPoint(), FuseAttention(), TransposeAttention(), BoundSuppression(),
+)  # fmt: skip
 
 
 def apply_rules(graph: ir.Graph, rules: Sequence[Rule]) -> list[str]:

@@ -1,0 +1,167 @@
+"""Convolutions and matrix products of bytes and bfloat16 by dot products: their operands, their weights, and the kernel with its tail."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from anycann.codegen.emitter import Emitter
+from anycann.codegen.kernel import Kernel
+from anycann.codegen.kernels.convolution_shape import ConvolutionShape
+from anycann.codegen.kernels.convolution_write import digits
+from anycann.codegen.kernels.dot_convolution import emit_dot_convolution
+from anycann.codegen.kernels.dot_packing import pack_dots
+from anycann.codegen.kernels.dot_shape import DotPlan, as_plane
+from anycann.codegen.kernels.dot_space import DotSpace
+from anycann.codegen.nest_kernel import Output
+from anycann.codegen.space import Choices
+from anycann.codegen.tail import Constants, Generated, Tail, memory_name, pack
+from anycann.codegen.values import Value
+from anycann.target.target import Target
+from anycann.te import dtypes
+from anycann.te.contractions import Convolution, MatMul
+from anycann.te.expression import Const
+from anycann.te.layout import NC1HWC0, ND, NHWC
+from anycann.te.tensor import Compute, Constant, Contraction, Placeholder, Tensor
+
+BYTES = (dtypes.uint8, dtypes.int8)
+PLANAR_CHANNELS = 4  # up to so many channels, a copy gathers the planes of a row-major image as fast as it copies
+
+
+def takes_convolution(operator: Convolution) -> bool:
+    """True for one group, bytes, and signed weights without a zero point; one or two spatial dimensions."""
+    signed = operator.w.dtype is dtypes.int8 and operator.weight_zero is None
+    return operator.x.dtype in BYTES and signed and operator.group == 1 and not operator.transposed and operator.x.rank in (3, 4)
+
+
+def dot_layout(operator: Convolution, name: str, stored: str) -> str:
+    """The layout in which operand `name` is read: channels last, or as it is where that is the same or as good."""
+    if not isinstance(operator.x, Placeholder) or operator.x.name != name:
+        return stored
+    pixel = all(extent == 1 for extent in operator.x.shape[2:])
+    return ND if stored == ND and (pixel or _is_planar(operator, stored)) else NHWC
+
+
+def _is_planar(operator: Convolution, layout: str) -> bool:
+    return layout == ND and operator.x.rank == 4 and 1 < operator.x.shape[1] <= PLANAR_CHANNELS
+
+
+def dot_shape(operator: Convolution) -> ConvolutionShape:
+    """Sizes of a convolution."""
+    batch, channels, *size = operator.x.shape
+    return ConvolutionShape(
+        batch, channels, operator.w.shape[0], 1, tuple(size), operator.w.shape[2:], operator.strides, operator.dilations,
+        operator.pads_begin, operator.out_size, operator.x.dtype,
+    )  # fmt: skip
+
+
+def generate_dot_convolution(
+    anchor: Contraction,
+    operator: Convolution,
+    outputs: Sequence[Output],
+    layouts: Mapping[str, str],
+    target: Target,
+    constants: Constants,
+    choices: Choices,
+) -> Generated:
+    """The kernel of a convolution and its tail; arguments: input, packed weights, the zero point if it is computed, the tail's, outputs."""
+    sizes = dot_shape(operator)
+    shape, x = as_plane(sizes), memory_name(operator.x)
+    planar = _is_planar(operator, layouts.get(x, ND)) and shape.in_pixels > 1
+    plan = DotPlan(shape, target, choices.tile(DotSpace(shape, target, planar)), planar)
+    known = _known_zero(operator.zero_point, constants, sizes)
+    weights = np.asarray(_value(operator.w, constants)).reshape(*operator.w.shape[:2], *shape.kernel)
+    packed = pack("dots", pack_dots(plan, weights, known))
+    blocked = NC1HWC0 in (*layouts.values(), *(o.place.layout for o in outputs))
+    tail = Tail(anchor, outputs, layouts, target, 1, split=blocked)
+    e = Emitter()
+    pointers = (e.argument(0), e.argument(1))
+    zero = () if known is not None or operator.zero_point is None else (memory_name(operator.zero_point),)
+    zero_point = _load_zero(e, sizes) if zero else known
+    writer = tail.writer(e, 2 + len(zero))
+
+    def write(e: Emitter, image: Value, channel: Value, row: Value, column: Value, sums: Value, mask: Value | None) -> None:
+        tail.write(writer, e, [*_place(e, sizes, shape, image, row, column, channel)], sums, None if blocked else mask)
+
+    tasks = emit_dot_convolution(e, plan, *pointers, write, zero_point)
+    symbol, ir = e.finish("dots")
+    arguments = (x, packed.name, *zero, *tail.inputs, *(o.name for o in outputs))
+    return Generated(Kernel(symbol, ir, arguments, tasks, plan.scratch_bytes, shape.flops), (packed,))
+
+
+def _place(
+    e: Emitter, sizes: ConvolutionShape, shape: ConvolutionShape, image: Value, row: Value, column: Value, channel: Value
+) -> list[Value]:
+    """The index [n, channel, *spatial] of what the generator calls (image, row, column)."""
+    if shape.batch != sizes.batch or shape.out_size[: len(sizes.out_size)] != sizes.out_size:
+        image, *spatial = digits(e, row, [sizes.batch, *sizes.out_size])
+        return [image, channel, *spatial]
+    return [image, channel, *(row, column)[: len(sizes.out_size)]]
+
+
+def _value(tensor: Tensor, constants: Constants) -> Any:
+    return tensor.value if isinstance(tensor, Constant) else constants(memory_name(tensor))
+
+
+def _known_zero(zero: Tensor | None, constants: Constants, shape: ConvolutionShape) -> int | None:
+    """The zero point of the input, counted from the least byte, if it is known."""
+    lift = 128 if shape.dtype is dtypes.int8 else 0
+    if zero is None:
+        return lift
+    if isinstance(zero, Compute) and isinstance(zero.body, Const):
+        return int(zero.body.value) + lift
+    value = _value(zero, constants)
+    return None if value is None else int(np.asarray(value).reshape(-1)[0]) + lift
+
+
+def _load_zero(e: Emitter, shape: ConvolutionShape) -> Value:
+    """The zero point from argument 2, counted from the least byte."""
+    raw = e.load(e.argument(2), "i8", 1)
+    if shape.dtype is dtypes.int8:
+        raw = e.binary("xor", raw, e.const(-128, "i8"))
+    return e.cast("zext", raw, "i32")
+
+
+# ---- matrix products
+def takes_matmul(operator: MatMul, constants: Constants, target: Target) -> bool:
+    """True for bytes times one known matrix of signed bytes, both row-major, where the processor has no better way."""
+    a, b = operator.a, operator.b
+    bytes_ = a.dtype in BYTES and b.dtype is dtypes.int8 and b.rank == 2 and b.shape[1] > 1
+    plain = not operator.transpose_a and not operator.transpose_b and 0 not in (*a.shape, *b.shape)
+    if not (bytes_ and plain) or _value(b, constants) is None:
+        return False
+    return a.dtype is dtypes.uint8 or not target.has("avx512vnni")  # signed bytes would be copied
+
+
+def generate_dot_matmul(
+    anchor: Contraction,
+    operator: MatMul,
+    outputs: Sequence[Output],
+    layouts: Mapping[str, str],
+    target: Target,
+    constants: Constants,
+    choices: Choices,
+) -> Generated:
+    """The kernel of a product and its tail: a 1x1 convolution of as many pixels as A has rows."""
+    *rows, depth = operator.a.shape
+    pixels = int(np.prod(rows, dtype=np.int64))
+    columns = operator.b.shape[1]
+    one = (1, 1)
+    shape = ConvolutionShape(1, depth, columns, 1, (pixels, 1), one, one, one, (0, 0), (pixels, 1), operator.a.dtype)
+    plan = DotPlan(shape, target, choices.tile(DotSpace(shape, target)))
+    weights = np.asarray(_value(operator.b, constants)).T.reshape(columns, depth, 1, 1)
+    packed = pack("dots", pack_dots(plan, weights, _known_zero(None, constants, shape)))
+    tail = Tail(anchor, outputs, layouts, target, len(anchor.shape) - 1, split=False)
+    e = Emitter()
+    pointers = (e.argument(0), e.argument(1))
+    writer = tail.writer(e, 2)
+
+    def write(e: Emitter, image: Value, channel: Value, row: Value, column: Value, sums: Value, mask: Value | None) -> None:
+        tail.write(writer, e, [*digits(e, row, rows), channel], sums, mask)
+
+    tasks = emit_dot_convolution(e, plan, *pointers, write)
+    symbol, ir = e.finish("dots")
+    arguments = (memory_name(operator.a), packed.name, *tail.inputs, *(o.name for o in outputs))
+    return Generated(Kernel(symbol, ir, arguments, tasks, plan.scratch_bytes, shape.flops), (packed,))

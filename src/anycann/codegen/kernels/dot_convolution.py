@@ -1,0 +1,146 @@
+"""Convolutions and matrix products of bytes and bfloat16 by dot products: each output pixel a row, its window in pieces that lie together.
+
+The input is [N, *spatial, C] (`te/layout.py`: NHWC), so that the channels of neighbouring taps are one run of memory: the innermost loop is
+that of a matrix product, with a row of A for each pixel and the weights in panels. Where there is padding, a task first copies the rows it
+reads, padding and all. A 1x1 convolution with stride 1 and a matrix product with known weights are the same thing, and read in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from anycann.codegen.emitter import Emitter
+from anycann.codegen.kernels.convolution_write import digits
+from anycann.codegen.kernels.dot_copy import emit_padded_rows
+from anycann.codegen.kernels.dot_products import GROUP_BYTES, DotProducts
+from anycann.codegen.kernels.dot_shape import DotPlan
+from anycann.codegen.kernels.dot_sums import Sums, TileSums, VectorSums
+from anycann.codegen.values import Value
+from anycann.te import dtypes
+
+# write(e, image, channel of lane 0, row, column, sums, mask of the lanes that exist or None)
+DotWrite: TypeAlias = Callable[[Emitter, Value, Value, Value, Value, Value, "Value | None"], None]
+
+
+def emit_dot_convolution(
+    e: Emitter, plan: DotPlan, x: Value, weights: Value, write: DotWrite, zero_point: Value | int | None = None
+) -> int:
+    """Write the tasks e.begin..e.end at the current end of `e`, in its entry block; returns how many there are.
+
+    weights: `pack_dots`. zero_point: of integers, counted from the least byte: the number that the weights were packed with, or an i32
+    where they were packed with None. write: consumes a vector of finished sums, of int32 or float32.
+    """
+    shape = plan.shape
+    if 0 in (shape.batch, *shape.out_size):
+        return 0
+    zero = e.const(zero_point or 0, "i32") if not isinstance(zero_point, Value) else zero_point
+    sums: Sums = TileSums(plan) if plan.uses_tiles else VectorSums(plan)
+    sums.begin(e)
+    kernel = _Kernel(plan, sums, x, weights, write, zero, isinstance(zero_point, Value))
+    with e.loop(e.begin, e.end) as task:
+        image, chunk, panels = digits(e, task.index, [shape.batch, plan.row_chunks, plan.panel_chunks])
+        kernel.task(e, image, chunk, panels)
+    sums.end(e)
+    return plan.tasks
+
+
+class _Kernel:
+    """What all tasks share."""
+
+    def __init__(self, plan: DotPlan, sums: Sums, x: Value, weights: Value, write: DotWrite, zero: Value, scaled: bool):
+        self.plan, self.sums, self.x, self.weights, self.write_out = plan, sums, x, weights, write
+        self.zero, self.scaled = zero, scaled
+
+    def task(self, e: Emitter, image: Value, chunk: Value, panels: Value) -> None:
+        plan, tile = self.plan, self.plan.tile
+        row = e.mul(chunk, tile.image_rows)
+        rows = e.smin(e.const(tile.image_rows), e.sub(e.const(plan.shape.out_size[0]), row))
+        source = self._source(e, image, row)
+        first = e.mul(panels, tile.panels)
+        stop = e.smin(e.add(first, tile.panels), e.const(plan.all_panels))
+        full, rest = divmod(plan.shape.out_channels, plan.width)
+        for columns, low, high in ((plan.width, 0, full), (rest, full, full + 1)):
+            if not columns or low == high:
+                continue
+            with e.loop(e.smax(first, e.const(low)), e.smin(stop, e.const(high))) as panel:
+                self._panel(e, image, row, rows, source, panel.index, columns)
+
+    def _source(self, e: Emitter, image: Value, row: Value) -> Value:
+        """What the first output pixel of a task reads first."""
+        plan, shape = self.plan, self.plan.shape
+        size = shape.in_channels * shape.in_pixels * shape.dtype.nbytes
+        base = e.gep(self.x, e.mul(image, size), "i8")
+        first = e.sub(e.mul(row, shape.strides[0]), shape.pads_begin[0])
+        if not plan.copied:
+            at = e.sub(e.mul(first, plan.pitch), shape.pads_begin[1])
+            return e.gep(base, e.mul(at, plan.channels * shape.dtype.nbytes), "i8")
+        copy = e.gep(e.scratch, plan.sums_bytes, "i8")
+        fill = e.const(0, "i8") if shape.dtype is dtypes.bfloat16 else e.cast("trunc", self.zero, "i8")
+        emit_padded_rows(e, plan, base, first, fill, copy)
+        return copy
+
+    def _panel(self, e: Emitter, image: Value, row: Value, rows: Value, source: Value, number: Value, columns: int) -> None:
+        plan = self.plan
+        weights = e.gep(self.weights, e.mul(number, plan.panel_bytes), "i8")
+        panel = _Panel(image, weights, e.mul(number, plan.width), columns)
+        if plan.tile.merge:
+            width = e.add(e.mul(e.sub(rows, 1), plan.pitch), plan.shape.out_size[1])
+            self._line(e, panel, row, width, source)
+            return
+        with e.loop(0, rows) as line:
+            at = e.gep(source, e.mul(line.index, plan.row_stride * plan.shape.dtype.nbytes), "i8")
+            self._line(e, panel, e.add(row, line.index), e.const(plan.shape.out_size[1]), at)
+
+    def _line(self, e: Emitter, panel: _Panel, row: Value, width: Value, source: Value) -> None:
+        """Pixels 0..width in register tiles; the last one begins earlier if nothing may be read behind it."""
+        plan, vectors = self.plan, -(-panel.columns // self.plan.target.lanes)
+        with e.loop(0, width, plan.tile.pixels) as pixel:
+            start = pixel.index if plan.copied else e.smin(pixel.index, e.sub(width, plan.tile.pixels))
+            at = e.gep(source, e.mul(start, plan.pixel_stride * plan.shape.dtype.nbytes), "i8")
+            self.sums.emit(e, vectors, at, e.gep(panel.weights, plan.head * plan.width * GROUP_BYTES, "i8"))
+            with e.loop(pixel.index, e.smin(width, e.add(pixel.index, plan.tile.pixels))) as done:
+                place = e.gep(e.scratch, e.mul(e.sub(done.index, start), plan.width * GROUP_BYTES), "i8")
+                self._pixel(e, panel, row, done.index, place)
+
+    def _pixel(self, e: Emitter, panel: _Panel, row: Value, pixel: Value, place: Value) -> None:
+        """Hand the vectors of one pixel on, unless it lies between two rows."""
+        plan = self.plan
+        if not plan.tile.merge:
+            self._vectors(e, panel, row, pixel, place)
+            return
+        y, x = e.add(row, e.udiv(pixel, plan.pitch)), e.urem(pixel, plan.pitch)
+        if plan.pitch == plan.shape.out_size[1]:
+            self._vectors(e, panel, y, x, place)
+            return
+        with e.when(e.compare("slt", x, e.const(plan.shape.out_size[1]))):
+            self._vectors(e, panel, y, x, place)
+
+    def _vectors(self, e: Emitter, panel: _Panel, y: Value, x: Value, place: Value) -> None:
+        """The vectors of one pixel, with what zero points add."""
+        plan, lanes = self.plan, self.plan.target.lanes
+        type_ = DotProducts(plan.shape.dtype, plan.target).sums
+        for j in range(-(-panel.columns // lanes)):
+            total = e.load(e.gep(place, j * lanes * GROUP_BYTES, "i8"), type_, GROUP_BYTES)
+            if plan.head:
+                head = e.load(e.gep(panel.weights, j * lanes * GROUP_BYTES, "i8"), type_, GROUP_BYTES)
+                head = e.binary("mul", head, e.splat(self.zero, lanes)) if self.scaled else head
+                total = e.binary("add", total, head)
+            self.write_out(e, panel.image, e.add(panel.channel, j * lanes), y, x, total, _existing(panel.columns - j * lanes, lanes))
+
+
+@dataclass(frozen=True)
+class _Panel:
+    """The output channels that are computed together: so many `columns` from `channel` on, for one image."""
+
+    image: Value
+    weights: Value
+    channel: Value
+    columns: int
+
+
+def _existing(count: int, lanes: int) -> Value | None:
+    if count >= lanes:
+        return None
+    return Value("<" + ", ".join(f"i1 {'true' if i < count else 'false'}" for i in range(lanes)) + ">", f"<{lanes} x i1>")

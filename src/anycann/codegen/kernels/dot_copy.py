@@ -1,0 +1,108 @@
+"""The rows of an input that a task reads, copied with their padding: afterwards every tap of every pixel is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from anycann.codegen.emitter import Emitter
+from anycann.codegen.kernels.dot_shape import DotPlan
+from anycann.codegen.values import Value
+from anycann.te import dtypes
+
+_SIGN = 0x80
+
+
+def emit_padded_rows(e: Emitter, plan: DotPlan, image: Value, first_row: Value, fill: Value, copy: Value) -> None:
+    """Rows `first_row`.. of `image` (where it begins) to `copy`; what lies outside is `fill`, a byte, in every byte."""
+    pixel = plan.channels * plan.shape.dtype.nbytes
+    with e.loop(0, plan.copied_rows) as row:
+        y = e.add(first_row, row.index)
+        to = e.gep(copy, e.mul(row.index, plan.pitch * pixel), "i8")
+        height = e.const(plan.shape.in_size[0])
+        outside = e.binary("or", e.compare("slt", y, e.const(0)), e.compare("sge", y, height))
+        with e.when(outside):
+            _fill(e, plan, to, plan.pitch * pixel, fill)
+        with e.when(e.binary("xor", outside, e.const(1, "i1"))):
+            _row(e, plan, image, y, to, fill)
+
+
+def _row(e: Emitter, plan: DotPlan, image: Value, y: Value, to: Value, fill: Value) -> None:
+    """One row that exists: padding, pixels, padding."""
+    shape, pixel = plan.shape, plan.channels * plan.shape.dtype.nbytes
+    left = min(plan.pitch, max(0, shape.pads_begin[1]))
+    skipped = max(0, -shape.pads_begin[1])
+    count = max(0, min(plan.pitch - left, shape.in_size[1] - skipped))
+    _fill(e, plan, to, left * pixel, fill)
+    _fill(e, plan, e.gep(to, (left + count) * pixel, "i8"), (plan.pitch - left - count) * pixel, fill)
+    inside = e.gep(to, left * pixel, "i8")
+    if plan.planar:
+        _planar_pixels(e, plan, image, e.add(e.mul(y, shape.in_size[1]), skipped), inside, count)
+        return
+    nbytes = shape.in_channels * shape.dtype.nbytes
+    source = e.gep(image, e.mul(e.add(e.mul(y, shape.in_size[1]), skipped), nbytes), "i8")
+    if nbytes == pixel:
+        _stretch(e, plan, source, inside, count * pixel)
+        return
+    with e.loop(0, count) as column:
+        _pixel(e, plan, e.gep(source, e.mul(column.index, nbytes), "i8"), e.gep(inside, e.mul(column.index, pixel), "i8"), nbytes)
+
+
+def _planar_pixels(e: Emitter, plan: DotPlan, image: Value, first: Value, to: Value, count: int) -> None:
+    """Pixels whose channels lie in planes of their own."""
+    shape, nbytes = plan.shape, plan.shape.dtype.nbytes
+    with e.loop(0, count) as column:
+        place = e.add(first, column.index)
+        target = e.gep(to, e.mul(column.index, plan.channels * nbytes), "i8")
+        for channel in range(plan.channels):
+            at = e.gep(target, channel * nbytes, "i8")
+            if channel < shape.in_channels:
+                _move(e, plan, e.gep(image, e.mul(e.add(place, channel * shape.in_pixels), nbytes), "i8"), at, f"i{8 * nbytes}")
+            else:
+                e.store(e.const(0, f"i{8 * nbytes}"), at, 1)
+
+
+def _pixel(e: Emitter, plan: DotPlan, source: Value, to: Value, nbytes: int) -> None:
+    """The channels of one pixel, and zero for those that only the copy has: their weights are zero, and no NaN may meet them."""
+    for at, size in _pieces(nbytes, plan.target.lanes * 4):
+        _move(e, plan, e.gep(source, at, "i8"), e.gep(to, at, "i8"), f"<{size} x i8>" if size > 1 else "i8")
+    for at, size in _pieces(plan.channels * plan.shape.dtype.nbytes - nbytes, plan.target.lanes * 4):
+        type_ = f"<{size} x i8>" if size > 1 else "i8"
+        e.store(e.zero(type_), e.gep(to, nbytes + at, "i8"), 1)
+
+
+def _stretch(e: Emitter, plan: DotPlan, source: Value, to: Value, nbytes: int) -> None:
+    """Bytes that lie one behind the other on both sides."""
+    size = plan.target.lanes * 4
+    with e.loop(0, nbytes - nbytes % size, size) as part:
+        _move(e, plan, e.gep(source, part.index, "i8"), e.gep(to, part.index, "i8"), f"<{size} x i8>")
+    whole = nbytes - nbytes % size
+    for at, piece in _pieces(nbytes - whole, size):
+        _move(e, plan, e.gep(source, whole + at, "i8"), e.gep(to, whole + at, "i8"), f"<{piece} x i8>" if piece > 1 else "i8")
+
+
+def _fill(e: Emitter, plan: DotPlan, to: Value, nbytes: int, fill: Value) -> None:
+    size = plan.target.lanes * 4
+    whole = nbytes - nbytes % size
+    with e.loop(0, whole, size) as part:
+        e.store(e.splat(fill, size), e.gep(to, part.index, "i8"), 1)
+    for at, piece in _pieces(nbytes - whole, size):
+        e.store(e.splat(fill, piece), e.gep(to, whole + at, "i8"), 1)
+
+
+def _move(e: Emitter, plan: DotPlan, source: Value, to: Value, type_: str) -> None:
+    """Load and store; signed bytes become unsigned ones."""
+    value = e.load(source, type_, 1)
+    if plan.shape.dtype is dtypes.int8:
+        value = e.binary("xor", value, e.const(_SIGN - 256, type_))
+    e.store(value, to, 1)
+
+
+def _pieces(nbytes: int, most: int) -> Iterator[tuple[int, int]]:
+    """(offset, size) of powers of two that cover so many bytes."""
+    at = 0
+    while at < nbytes:
+        size = most
+        while size > nbytes - at:
+            size //= 2
+        yield at, size
+        at += size

@@ -1,0 +1,27 @@
+"""Weights in the order that convolutions by dot products read them."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from anycann.codegen.kernels.dot_products import GROUP_BYTES
+from anycann.codegen.kernels.dot_shape import DotPlan
+
+
+def pack_dots(plan: DotPlan, weights: npt.NDArray[np.generic], zero_point: int | None) -> npt.NDArray[np.int8]:
+    """Weights [O, C, kh, kw] of int8 or bfloat16 -> bytes of [panels, head + k groups, columns, group].
+
+    The head of a panel of integers is an int32 a column: what the zero point of the input adds to its sums, or, where that is not known
+    (None), what it adds times the zero point. `zero_point` counts from the least byte: that of an int8 input lies 128 higher.
+    """
+    outputs, channels, rows, columns = weights.shape
+    padded = np.zeros((plan.all_panels * plan.width, rows, columns, plan.channels), weights.dtype)
+    padded[:outputs, :, :, :channels] = weights.transpose(0, 2, 3, 1)
+    groups = padded.reshape(plan.all_panels, plan.width, plan.depth, plan.group).swapaxes(1, 2)
+    body = np.ascontiguousarray(groups).view(np.int8).reshape(plan.all_panels, plan.depth, plan.width * GROUP_BYTES)
+    if not plan.head:
+        return body
+    sums = -padded.astype(np.int32).sum((1, 2, 3), dtype=np.int32).reshape(plan.all_panels, 1, plan.width)
+    first = sums if zero_point is None else sums * np.int32(zero_point)
+    return np.concatenate([np.ascontiguousarray(first).view(np.int8), body], axis=1)

@@ -1,0 +1,121 @@
+"""Sums of short dot products in every lane: four bytes (u8 times s8 into int32) or two bfloat16 (into float32), on any target.
+
+The first operand is one group of elements in every lane, the second a group a lane. Where the processor has an instruction for it, that is
+one instruction; elsewhere the groups are taken apart, which costs the more the fewer products share an operand: so each is prepared once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from anycann.codegen.emitter import Emitter
+from anycann.codegen.values import Value, vector_type
+from anycann.target.target import Target
+from anycann.te import dtypes
+from anycann.te.dtypes import DType
+
+GROUP_BYTES = 4
+_EVEN_BYTES = 0x00FF00FF
+
+
+@dataclass(frozen=True)
+class DotProducts:
+    """Dot products of groups of `dtype` (uint8, with int8 on the other side, or bfloat16) on a target."""
+
+    dtype: DType
+    target: Target
+
+    @property
+    def group(self) -> int:
+        """Elements that one lane multiplies at a time."""
+        return GROUP_BYTES // self.dtype.nbytes
+
+    @property
+    def accumulator(self) -> DType:
+        return dtypes.float32 if self.dtype is dtypes.bfloat16 else dtypes.int32
+
+    @property
+    def sums(self) -> str:
+        """The type of a vector of sums."""
+        return vector_type(self.accumulator.register, self.target.lanes)
+
+    @property
+    def is_one_instruction(self) -> bool:
+        return self._name is not None
+
+    @property
+    def _name(self) -> str | None:
+        """The instruction that multiplies and adds a whole vector; None where there is none."""
+        lanes, has = self.target.lanes, self.target.has
+        if not self.target.is_x86:
+            return "llvm.aarch64.neon.usdot.v4i32.v16i8" if self.dtype is not dtypes.bfloat16 and has("i8mm") else None
+        if self.dtype is dtypes.bfloat16:
+            wide = has("avx512bf16") and (lanes == 16 or has("avx512vl"))
+            return f"llvm.x86.avx512bf16.dpbf16ps.{32 * lanes}" if wide else None
+        wide = has("avx512vnni") and (lanes == 16 or has("avx512vl"))
+        return f"llvm.x86.avx512.vpdpbusd.{32 * lanes}" if wide or (has("avxvnni") and lanes <= 8) else None
+
+    def spread(self, e: Emitter, pointer: Value) -> list[Value]:
+        """The group at `pointer` in every lane, prepared as a first operand."""
+        lanes = self.target.lanes
+        return self.first(e, e.splat(e.load(pointer, "i32", self.dtype.nbytes), lanes))
+
+    def first(self, e: Emitter, groups: Value) -> list[Value]:
+        """A vector of groups (i32) as a first operand: unsigned bytes."""
+        if self._name:
+            return [groups]
+        if self.dtype is dtypes.bfloat16:
+            return self._halves(e, groups)
+        if not self.target.is_x86:
+            return [e.binary("and", _shifted(e, "lshr", groups, 8 * i), e.const(255, groups.type)) for i in range(4)]
+        mask = e.const(_EVEN_BYTES, groups.type)
+        return [e.binary("and", groups, mask), e.binary("and", _shifted(e, "lshr", groups, 8), mask)]
+
+    def second(self, e: Emitter, pointer: Value) -> list[Value]:
+        """The groups of all lanes at `pointer` as a second operand: signed bytes."""
+        groups = e.load(pointer, vector_type("i32", self.target.lanes), GROUP_BYTES)
+        if self._name:
+            return [groups]
+        if self.dtype is dtypes.bfloat16:
+            return self._halves(e, groups)
+        if not self.target.is_x86:
+            return [_shifted(e, "ashr", _shifted(e, "shl", groups, 24 - 8 * i), 24) for i in range(4)]
+        words = e.op(f"bitcast {groups.type} {groups.text} to <{2 * groups.lanes} x i16>", f"<{2 * groups.lanes} x i16>")
+        return [_shifted(e, "ashr", _shifted(e, "shl", words, 8), 8), _shifted(e, "ashr", words, 8)]
+
+    def add(self, e: Emitter, total: Value, first: Sequence[Value], second: Sequence[Value]) -> Value:
+        """total + the products of prepared operands."""
+        if self._name:
+            return self._add_once(e, self._name, total, first[0], second[0])
+        for a, b in zip(first, second, strict=True):
+            if self.dtype is dtypes.bfloat16:
+                total = e.intrinsic("fmuladd", [a, b, total])
+            elif self.target.is_x86:
+                total = e.binary("add", total, self._pairs(e, a, b))
+            else:
+                total = e.binary("add", total, e.binary("mul", a, b))
+        return total
+
+    def _add_once(self, e: Emitter, name: str, total: Value, a: Value, b: Value) -> Value:
+        lanes, element = self.target.lanes, "bfloat" if self.dtype is dtypes.bfloat16 else "i8"
+        type_ = f"<{self.group * lanes} x {element}>"
+        a, b = (e.op(f"bitcast {v.type} {v.text} to {type_}", type_) for v in (a, b))
+        return e.call(name, total.type, [total, a, b])
+
+    def _pairs(self, e: Emitter, a: Value, b: Value) -> Value:
+        """Products of 16-bit integers, neighbours added: exact for all bytes, unlike the instruction that multiplies bytes."""
+        lanes = self.target.lanes
+        name = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}[lanes]
+        type_ = f"<{2 * lanes} x i16>"
+        a = e.op(f"bitcast {a.type} {a.text} to {type_}", type_)
+        return e.call(f"llvm.x86.{name}", vector_type("i32", lanes), [a, b])
+
+    def _halves(self, e: Emitter, groups: Value) -> list[Value]:
+        """The two bfloat16 of each lane as float32."""
+        high = e.binary("and", groups, e.const(-65536, groups.type))
+        return [e.cast("bitcast", half, "float") for half in (_shifted(e, "shl", groups, 16), high)]
+
+
+def _shifted(e: Emitter, opcode: str, value: Value, bits: int) -> Value:
+    return e.binary(opcode, value, e.const(bits, value.type)) if bits else value

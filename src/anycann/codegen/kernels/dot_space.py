@@ -1,0 +1,151 @@
+"""The choices for a convolution by dot products, and the one to take without measuring."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar
+
+from anycann.codegen.kernels.convolution_shape import ConvolutionShape
+from anycann.codegen.kernels.convolution_tile import even_cuts
+from anycann.codegen.kernels.dot_products import DotProducts
+from anycann.codegen.kernels.dot_shape import DotPlan, DotTile, may_merge
+from anycann.codegen.kernels.dot_tiles import TILE_ROWS, has_tiles
+from anycann.codegen.space import Parameter, Space
+from anycann.target.target import Target
+
+# Cycles to load a matrix tile, to hand a vector of sums to the writer, and around each register tile; a task is worth so many.
+_TILE_LOAD, _WRITE, _AROUND = 8.0, 5.0, 24.0
+_TASK_CYCLES, _TASKS = 20_000, 16
+_FAR_BYTES_PER_CYCLE = 16.0  # from behind the second-level cache
+
+
+@dataclass(frozen=True)
+class DotSpace(Space[DotTile]):
+    """Tiles of `dot_convolution`. `problem` has two spatial dimensions (`dot_shape.as_plane`)."""
+
+    family: ClassVar[str] = "ConvDots"
+    version: ClassVar[int] = 1
+    tile_type: ClassVar[type[DotTile]] = DotTile
+
+    problem: ConvolutionShape
+    target: Target
+    planar: bool = False
+
+    def context(self) -> Mapping[str, int]:
+        return {"planar": int(self.planar)}
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        panels = -(-self.problem.out_channels // self.target.lanes)
+        high = self.problem.out_size[0]
+        return (
+            Parameter("merge", (0, 1) if may_merge(self.problem, self.target, self.planar) else (0,)),
+            Parameter("vectors", tuple(range(1, min(panels, 2 if self._tiles else 8) + 1))),
+            Parameter("row_tiles", (1, 2) if self._tiles else (1,)),
+            Parameter("rows", tuple(range(1, (TILE_ROWS if self._tiles else self.target.registers) + 1))),
+            Parameter("image_rows", tuple(even_cuts(high, high)) if high else (1,)),
+            Parameter("panels", tuple(range(1, panels + 1))),
+        )
+
+    def refusal(self, tile: DotTile) -> str | None:
+        if tile.merge and not may_merge(self.problem, self.target, self.planar):
+            return "the rows of a task do not make one long row"
+        if min(tile.rows, tile.vectors, tile.row_tiles, tile.image_rows, tile.panels) < 1:
+            return "a size below 1"
+        if not self._fits(tile):
+            return f"{tile.row_tiles} x {tile.rows} pixels of {tile.vectors} vectors do not fit the registers"
+        most = self._line(tile) if not DotPlan(self.problem, self.target, tile, self.planar).copied else tile.pixels
+        return f"{tile.pixels} pixels; a row has {most}" if tile.pixels > max(1, most) else None
+
+    def default(self) -> DotTile:
+        return _best(self)
+
+    def estimate(self, tile: DotTile) -> float:
+        plan = DotPlan(self.problem, self.target, tile, self.planar)
+        shape = self.problem
+        lines = plan.row_chunks if tile.merge else shape.out_size[0]
+        length = (tile.image_rows - 1) * plan.pitch + shape.out_size[1] if tile.merge else shape.out_size[1]
+        blocks = lines * -(-length // tile.pixels) * shape.batch
+        vectors = -(-shape.out_channels // self.target.lanes)
+        full, rest = divmod(vectors, tile.vectors)
+        cycles = full * self._block_cycles(plan, tile.vectors) + (self._block_cycles(plan, rest) if rest else 0.0)
+        chunks = shape.batch * plan.row_chunks
+        copy = plan.copied * chunks * plan.panel_chunks * plan.copied_rows * plan.pitch * plan.channels * shape.dtype.nbytes / 16
+        return blocks * cycles + _WRITE * vectors * shape.out_pixels * shape.batch + copy + self._far_bytes(plan) / _FAR_BYTES_PER_CYCLE
+
+    def _far_bytes(self, plan: DotPlan) -> float:
+        """Weights that do not stay in the second-level cache come again for every part of the rows."""
+        weights = plan.all_panels * plan.panel_bytes
+        times = self.problem.batch * plan.row_chunks if weights > self.target.l2_bytes // 2 else 1
+        return float(weights * times)
+
+    @property
+    def _tiles(self) -> bool:
+        return has_tiles(self.target, self.problem.dtype)
+
+    def _fits(self, tile: DotTile) -> bool:
+        if self._tiles:
+            return tile.rows <= TILE_ROWS and tile.row_tiles <= 2 and tile.vectors <= 2
+        return tile.row_tiles == 1 and tile.rows * tile.vectors <= self._most_sums(tile.vectors)
+
+    def _most_sums(self, vectors: int) -> int:
+        """Registers left for sums beside a group of every vector and of one pixel, which are two each where they are taken apart."""
+        parts = 1 if DotProducts(self.problem.dtype, self.target).is_one_instruction else 2
+        return max(1, self.target.registers - parts * (vectors + 1) - (parts - 1))
+
+    def _block_cycles(self, plan: DotPlan, vectors: int) -> float:
+        """One register tile."""
+        tile = plan.tile
+        if self._tiles:
+            steps = plan.depth // plan.steps
+            products = tile.rows * tile.row_tiles * vectors
+            column_load = _TILE_LOAD * (1 if plan.panel_bytes <= self.target.l1_bytes // 2 else 2)
+            return _AROUND + steps * max(products, _TILE_LOAD * tile.row_tiles + column_load * vectors) + 16.0 * tile.row_tiles * vectors
+        dots = DotProducts(self.problem.dtype, self.target)
+        work = tile.rows * vectors * (1 if dots.is_one_instruction else 4) + (0 if dots.is_one_instruction else 3 * (tile.rows + vectors))
+        return _AROUND + plan.depth * max(work / 2, (tile.rows + vectors) / 2, 4.0)
+
+    def _line(self, tile: DotTile) -> int:
+        """Pixels of the shortest line that is computed at once: what may be read in place."""
+        return self.problem.out_size[0] * self.problem.out_size[1] if tile.merge else self.problem.out_size[1]
+
+    def candidates(self) -> Iterator[DotTile]:
+        """Register tiles that fit, each with the tasks that suit it."""
+        shape, lanes = self.problem, self.target.lanes
+        all_vectors = -(-shape.out_channels // lanes)
+        for merge in (False, True)[: 1 + may_merge(shape, self.target, self.planar)]:
+            for vectors in range(1, min(all_vectors, 2 if self._tiles else 4) + 1):
+                for row_tiles in (1, 2)[: 1 + self._tiles]:
+                    for image_rows in self._image_rows():
+                        for rows in self._row_choices(merge, image_rows, vectors, row_tiles):
+                            yield self._with_panels(DotTile(rows, vectors, row_tiles, image_rows, 1, merge))
+
+    def _row_choices(self, merge: bool, image_rows: int, vectors: int, row_tiles: int) -> list[int]:
+        shape = self.problem
+        pitch = DotPlan(shape, self.target, DotTile(1, 1, 1, 1, 1), self.planar).pitch
+        length = (image_rows - 1) * pitch + shape.out_size[1] if merge else shape.out_size[1]
+        most = TILE_ROWS if self._tiles else max(1, self._most_sums(vectors) // vectors)
+        return even_cuts(-(-length // row_tiles), min(most, max(1, length)))
+
+    def _image_rows(self) -> list[int]:
+        """Rows of a task: all of them, or so many parts; a copy has to stay in the second-level cache."""
+        high = max(1, self.problem.out_size[0])
+        row_bytes = self.problem.in_size[1] * self.problem.in_channels * self.problem.dtype.nbytes * self.problem.strides[0]
+        least = max(1, -(-high * row_bytes // (self.target.l2_bytes // 2)))
+        return sorted({-(-high // min(high, parts)) for parts in (least, 2 * least, 4, 7, 8, 14, 16, 28) if parts >= least})
+
+    def _with_panels(self, tile: DotTile) -> DotTile:
+        """All panels in a task, or parts of them where there are few rows to share out."""
+        panels = -(-self.problem.out_channels // (tile.vectors * self.target.lanes))
+        chunks = max(1, self.problem.batch * -(-self.problem.out_size[0] // tile.image_rows))
+        work = self.problem.flops / 2 / (512 if self._tiles else self.target.lanes * 8)
+        wanted = min(_TASKS, max(1, int(work // _TASK_CYCLES)))
+        parts = min(panels, max(1, -(-wanted // chunks)))
+        return DotTile(tile.rows, tile.vectors, tile.row_tiles, tile.image_rows, max(1, -(-panels // parts)), tile.merge)
+
+
+@lru_cache(maxsize=1024)
+def _best(space: DotSpace) -> DotTile:
+    usable = [tile for tile in space.candidates() if space.refusal(tile) is None]
+    return min(usable, key=space.estimate, default=DotTile(1, 1, 1, max(1, space.problem.out_size[0]), 1))

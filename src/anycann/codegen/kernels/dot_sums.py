@@ -1,0 +1,122 @@
+"""The sums of a register tile of a convolution by dot products, left in scratch memory: by vectors, or by matrix tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from anycann.codegen.emitter import Emitter
+from anycann.codegen.kernels.dot_products import GROUP_BYTES, DotProducts
+from anycann.codegen.kernels.dot_shape import DotPlan
+from anycann.codegen.kernels.dot_tiles import TileRegisters
+from anycann.codegen.values import Value
+
+
+class Sums(Protocol):
+    """Computes [pixel, column] of a register tile into the first bytes of scratch memory."""
+
+    def begin(self, e: Emitter) -> None:
+        """Called once, in the entry block."""
+
+    def end(self, e: Emitter) -> None:
+        """Called once, behind everything."""
+
+    def emit(self, e: Emitter, vectors: int, rows: Value, weights: Value) -> None:
+        """`rows`: what pixel 0 reads. weights: behind the head of the panel, of whose vectors the first `vectors` are wanted."""
+
+
+class VectorSums:
+    """Sums in vector registers; the groups of a pixel go to all lanes."""
+
+    def __init__(self, plan: DotPlan):
+        self.plan, self.dots = plan, DotProducts(plan.shape.dtype, plan.target)
+
+    def begin(self, e: Emitter) -> None:
+        """Nothing."""
+
+    def end(self, e: Emitter) -> None:
+        """Nothing."""
+
+    def emit(self, e: Emitter, vectors: int, rows: Value, weights: Value) -> None:
+        plan, lanes = self.plan, self.plan.target.lanes
+        zero = [e.zero(self.dots.sums)] * (plan.tile.pixels * vectors)
+
+        def body(offset: Value, k: Value, totals: Sequence[Value]) -> list[Value]:
+            place = e.gep(weights, e.mul(k, plan.width * GROUP_BYTES), "i8")
+            columns = [self.dots.second(e, e.gep(place, j * lanes * GROUP_BYTES, "i8")) for j in range(vectors)]
+            result = []
+            for i in range(plan.tile.pixels):
+                at = e.gep(e.gep(rows, offset, "i8"), i * plan.pixel_stride * plan.shape.dtype.nbytes, "i8")
+                factor = self.dots.spread(e, at)
+                result += [self.dots.add(e, totals[i * vectors + j], factor, columns[j]) for j in range(vectors)]
+            return result
+
+        totals = along_depth(e, plan, 1, zero, body)
+        for number, total in enumerate(totals):
+            i, j = divmod(number, vectors)
+            e.store(total, e.gep(e.scratch, (i * plan.width + j * lanes) * GROUP_BYTES, "i8"), GROUP_BYTES)
+
+
+class TileSums:
+    """Sums in matrix tiles."""
+
+    def __init__(self, plan: DotPlan):
+        self.plan, self.tiles = plan, TileRegisters(plan.shape.dtype, plan.tile.rows, plan.steps)
+
+    def begin(self, e: Emitter) -> None:
+        self.tiles.configure(e)
+
+    def end(self, e: Emitter) -> None:
+        self.tiles.release(e)
+
+    def emit(self, e: Emitter, vectors: int, rows: Value, weights: Value) -> None:
+        plan, tile = self.plan, self.plan.tile
+        places = [(i, j) for i in range(tile.row_tiles) for j in range(vectors)]
+        for i, j in places:
+            self.tiles.clear(e, i * vectors + j)
+        stride = plan.pixel_stride * plan.shape.dtype.nbytes
+
+        def body(offset: Value, k: Value, totals: Sequence[Value]) -> list[Value]:
+            for i in range(tile.row_tiles):
+                self.tiles.load_rows(e, i, e.gep(e.gep(rows, offset, "i8"), i * tile.rows * stride, "i8"), stride)
+            for j in range(vectors):
+                place = e.add(e.mul(k, plan.width * GROUP_BYTES), j * plan.target.lanes * GROUP_BYTES)
+                self.tiles.load_columns(e, j, e.gep(weights, place, "i8"), plan.width * GROUP_BYTES)
+            for i, j in places:
+                self.tiles.multiply(e, i * vectors + j, i, j)
+            return []
+
+        along_depth(e, plan, plan.steps, [], body)
+        for i, j in places:
+            at = (i * tile.rows * plan.width + j * plan.target.lanes) * GROUP_BYTES
+            self.tiles.store(e, i * vectors + j, e.gep(e.scratch, at, "i8"), plan.width * GROUP_BYTES)
+
+
+Body = Callable[[Value, Value, Sequence[Value]], list[Value]]
+
+
+def along_depth(e: Emitter, plan: DotPlan, step: int, totals: list[Value], body: Body) -> list[Value]:
+    """`body(offset of the input in bytes, number of the group of weights, totals)` for every `step` groups of the window."""
+    rows, parts, groups = plan.runs
+    nbytes = plan.channels * plan.shape.dtype.nbytes
+    row_step, part_step = plan.shape.dilations[0] * plan.pitch * nbytes, plan.shape.dilations[1] * nbytes
+
+    def inner(offset: Value, k: Value, totals: Sequence[Value]) -> list[Value]:
+        if groups == step:
+            return body(offset, k, totals)
+        with e.loop(0, groups, step, carried=totals) as loop:
+            loop.carry(body(e.add(offset, e.mul(loop.index, GROUP_BYTES)), e.add(k, loop.index), loop.values))
+        return list(loop.values)
+
+    def outer(count: int, first: Value, k: Value, distance: int, size: int, totals: Sequence[Value], then: Body) -> list[Value]:
+        if count == 1:
+            return then(first, k, totals)
+        with e.loop(0, count, carried=totals) as loop:
+            at = e.add(first, e.mul(loop.index, distance))
+            loop.carry(then(at, e.add(k, e.mul(loop.index, size)), loop.values))
+        return list(loop.values)
+
+    def part(offset: Value, k: Value, totals: Sequence[Value]) -> list[Value]:
+        return outer(parts, offset, k, part_step, groups, totals, inner)
+
+    return outer(rows, e.const(0), e.const(0), row_step, parts * groups, totals, part)

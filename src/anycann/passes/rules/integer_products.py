@@ -1,0 +1,135 @@
+"""Products of dequantised operands become products of the integers; what their scales do is left to the elementwise end of the kernel.
+
+(a - za) sa * (b - zb) sb, summed  =  (sum of (a - za) (b - zb)) * sa sb: the integer sum is exact, and 8-bit products are several times as
+fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from anycann.passes.rules.quantised import BYTES, Dequantised, dequantised
+from anycann.passes.rules.rule import Rule, constant_of, new_constant, new_node
+
+
+def _operands_problem(x: Dequantised | None, w: Dequantised | None, axis: int) -> str | None:
+    """Why the product of these stays one of floats; "" where nothing is quantised."""
+    if x is None or w is None:
+        return "" if x is None and w is None else "only one operand is dequantised with known parameters"
+    if x.zero.dtype not in BYTES or w.zero.dtype not in BYTES:
+        return f"its operands are {x.zero.dtype} and {w.zero.dtype}; integer kernels take 8 bits"
+    if w.known is None:
+        return "the weights are computed at run time"
+    if not x.one_for_all or x.zero.size != 1:
+        return "the first operand has several scales"
+    if not w.one_for_all and w.axis % w.known.ndim != axis:
+        return f"the scales of the weights run along axis {w.axis}, not along the results"
+    return None
+
+
+def _constant_bias(value: ir.Value | None) -> np.ndarray | None:
+    """A known bias, dequantised if need be."""
+    found, quantised = constant_of(value), dequantised(value)
+    if found is None and quantised is not None and quantised.known is not None:
+        found = (quantised.known.astype(np.float32) - quantised.zero.astype(np.float32)) * quantised.scale
+    return None if found is None else found.astype(np.float32)
+
+
+def _finish(graph: ir.Graph, node: ir.Node, product: ir.Node, factor: np.ndarray, bias: ir.Value | None) -> list[ir.Node]:
+    """product -> Cast -> Mul(factor) -> Add(bias)."""
+    name, like = node.name or node.op_type, node.outputs[0]
+    cast = new_node("Cast", [product.outputs[0]], f"{name}/sums", like, {"to": int(ir.DataType.FLOAT)})
+    scale = new_constant(graph, f"{name}/factor", factor.astype(np.float32))
+    nodes = [product, cast, new_node("Mul", [cast.outputs[0], scale], f"{name}/scaled" if bias is not None else name, like)]
+    if bias is not None:
+        nodes.append(new_node("Add", [nodes[-1].outputs[0], bias], name, like))
+    return nodes
+
+
+def _known(node: ir.Node, number: int) -> Dequantised:
+    found = dequantised(node.inputs[number])
+    assert found is not None
+    return found
+
+
+def _integer_node(op_type: str, node: ir.Node, x: Dequantised, w: ir.Value, zero_w: ir.Value | None) -> ir.Node:
+    operands = [x.integers, w, x.zero_value, zero_w] if zero_w is not None else [x.integers, w, x.zero_value]
+    product = new_node(op_type, operands, f"{node.name}/integers", node.outputs[0])
+    product.outputs[0].type = ir.TensorType(ir.DataType.INT32)
+    return product
+
+
+class IntegerConvolution(Rule):
+    """Conv(DequantizeLinear(x), DequantizeLinear(w), b) -> Cast(ConvInteger(x, w)) * scales + b, with 8-bit x and constant w."""
+
+    anchors = frozenset({("", "Conv")})
+    early = True
+
+    def check(self, node: ir.Node) -> str | None:
+        problem = _operands_problem(dequantised(node.inputs[0]), dequantised(node.inputs[1]), 0)
+        if problem is None and len(node.inputs) > 2 and node.inputs[2] is not None and _constant_bias(node.inputs[2]) is None:
+            return "its bias is computed at run time"
+        return problem
+
+    def rewrite(self, graph: ir.Graph, node: ir.Node) -> Sequence[ir.Node]:
+        x, w = _known(node, 0), _known(node, 1)
+        assert w.known is not None
+        spread = (-1, *[1] * (w.known.ndim - 2))
+        product = _integer_node("ConvInteger", node, x, w.integers, w.zero_value if w.zero.any() else None)
+        for attribute in node.attributes.values():
+            product.attributes.add(attribute)
+        bias = _constant_bias(node.inputs[2]) if len(node.inputs) > 2 else None
+        added = None if bias is None else new_constant(graph, f"{node.name}/bias", bias.reshape(spread))
+        return _finish(graph, node, product, (x.scale * w.scale).reshape(spread), added)
+
+
+class IntegerMatMul(Rule):
+    """MatMul(DequantizeLinear(a), DequantizeLinear(b)) -> Cast(MatMulInteger(a, b)) * scales, with 8-bit a and a constant matrix b."""
+
+    anchors = frozenset({("", "MatMul")})
+    early = True
+
+    def check(self, node: ir.Node) -> str | None:
+        b = dequantised(node.inputs[1])
+        problem = _operands_problem(dequantised(node.inputs[0]), b, 1)
+        assert problem is not None or b is not None
+        if problem is None and b is not None and b.known is not None and b.known.ndim != 2:
+            return f"the second operand has {b.known.ndim} dimensions"
+        return problem
+
+    def rewrite(self, graph: ir.Graph, node: ir.Node) -> Sequence[ir.Node]:
+        a, b = _known(node, 0), _known(node, 1)
+        product = _integer_node("MatMulInteger", node, a, b.integers, b.zero_value if b.zero.any() else None)
+        return _finish(graph, node, product, a.scale * b.scale, None)
+
+
+class IntegerGemm(Rule):
+    """Gemm(DequantizeLinear(a), DequantizeLinear(b), c) -> Cast(MatMulInteger(a, b or its transpose)) * scales + c, with a constant b."""
+
+    anchors = frozenset({("", "Gemm")})
+    early = True
+
+    def check(self, node: ir.Node) -> str | None:
+        axis = 0 if node.attributes.get_int("transB", 0) else 1
+        problem = _operands_problem(dequantised(node.inputs[0]), dequantised(node.inputs[1]), axis)
+        if problem is None and node.attributes.get_int("transA", 0) != 0:
+            return "its first operand is transposed"
+        if problem is None and len(node.inputs) > 2 and node.inputs[2] is not None and _constant_bias(node.inputs[2]) is None:
+            return "its bias is computed at run time"
+        return problem
+
+    def rewrite(self, graph: ir.Graph, node: ir.Node) -> Sequence[ir.Node]:
+        a, b = _known(node, 0), _known(node, 1)
+        weights = b.integers
+        if node.attributes.get_int("transB", 0):
+            assert b.known is not None
+            weights = new_constant(graph, f"{node.name}/transposed", b.known.T)
+        product = _integer_node("MatMulInteger", node, a, weights, b.zero_value if b.zero.any() else None)
+        bias = _constant_bias(node.inputs[2]) if len(node.inputs) > 2 else None
+        beta = np.float32(node.attributes.get_float("beta", 1.0))
+        added = None if bias is None else new_constant(graph, f"{node.name}/bias", bias * beta)
+        factor = a.scale * b.scale * np.float32(node.attributes.get_float("alpha", 1.0))
+        return _finish(graph, node, product, factor, added)

@@ -1,0 +1,109 @@
+"""What only moves elements, or picks the greatest, is done on the bytes: afterwards both sides of it can be integer kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from anycann.passes.rules.quantised import BYTES, dequantised, same_parameters
+from anycann.passes.rules.rule import Rule, new_constant, new_node
+
+MOVING = ("Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "MaxPool", "Slice", "Expand")
+
+
+class DequantizeLater(Rule):
+    """f(DequantizeLinear(x)) -> DequantizeLinear(f(x)) for one scale, and f one of Reshape, Transpose, MaxPool and the like."""
+
+    anchors = frozenset(("", op_type) for op_type in (*MOVING, "Concat"))
+    early = True
+
+    def check(self, node: ir.Node) -> str | None:
+        operands = node.inputs if node.op_type == "Concat" else node.inputs[:1]
+        found = [dequantised(operand) for operand in operands]
+        first = found[0] if found else None
+        if first is None or not first.one_for_all:
+            return ""
+        if first.zero.dtype not in BYTES:
+            return f"its operand is {first.zero.dtype}"
+        if first.known is not None:
+            return "its operand is a constant"
+        if len(node.outputs) > 1:
+            return "its second output says where the greatest elements are"
+        if any(each is None or not same_parameters(each.node, first.node) for each in found[1:]):
+            return "its operands have different scales"
+        return None
+
+    def rewrite(self, graph: ir.Graph, node: ir.Node) -> Sequence[ir.Node]:
+        count = len(node.inputs) if node.op_type == "Concat" else 1
+        found = [dequantised(operand) for operand in node.inputs[:count]]
+        first = found[0]
+        assert first is not None
+        operands = [*(each.integers for each in found if each is not None), *node.inputs[count:]]
+        moved = new_node(node.op_type, operands, f"{node.name}/bytes", node.outputs[0])
+        for attribute in node.attributes.values():
+            moved.attributes.add(attribute)
+        moved.outputs[0].type = ir.TensorType(ir.DataType.from_numpy(first.zero.dtype))
+        real = new_node("DequantizeLinear", [moved.outputs[0], *first.node.inputs[1:]], node.name or node.op_type, node.outputs[0])
+        return [moved, real]
+
+
+class QuantizedAgain(Rule):
+    """QuantizeLinear(DequantizeLinear(x, scale, zero), scale, zero) -> x."""
+
+    anchors = frozenset({("", "QuantizeLinear")})
+    early = True
+
+    def check(self, node: ir.Node) -> str | None:
+        found = dequantised(node.inputs[0])
+        if found is None:
+            return ""
+        return None if same_parameters(node, found.node) else "it has other parameters than the values were dequantised with"
+
+    def rewrite(self, graph: ir.Graph, node: ir.Node) -> Sequence[ir.Node]:
+        found = dequantised(node.inputs[0])
+        assert found is not None
+        return [new_node("Identity", [found.integers], node.name or "QuantizeLinear", node.outputs[0])]
+
+
+class UnsignedBytes(Rule):
+    """QuantizeLinear(x, scale, zero) of int8 -> the same of uint8 with zero + 128, where only DequantizeLinear reads it.
+
+    Products of bytes take an unsigned operand and a signed one.
+    """
+
+    anchors = frozenset({("", "QuantizeLinear")})
+    early = True
+
+    def check(self, node: ir.Node) -> str | None:
+        zero = node.inputs[2].const_value if len(node.inputs) > 2 and node.inputs[2] is not None else None
+        if zero is None or zero.numpy().dtype != np.int8 or node.attributes.get_int("block_size", 0) != 0:
+            return ""
+        if node.outputs[0].is_graph_output():
+            return "the integers are an output of the graph"
+        uses = list(node.outputs[0].uses())
+        if any(use.node.op_type != "DequantizeLinear" or use.idx or dequantised(use.node.outputs[0]) is None for use in uses):
+            return "something else than DequantizeLinear reads the integers"
+        return None
+
+    def rewrite(self, graph: ir.Graph, node: ir.Node) -> Sequence[ir.Node]:
+        for use in list(node.outputs[0].uses()):
+            found = dequantised(use.node.outputs[0])
+            assert found is not None
+            zero = new_constant(graph, f"{use.node.name}/unsigned", _raised(found.zero))
+            use.node.resize_inputs(3)
+            use.node.replace_input_with(2, zero)
+        own = node.inputs[2]
+        assert own is not None
+        assert own.const_value is not None
+        zero = new_constant(graph, f"{node.name}/unsigned", _raised(own.const_value.numpy()))
+        new = new_node("QuantizeLinear", [*node.inputs[:2], zero], node.name or "QuantizeLinear", node.outputs[0])
+        if "axis" in node.attributes:
+            new.attributes.add(node.attributes["axis"])
+        node.outputs[0].type = ir.TensorType(ir.DataType.UINT8)
+        return [new]
+
+
+def _raised(zero: np.ndarray) -> np.ndarray:
+    return (zero.astype(np.int16) + 128).astype(np.uint8)

@@ -1,0 +1,175 @@
+"""Convolutions by dot products against sums in double precision: odd sizes, padding, strides, zero points, every way of computing them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from anycann.codegen.emitter import Emitter
+from anycann.codegen.kernels.convolution_shape import ConvolutionShape
+from anycann.codegen.kernels.dot_convolution import emit_dot_convolution
+from anycann.codegen.kernels.dot_packing import pack_dots
+from anycann.codegen.kernels.dot_shape import DotPlan, as_plane
+from anycann.codegen.kernels.dot_space import DotSpace
+from anycann.codegen.values import Value
+from anycann.target.target import Target, by_name, processor
+from anycann.te import dtypes
+from anycann.te.dtypes import DType
+from tests.codegen.kernels.jit import Compiled, Guarded, assert_compiles_everywhere, runnable
+
+Array = np.ndarray[Any, Any]
+
+
+def targets() -> list[Target]:
+    """The named targets this machine runs, itself, and itself without what makes it fast."""
+    here = processor()
+    plain = replace(here, features=",".join(f for f in here.features.split(",") if not f.startswith("+amx")))
+    vnni = replace(by_name("avx2"), features=by_name("avx2").features + ",+avxvnni")
+    return [here, plain, *runnable(), *([vnni] if here.has("avxvnni") else [])]
+
+
+def sizes(
+    channels: int,
+    outputs: int,
+    image: tuple[int, int],
+    kernel: tuple[int, int] = (1, 1),
+    strides: tuple[int, int] = (1, 1),
+    pads: tuple[int, int] = (0, 0),
+    dilations: tuple[int, int] = (1, 1),
+    batch: int = 1,
+) -> ConvolutionShape:
+    spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    out = [(s + 2 * p - w) // step + 1 for s, p, w, step in zip(image, pads, spans, strides, strict=True)]
+    return ConvolutionShape(batch, channels, outputs, 1, image, kernel, strides, dilations, pads, (out[0], out[1]), dtypes.uint8)
+
+
+SHAPES = {
+    "pointwise": sizes(64, 64, (7, 9)),
+    "channels that make no groups": sizes(17, 20, (5, 6)),
+    "first layer": sizes(3, 20, (13, 12), (3, 3), (2, 2), (1, 1)),
+    "two images": sizes(24, 40, (9, 8), (3, 3), (1, 1), (1, 1), batch=2),
+    "asymmetric": sizes(16, 33, (9, 11), (3, 2), (2, 1), (1, 1), (1, 2)),
+    "a row": sizes(5, 7, (6, 20), (1, 5), (1, 1), (0, 2)),
+    "no padding": sizes(4, 16, (7, 7), (3, 3)),
+    "one pixel": sizes(8, 100, (1, 1)),
+    "stride of the window": sizes(132, 32, (5, 5), (2, 2), (2, 2)),
+    "cropped": sizes(8, 16, (6, 6), (3, 3), (1, 1), (-1, -1)),
+    "nothing": sizes(16, 16, (0, 4)),
+    "few outputs": sizes(12, 3, (30, 1), (3, 1), (1, 1), (1, 0)),
+    "dilated": sizes(68, 70, (10, 10), (3, 3), (1, 1), (2, 2), (2, 2)),
+}
+
+
+def operands(shape: ConvolutionShape, rng: np.random.Generator) -> tuple[Array, Array]:
+    x_shape, w_shape = (shape.batch, *shape.in_size, shape.in_channels), (shape.out_channels, shape.in_channels, *shape.kernel)
+    if shape.dtype is dtypes.bfloat16:
+        return rng.standard_normal(x_shape).astype(ml_dtypes.bfloat16), rng.standard_normal(w_shape).astype(ml_dtypes.bfloat16)
+    low, high = (0, 256) if shape.dtype is dtypes.uint8 else (-128, 128)
+    return rng.integers(low, high, x_shape).astype(shape.dtype.numpy), rng.integers(-128, 128, w_shape).astype(np.int8)
+
+
+def naive(x: Array, w: Array, shape: ConvolutionShape, zero: int) -> Array:
+    """[N, H, W, O] in float64, tap by tap."""
+    border = 40
+    padded = np.zeros((shape.batch, *(2 * border + 2 * s for s in shape.in_size), shape.in_channels))
+    padded[:, border : border + shape.in_size[0], border : border + shape.in_size[1]] = x.astype(np.float64) - zero
+    total = np.zeros((shape.batch, *shape.out_size, shape.out_channels))
+    for tap in product(*(range(k) for k in shape.kernel)):
+        places = [
+            border - pad + t * dilation + step * np.arange(size)
+            for t, pad, dilation, step, size in zip(tap, shape.pads_begin, shape.dilations, shape.strides, shape.out_size, strict=True)
+        ]
+        total += padded[:, places[0]][:, :, places[1]] @ w[:, :, tap[0], tap[1]].astype(np.float64).T
+    return total
+
+
+def write_kernel(plan: DotPlan, zero: int | None) -> tuple[Emitter, int]:
+    """Sums as they are, [N, H, W, O]; the zero point from argument 3 if it is None."""
+    e, shape = Emitter(), plan.shape
+    x, weights, y = (e.argument(n) for n in range(3))
+    point = e.load(e.argument(3), "i32", 4) if zero is None else zero
+
+    def write(e: Emitter, image: Value, channel: Value, row: Value, column: Value, sums: Value, mask: Value | None) -> None:
+        at = e.add(e.mul(image, shape.out_size[0]), row)
+        at = e.add(e.mul(e.add(e.mul(at, shape.out_size[1]), column), shape.out_channels), channel)
+        if mask is None:
+            e.store(sums, e.gep(y, at, "i32"), 4)
+        else:
+            e.masked_store(sums, e.gep(y, at, "i32"), 4, mask)
+
+    return e, emit_dot_convolution(e, plan, x, weights, write, point)
+
+
+def assert_right(shape: ConvolutionShape, target: Target, zero: int = 0, known: bool = True, planar: bool = False) -> None:
+    shape = as_plane(shape)
+    plan = DotPlan(shape, target, DotSpace(shape, target, planar).default(), planar)
+    x, w = operands(shape, np.random.default_rng())
+    lifted = zero + (128 if shape.dtype is dtypes.int8 else 0)
+    e, tasks = write_kernel(plan, lifted if known else None)
+    source = Guarded(np.ascontiguousarray(x.transpose(0, 3, 1, 2)) if planar else x)
+    packed = Guarded(pack_dots(plan, w, lifted if known else None))
+    dtype = np.float32 if shape.dtype is dtypes.bfloat16 else np.int32
+    y = Guarded(np.full((shape.batch, *shape.out_size, shape.out_channels), 77, dtype))
+    point = np.array([lifted], np.int32)
+    kernel = Compiled(e, "dots", target, plan.scratch_bytes)
+    kernel.run([source.address, packed.address, y.address, point.ctypes.data], tasks, min(3, max(1, tasks)))
+    want = naive(x, w, shape, zero)
+    if dtype is np.int32:
+        np.testing.assert_array_equal(y.array, want)
+    else:
+        np.testing.assert_allclose(y.array, want, rtol=0, atol=1e-5 * float(np.abs(want).max(initial=1)))
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("dtype", [dtypes.uint8, dtypes.int8, dtypes.bfloat16], ids=str)
+def test_sums_are_those_of_the_definition(name: str, dtype: DType) -> None:
+    for target in targets():
+        assert_right(replace(SHAPES[name], dtype=dtype), target)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize(("dtype", "zero", "known"), [(dtypes.uint8, 200, True), (dtypes.uint8, 7, False), (dtypes.int8, -3, False)])
+def test_zero_points_count_in_the_padding_too(name: str, dtype: DType, zero: int, known: bool) -> None:
+    for target in targets():
+        assert_right(replace(SHAPES[name], dtype=dtype), target, zero, known)
+
+
+def test_a_row_major_image_is_gathered_as_it_is_copied() -> None:
+    for target, dtype in product(targets(), (dtypes.uint8, dtypes.int8)):
+        assert_right(replace(SHAPES["first layer"], dtype=dtype), target, zero=9, planar=True)
+
+
+def test_every_tile_of_the_space_computes_the_same() -> None:
+    shape = SHAPES["two images"]
+    for target in targets()[:2]:
+        space = DotSpace(shape, target)
+        x, w = operands(shape, np.random.default_rng())
+        want = naive(x, w, shape, 3)
+        for tile in list(dict.fromkeys(t for t in space.candidates() if space.refusal(t) is None))[::4]:
+            plan = DotPlan(shape, target, tile)
+            e, tasks = write_kernel(plan, 3)
+            y, packed = np.full(want.shape, 77, np.int32), pack_dots(plan, w, 3)
+            Compiled(e, "dots", target, plan.scratch_bytes)([x, packed, y, y], tasks, 2)
+            np.testing.assert_array_equal(y, want, err_msg=str(tile))
+
+
+@pytest.mark.parametrize("dtype", [dtypes.uint8, dtypes.bfloat16], ids=str)
+def test_kernels_compile_for_processors_that_are_not_here(dtype: DType) -> None:
+    neon = by_name("neon")
+    dots = replace(neon, features=neon.features + ",+dotprod,+i8mm")
+    tiles = replace(by_name("avx512"), features=by_name("avx512").features + ",+avx512vnni,+avx512bf16,+amx-tile,+amx-int8,+amx-bf16")
+    shape = replace(SHAPES["two images"], dtype=dtype)
+
+    def write(target: Target) -> Emitter:
+        return write_kernel(DotPlan(shape, target, DotSpace(shape, target).default()), 3)[0]
+
+    assert_compiles_everywhere(write)
+    assert_compiles_everywhere(write, [dots, tiles])
+    assert "tdpb" in "\n".join(write(tiles).lines)
+    if dtype is dtypes.uint8:
+        assert "usdot" in "\n".join(write(dots).lines)

@@ -1,0 +1,154 @@
+"""Quantised graphs: which kernels they become, why some stay apart, and results within a quantisation step of the definition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from anycann.compiler import CompileOptions, convert_model
+from tests.passes.graphs import AVX512, by_definition, compile_graph, floats, parse, run, tasks
+
+RNG = np.random.default_rng(7)
+RESIDUAL = """
+g (float[2,8,9,7] x) => (float[2,20,9,7] y) {
+    xq = QuantizeLinear(x, sx, zx) xd = DequantizeLinear(xq, sx, zx)
+    wd = DequantizeLinear<axis=0>(w, sw, zw) bd = DequantizeLinear<axis=0>(b, sb)
+    c = Conv<pads=[1,1,1,1]>(xd, wd, bd) r = Relu(c)
+    rq = QuantizeLinear(r, sr, zr) rd = DequantizeLinear(rq, sr, zr)
+    vd = DequantizeLinear<axis=0>(v, sv, zv)
+    d = Conv<pads=[1,1,1,1]>(rd, vd) dq = QuantizeLinear(d, sy, zy) dd = DequantizeLinear(dq, sy, zy)
+    a = Add(dd, rd) s = Relu(a) sq = QuantizeLinear(s, sy, zy) y = DequantizeLinear(sq, sy, zy)
+}"""
+
+
+def weights(outputs: int, *rest: int) -> np.ndarray[Any, Any]:
+    return RNG.integers(-127, 128, (outputs, *rest)).astype(np.int8)
+
+
+def scale(value: float) -> np.ndarray[Any, Any]:
+    return np.array(value, np.float32)
+
+
+def scales(count: int, least: float, most: float) -> np.ndarray[Any, Any]:
+    return RNG.uniform(least, most, count).astype(np.float32)
+
+
+def residual(dtype: type = np.uint8, zeros: tuple[int, int, int] = (128, 3, 120)) -> onnx.ModelProto:
+    shift = 128 if dtype is np.int8 else 0
+    points = {name: np.array(zero - shift, dtype) for name, zero in zip(("zx", "zr", "zy"), zeros, strict=True)}
+    return parse(
+        RESIDUAL, sx=scale(0.02), sr=scale(0.03), sy=scale(0.05), **points, w=weights(20, 8, 3, 3), v=weights(20, 20, 3, 3),
+        sw=scales(20, 0.0005, 0.001), zw=np.zeros(20, np.int8), sv=scales(20, 0.0002, 0.0004), zv=np.zeros(20, np.int8),
+        b=RNG.integers(-3000, 3000, 20).astype(np.int32), sb=scales(20, 1e-5, 2e-5),
+    )  # fmt: skip
+
+
+def kernels_of(model: onnx.ModelProto) -> list[str]:
+    return ["+".join(task.op_types) for task in tasks(compile_graph(model).program)]
+
+
+def told(model: onnx.ModelProto) -> tuple[str, ...]:
+    (report,) = [r for r in convert_model(model, CompileOptions(target=AVX512)).reports if r.name == "early rules"]
+    return report.lines
+
+
+def test_a_residual_block_is_two_integer_kernels_with_bytes_between_them() -> None:
+    compiled = compile_graph(residual())
+    kernels = ["+".join(task.op_types) for task in tasks(compiled.program) if "TransData" not in task.op_types]
+    assert kernels == [
+        "QuantizeLinear",
+        "ConvInteger+Cast+Mul+Add+Relu+QuantizeLinear",
+        "ConvInteger+Cast+Mul+QuantizeLinear+DequantizeLinear+DequantizeLinear+Add+Relu+QuantizeLinear+DequantizeLinear",
+    ]
+    kept = {name: location.spec.dtype for name, location in compiled.program.values.items() if location.buffer.space == "arena"}
+    assert set(kept.values()) == {"uint8"}
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+@pytest.mark.parametrize("zeros", [(128, 3, 120), (0, 0, 0), (255, 128, 7)])
+def test_a_residual_block_is_within_a_step_of_its_definition(dtype: type, zeros: tuple[int, int, int]) -> None:
+    model = residual(dtype, zeros)
+    feeds = {"x": floats(2, 8, 9, 7, seed=3)}
+    (got,), (want,) = run(model, feeds), by_definition(model, feeds)
+    assert np.abs(got - want).max() <= 0.05 * 1.01  # a step of y
+    assert np.mean(np.abs(got - want) > 1e-6) < 0.02
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [
+        ("y = MatMul(xd, wd)", (7, 12)),
+        ("y = Gemm(xd, wd, b)", (7, 12)),
+        ("y = Gemm<alpha=0.5, beta=2.0>(xd, wd, b)", (7, 12)),
+        ("y = Gemm<transB=1>(xd, wd, b)", (12, 7)),
+    ],
+)
+@pytest.mark.parametrize("per_column", [False, True])
+def test_products_of_dequantised_matrices_are_integer_products(text: str, shape: tuple[int, int], per_column: bool) -> None:
+    axis = 0 if "transB" in text else 1
+    count = 12 if per_column else 1
+    sw = scales(count, 0.001, 0.01) if per_column else scale(0.004)
+    zw = RNG.integers(-3, 3, count).astype(np.int8).reshape(sw.shape)
+    model = parse(
+        f"g (float[5,7] x) => (float[5,12] y) {{ xq = QuantizeLinear(x, sx, zx) xd = DequantizeLinear(xq, sx, zx) "
+        f"wd = DequantizeLinear<axis={axis}>(w, sw, zw) {text} }}",
+        sx=scale(0.02), zx=np.array(99, np.uint8), w=RNG.integers(-100, 100, shape).astype(np.int8), sw=sw, zw=zw, b=floats(12),
+    )  # fmt: skip
+    assert any("MatMulInteger" in kernel for kernel in kernels_of(model))
+    feeds = {"x": floats(5, 7, seed=1)}
+    np.testing.assert_allclose(run(model, feeds)[0], by_definition(model, feeds)[0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "operation", ["Reshape(d, to)", "Transpose<perm=[0,2,3,1]>(d)", "MaxPool<kernel_shape=[2,2]>(d)", "Concat<axis=1>(d, d)"]
+)
+def test_what_moves_elements_moves_bytes(operation: str) -> None:
+    model = parse(
+        f"g (uint8[1,4,6,6] x) => (uint8[A,B,C,D] y) {{ d = DequantizeLinear(x, s, z) m = {operation} y = QuantizeLinear(m, s, z) }}",
+        s=scale(0.1), z=np.array(7, np.uint8), to=np.array([1, 2, 12, 6]),
+    )  # fmt: skip
+    assert not any("Quantize" in kernel for kernel in kernels_of(model))
+    feeds = {"x": RNG.integers(0, 256, (1, 4, 6, 6)).astype(np.uint8)}
+    np.testing.assert_array_equal(run(model, feeds)[0], by_definition(model, feeds)[0])
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (
+            "wd = DequantizeLinear(w, s, zw) y = Conv(x, wd)",
+            "IntegerConvolution skipped y: only one operand is dequantised with known parameters",
+        ),
+        (
+            "xq = QuantizeLinear(x, s, z16) xd = DequantizeLinear(xq, s, z16) wd = DequantizeLinear(w, s, zw) y = Conv(xd, wd)",
+            "IntegerConvolution skipped y: its operands are uint16 and int8; integer kernels take 8 bits",
+        ),
+        (
+            "xq = QuantizeLinear(x, s, z) xd = DequantizeLinear(xq, s, z) wd = DequantizeLinear<axis=1>(w, several, zs) y = Conv(xd, wd)",
+            "IntegerConvolution skipped y: the scales of the weights run along axis 1, not along the results",
+        ),
+        (
+            "xq = QuantizeLinear(x, s, z) xd = DequantizeLinear(xq, s, z) e = Exp(xd) y = QuantizeLinear(e, s, z)",
+            "QuantizeByProduct skipped y: what it quantises is not made of integers by Add, Mul, Relu and Clip alone",
+        ),
+    ],
+)
+def test_the_report_says_why_a_product_stays_one_of_floats(text: str, why: str) -> None:
+    output = "uint8[1,4,5,5] y" if "e = Exp" in text else "float[1,6,5,5] y"
+    model = parse(
+        f"g (float[1,4,5,5] x) => ({output}) {{ {text} }}",
+        s=scale(0.1), z=np.array(7, np.uint8), z16=np.array(7, np.uint16), zw=np.array(0, np.int8), w=weights(6, 4, 1, 1),
+        several=scales(4, 0.1, 0.2), zs=np.zeros(4, np.int8),
+    )  # fmt: skip
+    assert why in told(model)
+
+
+def test_integers_that_something_else_reads_keep_their_sign() -> None:
+    model = parse(
+        "g (float[4,5] x) => (float[4,5] y, int8[4,5] q) { q = QuantizeLinear(x, s, z) y = DequantizeLinear(q, s, z) }",
+        s=scale(0.1), z=np.array(7, np.int8),
+    )  # fmt: skip
+    assert "UnsignedBytes skipped q: the integers are an output of the graph" in told(model)
