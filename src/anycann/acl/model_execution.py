@@ -1,0 +1,214 @@
+"""acl.mdl: running a model on datasets, at once or in a stream, and choosing its gear."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from anycann.acl.codes import Code
+from anycann.acl.data_buffers import DataBuffer, Dataset, check_index
+from anycann.acl.entries import status, value
+from anycann.acl.errors import AclError
+from anycann.acl.memory import take_device_memory
+from anycann.acl.model_loading import MODELS
+from anycann.acl.models import Model, Tensor, dtype_of
+from anycann.acl.process import PROCESS, Context
+from anycann.acl.tensor_descs import TensorDesc
+from anycann.runtime.executor import CompiledProgram
+from anycann.support.errors import AnyCANNError, describe
+
+
+@status("acl.mdl.execute")
+def execute(model_id: int, inputs: int, outputs: int) -> None:
+    """Run a model: reads the inputs where they lie, writes the outputs where they shall be."""
+    PROCESS.context()
+    prepare_run(MODELS.get(model_id), inputs, outputs)()
+
+
+@status("acl.mdl.execute_async")
+def execute_async(model_id: int, inputs: int, outputs: int, stream: int) -> None:
+    """As execute, in order with the tasks of `stream`. The datasets must live until then; the gear is the one chosen now."""
+    found = PROCESS.stream(stream)
+    found.submit(prepare_run(MODELS.get(model_id), inputs, outputs))
+
+
+@dataclass
+class ExecConfig:
+    """What acl.mdl.set_exec_config_opt collects."""
+
+    acl_word: ClassVar[str] = "execution config handle"
+    settings: dict[int, int] = field(default_factory=dict)
+
+
+@value("acl.mdl.create_exec_config_handle", returns="handle")
+def create_exec_config_handle() -> int:
+    """An empty list of settings."""
+    return PROCESS.handles.add(ExecConfig())
+
+
+@status("acl.mdl.destroy_exec_config_handle")
+def destroy_exec_config_handle(handle: int) -> None:
+    """Forget the settings."""
+    PROCESS.handles.remove(handle, ExecConfig)
+
+
+@status("acl.mdl.set_exec_config_opt", limits="settings are kept and not used")
+def set_exec_config_opt(handle: int, attribute: int, setting: int) -> None:
+    """attribute: 0 timeouts of streams and operators, ..."""
+    PROCESS.handles.get(handle, ExecConfig).settings[attribute] = setting
+
+
+@status("acl.mdl.execute_v2")
+def execute_v2(model_id: int, inputs: int, outputs: int, stream: int, handle: int) -> None:
+    """As execute, after the tasks of `stream`."""
+    if handle:
+        PROCESS.handles.get(handle, ExecConfig)
+    PROCESS.stream(stream).synchronize()
+    prepare_run(MODELS.get(model_id), inputs, outputs)()
+
+
+# ---- one run
+def prepare_run(model: Model, inputs: int, outputs: int) -> Callable[[], None]:
+    """Look at everything a run needs, and answer with what does it. Raises AclError."""
+    given, wanted = PROCESS.handles.get(inputs, Dataset), PROCESS.handles.get(outputs, Dataset)
+    feeds, results = _buffers(given, model.inputs, "input", model), _buffers(wanted, model.outputs, "output", model)
+    own = feeds[: len(model.inputs) - 1] if model.gears else feeds
+    shapes = _shapes(model, given, own)
+    try:
+        program = model.executable(given.gear, shapes)
+    except AclError:
+        raise
+    except AnyCANNError as error:
+        raise AclError(Code.RT_MODEL_EXECUTE, describe(error)) from error
+    run = _Run(program, model, own, results, wanted, PROCESS.context())
+    run.arrays()
+    return run
+
+
+@dataclass
+class _Run:
+    """One run with everything looked up. Memory is looked at again when it comes to it, for it may be gone by then."""
+
+    program: CompiledProgram
+    model: Model
+    feeds: Sequence[DataBuffer]
+    results: Sequence[DataBuffer]
+    outputs: Dataset
+    context: Context
+
+    def arrays(self) -> tuple[list[np.ndarray], list[np.ndarray | None]]:
+        """The inputs, and where the outputs go. Raises AclError for a data buffer that is too small or whose memory is gone."""
+        plan = self.program.program
+        feeds = [
+            buffer.array(dtype_of(tensor), spec.shape)  # type: ignore[arg-type]
+            for buffer, tensor, spec in zip(self.feeds, self.model.inputs, plan.inputs, strict=False)
+        ]
+        triples = zip(self.results, self.model.outputs, plan.outputs, strict=True)
+        return feeds, [_place(buffer, tensor, spec.shape) for buffer, tensor, spec in triples]
+
+    def __call__(self) -> None:
+        feeds, places = self.arrays()
+        try:
+            values = self.program.run(feeds, places)
+        except AnyCANNError as error:
+            raise AclError(Code.RT_MODEL_EXECUTE, f"{self.model.where}: {describe(error)}") from error
+        for number, (result, place) in enumerate(zip(values, places, strict=True)):
+            tensor = self.model.outputs[number]
+            if place is None:
+                _hand_over(result, self.results[number], tensor, self.context)
+            if not tensor.most_bytes and isinstance(result, np.ndarray):
+                self.outputs.descs[number] = TensorDesc(tensor.data_type, list(result.shape), tensor.format, tensor.name)
+
+
+def _place(buffer: DataBuffer, tensor: Tensor, shape: Sequence[object]) -> np.ndarray | None:
+    """Where an output is written; None if its shape is known after the run only, or nobody said where it shall be."""
+    if not buffer.address or not all(isinstance(size, int) for size in shape):
+        return None
+    return buffer.array(dtype_of(tensor), tuple(shape))  # type: ignore[arg-type]
+
+
+def _hand_over(result: object, buffer: DataBuffer, tensor: Tensor, context: Context) -> None:
+    """Write an output whose shape the run told: into the caller's memory, or into new memory of the device, which the caller frees."""
+    if not isinstance(result, np.ndarray) or result.dtype.hasobject:
+        raise AclError(Code.UNSUPPORTED_DATA_TYPE, f"output {tensor.name!r} is a {type(result).__name__}; accepted: a tensor of numbers")
+    if not buffer.address and result.nbytes:
+        buffer.place(take_device_memory(result.nbytes, 0, "device", context.device), result.nbytes)
+    if result.nbytes > buffer.size:
+        raise AclError(
+            Code.GE_PARAM_INVALID, f"output {tensor.name!r} came to {result.dtype.name}{list(result.shape)}, {result.nbytes} bytes; "
+            f"its data buffer has {buffer.size}"
+        )  # fmt: skip
+    buffer.array(result.dtype, result.shape)[...] = result
+
+
+def _buffers(dataset: Dataset, tensors: Sequence[Tensor], role: str, model: Model) -> list[DataBuffer]:
+    if len(dataset.buffers) != len(tensors):
+        names = ", ".join(tensor.name for tensor in tensors)
+        raise AclError(
+            Code.GE_PARAM_INVALID,
+            f"the {role} dataset has {len(dataset.buffers)} data buffers; {model.where} has {len(tensors)} {role}s: {names}",
+        )
+    return dataset.data()
+
+
+def _shapes(model: Model, given: Dataset, feeds: Sequence[DataBuffer]) -> list[tuple[int, ...]] | None:
+    """The input shapes that tensor descriptions give, for a model of open shapes; else None."""
+    if model.gears or all(tensor.most_bytes for tensor in model.inputs) or not given.descs:
+        return None
+    shapes = []
+    for number, tensor in enumerate(model.inputs):
+        desc = given.descs.get(number)
+        shape = tuple(desc.dims) if desc is not None else tensor.dims
+        fits = len(shape) == len(tensor.dims) and all(d in (-1, s) and s >= 0 for d, s in zip(tensor.dims, shape, strict=True))
+        if not fits:
+            raise AclError(
+                Code.GE_SHAPE_INVALID, f"input {tensor.name!r} is given shape {list(shape)}; accepted: {list(tensor.dims)}, -1 open"
+            )
+        shapes.append(shape)
+    return shapes
+
+
+# ---- gears
+@status("acl.mdl.set_dynamic_batch_size")
+def set_dynamic_batch_size(model_id: int, dataset: int, index: int, batch: int) -> None:
+    """The next runs of this dataset take that batch."""
+    _choose(model_id, dataset, index, "batch", (batch,))
+
+
+@status("acl.mdl.set_dynamic_hw_size")
+def set_dynamic_hw_size(model_id: int, dataset: int, index: int, height: int, width: int) -> None:
+    """The next runs of this dataset take images of that size."""
+    _choose(model_id, dataset, index, "hw", (height, width))
+
+
+@status("acl.mdl.set_input_dynamic_dims")
+def set_input_dynamic_dims(model_id: int, dataset: int, index: int, dims: dict) -> None:  # type: ignore[type-arg]
+    """The next runs of this dataset take these sizes: {"dimCount": n, "dims": [...]}, those of all inputs or only the open ones."""
+    sizes = dims.get("dims")
+    if not isinstance(sizes, list | tuple) or dims.get("dimCount", len(sizes)) > len(sizes):
+        raise AclError(Code.INVALID_PARAM, f"dims are {dims!r:.120}; accepted: {{'dimCount': n, 'dims': [n sizes]}}")
+    chosen = [int(size) for size in sizes[: dims.get("dimCount", len(sizes))]]
+    own = MODELS.get(model_id).inputs[:-1]
+    declared = [size for tensor in own for size in tensor.dims]
+    if len(chosen) == len(declared):
+        wrong = [size for size, fixed in zip(chosen, declared, strict=True) if fixed not in (-1, size)]
+        if wrong:
+            raise AclError(Code.GE_SHAPE_INVALID, f"dims are {chosen}; accepted: {declared}, -1 open")
+        chosen = [size for size, fixed in zip(chosen, declared, strict=True) if fixed == -1]
+    _choose(model_id, dataset, index, "dims", tuple(chosen))
+
+
+def _choose(model_id: int, dataset: int, index: int, kind: str, sizes: tuple[int, ...]) -> None:
+    model, found = MODELS.get(model_id), PROCESS.handles.get(dataset, Dataset)
+    gear = model.find_gear(kind, sizes)
+    check_index(index, len(found.buffers), "input")
+    if index != len(model.inputs) - 1:
+        raise AclError(
+            Code.GE_PARAM_INVALID, f"input {index} chooses no gear; accepted: {len(model.inputs) - 1}, by get_input_index_by_name"
+        )
+    buffer = PROCESS.handles.get(found.buffers[index], DataBuffer)
+    buffer.array(np.dtype(np.int32), (len(sizes),))[:] = sizes
+    found.gear = model.last_gear = gear

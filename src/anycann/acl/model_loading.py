@@ -1,0 +1,216 @@
+"""acl.mdl: loading offline models from files and memory, and letting them go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+import os
+from typing import ClassVar
+
+from anycann.acl.codes import Code
+from anycann.acl.entries import refused, status, value, value_and_status
+from anycann.acl.errors import AclError
+from anycann.acl.memory import check_span
+from anycann.acl.models import Model
+from anycann.acl.process import PROCESS
+from anycann.acl.util import ptr_to_bytes
+from anycann.runtime.device import Device
+from anycann.support.errors import AnyCANNError, describe
+
+
+@dataclass
+class Loaded:
+    """A model and whose memory it takes."""
+
+    model: Model
+    device: Device
+    bytes_taken: int
+
+
+class Models:
+    """The loaded models of the process by id, a small number as Ascend's."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[int, Loaded] = {}
+        self._next = 1
+
+    def load(self, source: str | bytes, own_bytes: int | None = None) -> int:
+        """Load a model on this thread's device. `own_bytes`: how much memory of it the caller brought."""
+        PROCESS.check_initialised()
+        device = PROCESS.context().device
+        model = read_model(source)
+        taken = max(model.work_bytes + model.weight_bytes - (own_bytes or 0), 0)
+        try:
+            device.take(taken)
+        except AnyCANNError as error:
+            raise AclError(Code.RT_MEMORY_ALLOCATION, f"{model.where}: {error}") from error
+        with PROCESS.lock:
+            number, self._next = self._next, self._next + 1
+            self._loaded[number] = Loaded(model, device, taken)
+            if model.soc_version != "host":
+                PROCESS.model_soc = PROCESS.model_soc or model.soc_version
+        return number
+
+    def get(self, model_id: int) -> Model:
+        """The model. Raises AclError for an id that is not loaded."""
+        found = self._loaded.get(model_id)
+        if found is None:
+            gone = "was unloaded" if 0 < model_id < self._next else "was never loaded"
+            raise AclError(Code.GE_EXEC_MODEL_ID_INVALID, f"model {model_id} {gone}; loaded: {', '.join(map(str, self._loaded)) or 'none'}")
+        return found.model
+
+    def unload(self, model_id: int) -> None:
+        """Forget a model."""
+        self.get(model_id)
+        with PROCESS.lock:
+            gone = self._loaded.pop(model_id)
+        gone.device.give_back(gone.bytes_taken)
+
+    def live(self) -> dict[int, Model]:
+        """All of them."""
+        return {number: loaded.model for number, loaded in self._loaded.items()}
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        for number in list(self._loaded):
+            self.unload(number)
+
+
+MODELS = Models()
+
+
+def read_model(source: str | bytes) -> Model:
+    """Raises AclError for a file that is not there or no offline model."""
+    if isinstance(source, str) and not os.path.isfile(source):
+        raise AclError(Code.GE_EXEC_MODEL_PATH_INVALID, f"{source!r} is no file; accepted: an offline model (.om) that atc made")
+    try:
+        return Model(source)
+    except AnyCANNError as error:
+        raise AclError(Code.PARSE_MODEL, describe(error)) from error
+
+
+# ---- loading
+@value_and_status("acl.mdl.load_from_file", returns="(model_id, ret)")
+def load_from_file(path: str) -> int:
+    """Load an offline model; its weights are mapped, not read."""
+    return MODELS.load(path)
+
+
+@value_and_status("acl.mdl.load_from_mem", returns="(model_id, ret)")
+def load_from_mem(ptr: int, size: int) -> int:
+    """Load the offline model whose `size` bytes lie at `ptr`; they may go afterwards."""
+    return MODELS.load(_bytes_at(ptr, size))
+
+
+@value_and_status("acl.mdl.load_from_file_with_mem", returns="(model_id, ret)", limits="the memory is checked and left alone")
+def load_from_file_with_mem(path: str, work: int, work_size: int, weights: int, weight_size: int) -> int:
+    """As load_from_file with memory of the caller's, which must be as large as acl.mdl.query_size says."""
+    model = read_model(path)
+    return MODELS.load(path, _checked_memory(model, work, work_size, weights, weight_size))
+
+
+@value_and_status("acl.mdl.load_from_mem_with_mem", returns="(model_id, ret)", limits="the memory is checked and left alone")
+def load_from_mem_with_mem(ptr: int, size: int, work: int, work_size: int, weights: int, weight_size: int) -> int:
+    """As load_from_mem with memory of the caller's, which must be as large as acl.mdl.query_size_from_mem says."""
+    source = _bytes_at(ptr, size)
+    return MODELS.load(source, _checked_memory(read_model(source), work, work_size, weights, weight_size))
+
+
+@status("acl.mdl.unload")
+def unload(model_id: int) -> None:
+    """Forget a model."""
+    MODELS.unload(model_id)
+
+
+@value_and_status("acl.mdl.query_size", failed=(0, 0), returns="(work_size, weight_size, ret)")
+def query_size(path: str) -> tuple[int, int]:
+    """Bytes a model needs to run and for its weights."""
+    model = read_model(path)
+    return model.work_bytes, model.weight_bytes
+
+
+@value_and_status("acl.mdl.query_size_from_mem", failed=(0, 0), returns="(work_size, weight_size, ret)")
+def query_size_from_mem(ptr: int, size: int) -> tuple[int, int]:
+    """Bytes a model in memory needs to run and for its weights."""
+    model = read_model(_bytes_at(ptr, size))
+    return model.work_bytes, model.weight_bytes
+
+
+def _bytes_at(ptr: int, size: int) -> bytes:
+    if not ptr or size <= 0:
+        raise AclError(Code.INVALID_PARAM, f"model of {size} bytes at {ptr:#x}; accepted: an address that is not null, at least 1 byte")
+    data = ptr_to_bytes(ptr, size)
+    if data is None:
+        raise AclError(Code.GE_EXEC_MODEL_ADDR_INVALID, f"{size} bytes at {ptr:#x} cannot be read")
+    return data
+
+
+def _checked_memory(model: Model, work: int, work_size: int, weights: int, weight_size: int) -> int:
+    """Bytes the caller brought; null leaves it to the load. Raises AclError for memory that is too small or not there."""
+    brought = 0
+    for role, ptr, size, needed in (("work", work, work_size, model.work_bytes), ("weight", weights, weight_size, model.weight_bytes)):
+        if not ptr:
+            continue
+        if size < needed:
+            raise AclError(Code.GE_PARAM_INVALID, f"{role} memory has {size} bytes; {model.where} needs {needed}")
+        check_span(ptr, size, size, f"{role} memory")
+        brought += needed
+    return brought
+
+
+# ---- loading by a list of settings
+_LOAD_TYPE, _PATH, _ADDRESS, _SIZE = 1, 2, 3, 4
+_WEIGHTS, _WEIGHT_SIZE, _WORK, _WORK_SIZE = 5, 6, 7, 8
+_FROM_FILE, _FILE_WITH_MEMORY, _FROM_MEMORY, _MEMORY_WITH_MEMORY = 1, 2, 3, 4
+
+
+@dataclass
+class LoadConfig:
+    """What acl.mdl.set_config_opt collects."""
+
+    acl_word: ClassVar[str] = "model config handle"
+    settings: dict[int, int | str] = field(default_factory=dict)
+
+    def number(self, attribute: int) -> int:
+        return int(self.settings.get(attribute, 0))
+
+
+@value("acl.mdl.create_config_handle", returns="handle")
+def create_config_handle() -> int:
+    """An empty list of settings."""
+    return PROCESS.handles.add(LoadConfig())
+
+
+@status("acl.mdl.destroy_config_handle")
+def destroy_config_handle(handle: int) -> None:
+    """Forget the settings."""
+    PROCESS.handles.remove(handle, LoadConfig)
+
+
+@status("acl.mdl.set_config_opt", limits="priority, queues and memory optimisation are kept and not used")
+def set_config_opt(handle: int, attribute: int, setting: object) -> None:
+    """attribute: 0 priority, 1 kind of load, 2 path (a str), 3 and 4 address and size of the model, 5 to 8 memory of the caller's."""
+    config = PROCESS.handles.get(handle, LoadConfig)
+    wanted = str if attribute in (_PATH, 14) else int
+    if not isinstance(setting, wanted):
+        raise AclError(Code.INVALID_PARAM, f"setting {attribute} is {setting!r:.80}; accepted: {wanted.__name__}")
+    config.settings[attribute] = setting
+
+
+@value_and_status("acl.mdl.load_with_config", returns="(model_id, ret)", limits="loading with queues is refused")
+def load_with_config(handle: int) -> int:
+    """Load as the settings say."""
+    config = PROCESS.handles.get(handle, LoadConfig)
+    kind, path = config.number(_LOAD_TYPE), str(config.settings.get(_PATH, ""))
+    memory = (config.number(_WORK), config.number(_WORK_SIZE), config.number(_WEIGHTS), config.number(_WEIGHT_SIZE))
+    if kind in (_FROM_FILE, _FILE_WITH_MEMORY):
+        source: str | bytes = path
+    elif kind in (_FROM_MEMORY, _MEMORY_WITH_MEMORY):
+        source = _bytes_at(config.number(_ADDRESS), config.number(_SIZE))
+    else:
+        raise AclError(Code.FEATURE_UNSUPPORTED, f"load type {kind}; accepted: 1 file, 2 file with memory, 3 memory, 4 memory with memory")
+    return MODELS.load(source, _checked_memory(read_model(source), *memory) if kind in (_FILE_WITH_MEMORY, _MEMORY_WITH_MEMORY) else None)
+
+
+for _name, _parameters in (("load_from_file", ("path",)), ("get_model_num", ("bundle_id",)), ("get_model_id", ("bundle_id", "index"))):
+    refused(f"acl.mdl.bundle_{_name}", _parameters, "models of several graphs are not made by atc here", failed=(0,))
+refused("acl.mdl.bundle_unload", ("bundle_id",), "models of several graphs are not made by atc here")

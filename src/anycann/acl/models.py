@@ -1,0 +1,192 @@
+"""A loaded offline model as AscendCL sees it: its inputs and outputs, the extra input that chooses a gear, and one run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+import math
+from typing import Any, ClassVar
+
+import numpy as np
+
+from anycann.acl import types
+from anycann.acl.codes import Code
+from anycann.acl.errors import AclError
+from anycann.model_programs import ModelPrograms, SessionOptions
+from anycann.om.model import OfflineModel
+from anycann.om.plan import TensorSpec
+from anycann.om.reader import read_offline_model
+from anycann.runtime.executor import CompiledProgram
+from anycann.runtime.memory import numpy_dtype
+
+GEAR_INPUT = "ascend_mbatch_shape_data"  # the input that says which gear a run takes
+_GEAR_OPTIONS = {"dynamic_batch_size": "batch", "dynamic_image_size": "hw", "dynamic_dims": "dims"}
+
+
+@dataclass(frozen=True)
+class Gear:
+    """One set of shapes of a model: `sizes` as the option of atc gave them (a batch, a height and width, all open sizes)."""
+
+    sizes: tuple[int, ...]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """Input or output of a model. Open sizes are -1. `most_bytes`: its size in the largest gear, 0 for open shapes without gears."""
+
+    name: str
+    dtype: str
+    dims: tuple[int, ...]
+    most_bytes: int
+    format: int
+
+    @property
+    def data_type(self) -> int:
+        return types.data_type_of(self.dtype)
+
+
+class Model:
+    """An offline model, ready to run. `where` is its file, for messages."""
+
+    acl_word: ClassVar[str] = "model"
+
+    def __init__(self, source: str | bytes, num_threads: int = 0):
+        self.where = source if isinstance(source, str) else "the model in memory"
+        self.offline: OfflineModel = read_offline_model(source)
+        self._programs = ModelPrograms(source, SessionOptions(), num_threads)
+        self._executables: dict[int | None, CompiledProgram] = {}
+        self.last_gear: int | None = None  # the one chosen last, for acl.mdl.get_cur_output_dims
+
+    # ---- what it is
+    @property
+    def soc_version(self) -> str:
+        """The chip it was compiled for; "host" for none."""
+        return str(self.offline.metadata["soc_version"])
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return str(self.offline.metadata["name"])
+
+    @property
+    def arguments(self) -> dict[str, str]:
+        """The options it was compiled with."""
+        given = self.offline.metadata["atc_arguments"]
+        return {str(key): str(value) for key, value in given.items()} if isinstance(given, dict) else {}
+
+    @cached_property
+    def gear_kind(self) -> str:
+        """ "batch", "hw" or "dims" for a model with gears, else ""."""
+        if not self.gears:
+            return ""
+        return next((kind for option, kind in _GEAR_OPTIONS.items() if self.arguments.get(option)), "dims")
+
+    @cached_property
+    def gears(self) -> tuple[Gear, ...]:
+        """The sets of shapes it was compiled for, in the order they were asked for; empty for a model with one shape, or open shapes."""
+        listed = self.offline.metadata["gears"]
+        keys = [str(gear["key"]) for gear in listed] if isinstance(listed, list) else []
+        return tuple(self._gear(key) for key in keys)
+
+    def _gear(self, key: str) -> Gear:
+        program = self.offline.programs[key]
+        open_sizes = [
+            size
+            for spec, chosen in zip(self._programs.inputs, program.inputs, strict=True)
+            for declared, size in zip(spec.shape, chosen.shape, strict=True)
+            if not isinstance(declared, int)
+        ]
+        option = next((kind for name, kind in _GEAR_OPTIONS.items() if self.arguments.get(name)), "dims")
+        count = {"batch": 1, "hw": 2}.get(option, len(open_sizes))
+        return Gear(tuple(int(size or 0) for size in open_sizes[:count]), program.inputs, program.outputs)
+
+    @cached_property
+    def work_bytes(self) -> int:
+        """Memory that a run needs beside inputs and outputs."""
+        return max((program.arena_bytes for program in self.offline.programs.values()), default=0)
+
+    @cached_property
+    def weight_bytes(self) -> int:
+        """Its constants."""
+        return int(self.offline.constants.nbytes)
+
+    @cached_property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """Its inputs; behind them, for a model with gears, the one that chooses the gear."""
+        own = tuple(self._tensor(n, spec, [gear.inputs for gear in self.gears]) for n, spec in enumerate(self._programs.inputs))
+        if not self.gears:
+            return own
+        count = len(self.gears[0].sizes)
+        return (*own, Tensor(GEAR_INPUT, "int32", (count,), 4 * count, types.ND))
+
+    @cached_property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """Its outputs."""
+        return tuple(self._tensor(n, spec, [gear.outputs for gear in self.gears]) for n, spec in enumerate(self._static_outputs))
+
+    @cached_property
+    def _static_outputs(self) -> tuple[TensorSpec, ...]:
+        """The declared outputs, with the shapes of the program where there is only one."""
+        programs = list(self.offline.programs.values())
+        return programs[0].outputs if len(programs) == 1 and not self.gears else self._programs.outputs
+
+    def _tensor(self, number: int, spec: TensorSpec, gears: Sequence[Sequence[TensorSpec]]) -> Tensor:
+        dims = tuple(size if isinstance(size, int) else -1 for size in spec.shape)
+        most = max((bytes_of(gear[number]) for gear in gears), default=bytes_of(spec))
+        return Tensor(spec.name, spec.dtype, dims, most, self._format(dims))
+
+    def _format(self, dims: tuple[int, ...]) -> int:
+        """What --input_format says of images, ND of everything else."""
+        return types.format_number(self.arguments.get("input_format", "NCHW")) if len(dims) == 4 else types.ND
+
+    # ---- runs
+    def executable(self, gear: int | None, shapes: Sequence[tuple[int, ...]] | None = None) -> CompiledProgram:
+        """What runs a gear (None: the only program), or inputs of these shapes. Raises AclError where a choice is missing."""
+        if shapes is None and gear in self._executables:
+            return self._executables[gear]
+        if shapes is not None:
+            specs = tuple(TensorSpec(spec.name, spec.dtype, shape) for spec, shape in zip(self._programs.inputs, shapes, strict=True))
+            return self._programs.find(specs).executable
+        if self.gears:
+            if gear is None:
+                raise AclError(Code.GE_DYNAMIC_BATCH_SIZE_INVALID, f"{self.where} has gears and none was chosen; {self.gear_words}")
+            specs = self.gears[gear].inputs
+        else:
+            specs = self._programs.inputs
+            if any(not isinstance(size, int) for spec in specs for size in spec.shape):
+                raise AclError(
+                    Code.GE_PARAM_INVALID, f"{self.where} has open shapes; give them with acl.mdl.set_dataset_tensor_desc for every input"
+                )
+        self._executables[gear] = self._programs.find(specs).executable
+        return self._executables[gear]
+
+    @property
+    def gear_words(self) -> str:
+        """How a program chooses a gear."""
+        call = {"batch": "set_dynamic_batch_size", "hw": "set_dynamic_hw_size", "dims": "set_input_dynamic_dims"}[self.gear_kind]
+        return f"acl.mdl.{call} accepts {', '.join('x'.join(map(str, gear.sizes)) for gear in self.gears)}"
+
+    def find_gear(self, kind: str, sizes: tuple[int, ...]) -> int:
+        """The number of a gear. Raises AclError for a model without gears of that kind, and sizes that are no gear."""
+        if self.gear_kind != kind:
+            raise AclError(
+                Code.MODEL_NOT_DYNAMIC, f"{self.where} was not compiled with gears of that kind ({self.gear_kind or 'it has none'})"
+            )
+        for number, gear in enumerate(self.gears):
+            if gear.sizes == sizes:
+                return number
+        raise AclError(Code.GE_DYNAMIC_BATCH_SIZE_INVALID, f"{'x'.join(map(str, sizes))} is no gear of {self.where}; {self.gear_words}")
+
+
+def bytes_of(spec: TensorSpec) -> int:
+    """Bytes of a tensor; 0 while a size is open."""
+    sizes = [size for size in spec.shape if isinstance(size, int)]
+    return math.prod(sizes) * numpy_dtype(spec.dtype).itemsize if len(sizes) == len(spec.shape) and spec.dtype != "object" else 0
+
+
+def dtype_of(tensor: Tensor) -> np.dtype[Any]:
+    """The numpy dtype of an input or output."""
+    return numpy_dtype(tensor.dtype)

@@ -1,0 +1,61 @@
+"""What `import acl` gives: a module with the functions of `acl`, and one each for acl.rt, acl.mdl, ...; no constants, as in pyACL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import difflib
+import importlib
+import sys
+from types import ModuleType
+
+from anycann.acl.entries import BORDER
+
+# every file that declares functions
+_FILES = (
+    "initialise",
+    "contexts",
+    "memory",
+    "streams",
+    "util",
+    "tensor_descs",
+    "data_buffers",
+    "model_loading",
+    "model_descs",
+    "model_execution",
+)
+
+
+def declared() -> dict[str, Callable[..., object]]:
+    """Every function by its whole name: "acl.rt.malloc"."""
+    for name in _FILES:
+        importlib.import_module(f"anycann.acl.{name}")
+    return {name: entry.call for name, entry in BORDER.entries.items()}
+
+
+def fill(module: ModuleType) -> None:
+    """Put every function into `module` ("acl") and the modules below it, which are made and found by `import acl.rt` too."""
+    modules = {"acl": module}
+    for name, call in declared().items():
+        parent, _, short = name.rpartition(".")
+        if parent not in modules:
+            modules[parent] = ModuleType(parent, f"{parent} of AscendCL")
+            sys.modules[parent] = modules[parent]
+            setattr(module, parent.partition(".")[2], modules[parent])
+        setattr(modules[parent], short, call)
+    for name, made in modules.items():
+        made.__getattr__ = _explain(name)  # type: ignore[method-assign]
+
+
+def _explain(module: str) -> Callable[[str], object]:
+    """What a name that is not there gets: an AttributeError that says what is near."""
+
+    def missing(name: str) -> object:
+        whole = f"{module}.{name}"
+        if name.startswith("__"):
+            raise AttributeError(whole)
+        if name.isupper():
+            raise AttributeError(f"{whole} is not there: pyACL has no constants; programs write the number themselves")
+        near = difflib.get_close_matches(whole, BORDER.entries, n=1)
+        raise AttributeError(f"{whole} is not a function of pyACL" + (f"; did you mean {near[0]}?" if near else ""))
+
+    return missing

@@ -1,0 +1,124 @@
+"""Memory handed out by address: what is live, where, and on whose account; and copies that cannot crash the process."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+import ctypes
+from dataclasses import dataclass, field
+from functools import cache
+import os
+import threading
+from typing import Literal, TypeAlias
+
+from anycann.runtime import memory
+from anycann.support.errors import UsageError
+
+MemoryKind: TypeAlias = Literal["device", "host", "dvpp"]
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """`nbytes` bytes from `address` on, of device number `device` (-1: the host's)."""
+
+    address: int
+    nbytes: int
+    kind: MemoryKind
+    device: int
+    block: memory.Bytes = field(repr=False, compare=False)
+
+    @property
+    def end(self) -> int:
+        return self.address + self.nbytes
+
+
+class Allocations:
+    """The live allocations of a process, found by any address inside them. Thread-safe. `version` changes with each change."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self._by_address: dict[int, Allocation] = {}
+        self._starts: list[int] = []
+        self._lock = threading.Lock()
+
+    def allocate(self, nbytes: int, kind: MemoryKind, device: int) -> Allocation:
+        """`nbytes` > 0 bytes, aligned to 64. Raises DeviceError if the machine has not so much."""
+        block = memory.allocate(nbytes)
+        made = Allocation(memory.address(block), nbytes, kind, device, block)
+        with self._lock:
+            self._by_address[made.address] = made
+            self._starts.insert(bisect_right(self._starts, made.address), made.address)
+            self.version += 1
+        return made
+
+    def release(self, address: int) -> Allocation | None:
+        """Forget the allocation that begins at `address`; None if there is none. Its memory goes with its last user."""
+        with self._lock:
+            gone = self._by_address.pop(address, None)
+            if gone is not None:
+                del self._starts[bisect_right(self._starts, address) - 1]
+                self.version += 1
+            return gone
+
+    def find(self, address: int) -> Allocation | None:
+        """The live allocation that `address` lies in, its end excluded."""
+        with self._lock:
+            at = bisect_right(self._starts, address) - 1
+            if at < 0:
+                return None
+            found = self._by_address[self._starts[at]]
+        return found if address < found.end else None
+
+    def live(self) -> tuple[Allocation, ...]:
+        """All of them, in order of address."""
+        with self._lock:
+            return tuple(self._by_address[start] for start in self._starts)
+
+
+class _Range(ctypes.Structure):
+    _fields_ = (("address", ctypes.c_void_p), ("nbytes", ctypes.c_size_t))
+
+
+def copy(target: int, source: int, nbytes: int) -> None:
+    """Copy between addresses that are known to be live; the ranges may overlap."""
+    ctypes.memmove(target, source, nbytes)
+
+
+def copy_checked(target: int, source: int, nbytes: int) -> None:
+    """Copy where an address comes from the caller and nobody knows it: the system looks whether it may be touched.
+
+    Raises UsageError if it may not. Where the system cannot tell, it is a plain copy.
+    """
+    read = _system_copy()
+    if read is None:
+        copy(target, source, nbytes)
+        return
+    done = 0
+    while done < nbytes:
+        count = min(nbytes - done, _MOST_AT_ONCE)
+        moved = _moved(read, target + done, source + done, count)
+        if moved <= 0:
+            raise UsageError(f"{count} bytes cannot be copied from {source + done:#x} to {target + done:#x}: not this process's memory")
+        done += moved
+
+
+_MOST_AT_ONCE = 1 << 30  # one call moves less than 2 GiB
+_SystemCopy: TypeAlias = Callable[..., int]
+
+
+@cache
+def _system_copy() -> _SystemCopy | None:
+    """Linux's process_vm_readv if it is there and lets a process read itself (some sandboxes refuse it)."""
+    try:
+        call = ctypes.CDLL(None, use_errno=True).process_vm_readv
+    except (AttributeError, OSError):
+        return None
+    call.restype = ctypes.c_ssize_t
+    call.argtypes = [ctypes.c_int, ctypes.POINTER(_Range), ctypes.c_ulong, ctypes.POINTER(_Range), ctypes.c_ulong, ctypes.c_ulong]
+    one, other = ctypes.c_char(b"a"), ctypes.c_char()
+    moved = _moved(call, ctypes.addressof(other), ctypes.addressof(one), 1)
+    return call if moved == 1 and other.value == b"a" else None
+
+
+def _moved(call: _SystemCopy, target: int, source: int, count: int) -> int:
+    return call(os.getpid(), ctypes.byref(_Range(target, count)), 1, ctypes.byref(_Range(source, count)), 1, 0)

@@ -1,0 +1,134 @@
+"""Streams: tasks that run in order on a thread of the stream's own, beside the threads that give them; and events between streams."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+import threading
+import time
+from typing import TypeAlias
+
+Task: TypeAlias = Callable[[], None]
+
+
+class Stream:
+    """Runs tasks one after another, in the order they were given, on a thread that starts with the first.
+
+    The first error of a task is kept for `synchronize`; later tasks run all the same unless `stop_at_error`.
+    """
+
+    def __init__(self, name: str = "stream", stop_at_error: bool = False):
+        self.name = name
+        self.error: BaseException | None = None
+        self._stop_at_error = stop_at_error
+        self._waiting: deque[Task] = deque()
+        self._running = 0
+        self._closed = False
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def idle(self) -> bool:
+        """True if every task given so far has ended."""
+        return not self._running and not self._waiting
+
+    def submit(self, task: Task) -> None:
+        """Put `task` at the end of the queue. Raises RuntimeError if the stream is closed."""
+        with self._changed:
+            if self._closed:
+                raise RuntimeError(f"{self.name} is closed")
+            self._waiting.append(task)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name=self.name, daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def synchronize(self, timeout_s: float | None = None) -> bool:
+        """Wait until every task given so far has ended; False if that took longer. A task may not wait for its own stream."""
+        if threading.current_thread() is self._thread:
+            raise RuntimeError(f"{self.name} waits for itself")
+        with self._changed:
+            return self._changed.wait_for(lambda: self.idle, timeout_s)
+
+    def take_error(self) -> BaseException | None:
+        """The first error since it was asked last."""
+        with self._changed:
+            error, self.error = self.error, None
+            return error
+
+    def close(self, drop: bool = False) -> None:
+        """Take no more tasks, and end the thread after those that wait (`drop`: without them)."""
+        with self._changed:
+            self._closed = True
+            if drop:
+                self._waiting.clear()
+            self._changed.notify_all()
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._closed)
+                if not self._waiting:
+                    return
+                task, self._running = self._waiting.popleft(), 1
+            try:
+                if self.error is None or not self._stop_at_error:
+                    task()
+            except BaseException as error:  # an error of a task is told where the stream is waited for
+                self.error = self.error or error
+            with self._changed:
+                self._running = 0
+                del task
+                self._changed.notify_all()
+
+
+@dataclass
+class Event:
+    """A point in a stream: recorded by a task, waited for by other streams and threads. Times are `time.perf_counter_ns()`."""
+
+    recorded: int = 0  # how often a stream was asked to record it
+    reached: int = 0  # the last of these that the stream came to
+    time_ns: int = 0
+    _changed: threading.Condition = field(default_factory=threading.Condition, repr=False)
+
+    @property
+    def complete(self) -> bool:
+        """True if the stream came to the last record, or none was asked for."""
+        return self.reached >= self.recorded
+
+    def record(self, stream: Stream) -> None:
+        """The event is complete when `stream` has done what it was given up to now."""
+        with self._changed:
+            self.recorded += 1
+            number = self.recorded
+
+        def reach() -> None:
+            with self._changed:
+                self.time_ns = time.perf_counter_ns()
+                self.reached = max(self.reached, number)
+                self._changed.notify_all()
+
+        stream.submit(reach)
+
+    def hold_back(self, stream: Stream) -> None:
+        """Later tasks of `stream` wait for the last record asked for up to now."""
+        number = self.recorded
+
+        def wait() -> None:
+            with self._changed:
+                self._changed.wait_for(lambda: self.reached >= number)
+
+        stream.submit(wait)
+
+    def synchronize(self, timeout_s: float | None = None) -> bool:
+        """Wait for the last record asked for up to now; False if that took longer than `timeout_s`."""
+        number = self.recorded
+        with self._changed:
+            return self._changed.wait_for(lambda: self.reached >= number, timeout_s)
+
+    def reset(self) -> None:
+        """Take records back: the event is as new."""
+        with self._changed:
+            self.recorded = self.reached = self.time_ns = 0
+            self._changed.notify_all()

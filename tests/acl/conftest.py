@@ -1,0 +1,39 @@
+"""AscendCL as a program sees it: `acl` from the shims, initialised, with a context; what a test leaves is cleared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import sys
+from types import ModuleType
+
+import anycann
+from anycann.acl.model_loading import MODELS
+from anycann.acl.process import PROCESS
+import pytest
+
+SHIMS = f"{next(iter(anycann.__path__))}/shims/python"
+
+
+@pytest.fixture(scope="session")
+def acl_module() -> ModuleType:
+    sys.path.insert(0, SHIMS)
+    try:
+        import acl
+    finally:
+        sys.path.remove(SHIMS)
+    return acl
+
+
+@pytest.fixture
+def acl(acl_module: ModuleType) -> Iterator[ModuleType]:
+    assert acl_module.init() == 0
+    assert acl_module.rt.set_device(0) == 0
+    yield acl_module
+    MODELS.clear()
+    for allocation in PROCESS.allocations.live():
+        PROCESS.allocations.release(allocation.address)
+        if allocation.device >= 0:
+            PROCESS.devices[allocation.device].give_back(allocation.nbytes)
+    acl_module.rt.reset_device_force(0)
+    acl_module.finalize()
+    PROCESS.handles.clear()

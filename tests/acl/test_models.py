@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+
+from anycann.compiler import CompileOptions, compile_model
+from anycann.om.writer import write_offline_model
+import numpy as np
+import onnx
+import pytest
+
+FIXED = """<ir_version: 10, opset_import: ["": 20]> g (float[2, 3] x, float[3] w) => (float[2, 3] y, float[2] z)
+{ y = Mul(x, w) z = ReduceSum<keepdims=0>(x, a) }"""
+OPEN = '<ir_version: 10, opset_import: ["": 20]> g (float[n, 3] x) => (float[n, 3] y) { y = Add(x, x) }'
+
+
+def offline_model(folder: Path, text: str, options: CompileOptions | None = None) -> str:
+    model = onnx.parser.parse_model(text)
+    if "ReduceSum" in text:
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([1]), "a"))
+    for number, node in enumerate(model.graph.node):
+        node.name = f"node{number}"
+    path = str(folder / "model.om")
+    write_offline_model(path, compile_model(model, options))
+    return path
+
+
+def dataset(acl: ModuleType, sizes: list[int]) -> tuple[int, list[int]]:
+    """A dataset with device memory of these sizes, and its addresses."""
+    made, addresses = acl.mdl.create_dataset(), []
+    for size in sizes:
+        address, ret = acl.rt.malloc(size, 0)
+        assert ret == 0
+        assert acl.mdl.add_dataset_buffer(made, acl.create_data_buffer(address, size)) == (made, 0)
+        addresses.append(address)
+    return made, addresses
+
+
+def put(acl: ModuleType, address: int, array: np.ndarray) -> None:
+    assert acl.rt.memcpy(address, array.nbytes, acl.util.numpy_to_ptr(array), array.nbytes, 1) == 0
+
+
+@pytest.fixture
+def fixed(acl: ModuleType, tmp_path: Path) -> tuple[int, int]:
+    model, ret = acl.mdl.load_from_file(offline_model(tmp_path, FIXED))
+    desc = acl.mdl.create_desc()
+    assert (ret, acl.mdl.get_desc(desc, model)) == (0, 0)
+    return model, desc
+
+
+def test_a_description_tells_inputs_and_outputs(acl: ModuleType, fixed: tuple[int, int]) -> None:
+    _, desc = fixed
+    assert (acl.mdl.get_num_inputs(desc), acl.mdl.get_num_outputs(desc)) == (2, 2)
+    assert acl.mdl.get_input_dims(desc, 0) == ({"name": "x", "dimCount": 2, "dims": [2, 3]}, 0)
+    assert acl.mdl.get_cur_output_dims(desc, 1) == ({"name": "z", "dimCount": 1, "dims": [2]}, 0)
+    assert (acl.mdl.get_input_size_by_index(desc, 0), acl.mdl.get_output_size_by_index(desc, 1)) == (24, 8)
+    assert acl.mdl.get_input_index_by_name(desc, "w") == (1, 0)
+    assert acl.mdl.get_input_index_by_name(desc, "q")[1] == 100000
+    assert (acl.mdl.get_input_data_type(desc, 0), acl.mdl.get_input_format(desc, 0)) == (0, 2)
+    assert acl.mdl.get_input_dims(desc, 2) == (None, 100000)
+    assert "input 2 is not there; accepted: 0 to 1" in acl.get_recent_err_msg()
+    assert acl.mdl.get_dynamic_batch(desc) == ({"batchCount": 0, "batch": []}, 0)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_model_runs_on_datasets(acl: ModuleType, fixed: tuple[int, int], asynchronous: bool) -> None:
+    model, _ = fixed
+    x, w = np.random.default_rng(1).random((2, 3), np.float32), np.array([1, 10, 100], np.float32)
+    inputs, (at_x, at_w) = dataset(acl, [24, 12])
+    outputs, (at_y, at_z) = dataset(acl, [24, 8])
+    put(acl, at_x, x)
+    put(acl, at_w, w)
+    acl.rt.memset(at_y, 24, 0xFF, 24)
+    if asynchronous:
+        stream, _ = acl.rt.create_stream()
+        assert acl.mdl.execute_async(model, inputs, outputs, stream) == 0
+        assert acl.rt.synchronize_stream(stream) == 0
+    else:
+        assert acl.mdl.execute(model, inputs, outputs) == 0
+    assert np.allclose(acl.util.ptr_to_numpy(at_y, (2, 3), 11), x * w)
+    assert np.allclose(acl.util.ptr_to_numpy(at_z, (2,), 11), x.sum(1))
+
+
+def test_a_model_loads_from_memory(acl: ModuleType, tmp_path: Path) -> None:
+    data = Path(offline_model(tmp_path, FIXED)).read_bytes()
+    model, ret = acl.mdl.load_from_mem(acl.util.bytes_to_ptr(data), len(data))
+    assert ret == 0
+    work, weights, ret = acl.mdl.query_size_from_mem(acl.util.bytes_to_ptr(data), len(data))
+    assert (weights >= 0, work >= 0, ret) == (True, True, 0)
+    assert acl.mdl.unload(model) == 0
+    assert acl.mdl.unload(model) == 145003
+    assert "was unloaded" in acl.get_recent_err_msg()
+
+
+def test_what_does_not_fit_a_model_is_refused(acl: ModuleType, fixed: tuple[int, int]) -> None:
+    model, _ = fixed
+    inputs, addresses = dataset(acl, [24, 12])
+    outputs, _ = dataset(acl, [24, 8])
+    few, _ = dataset(acl, [24])
+    small, _ = dataset(acl, [24, 4])
+    assert acl.mdl.execute(model, few, outputs) == 145000
+    assert "the input dataset has 1 data buffers; " in acl.get_recent_err_msg()
+    assert acl.mdl.execute(model, inputs, small) == 145000
+    assert "has 4 bytes; float32[2] needs 8" in acl.get_recent_err_msg()
+    assert acl.mdl.execute(99, inputs, outputs) == 145003
+    assert acl.mdl.execute(model, outputs, 12345) == 100000
+    acl.rt.free(addresses[0])
+    assert acl.mdl.execute(model, inputs, outputs) in (0, 100000)  # the address may belong to somebody else by now, but nothing crashes
+
+
+def test_a_file_that_is_no_model_gets_a_code(acl: ModuleType, tmp_path: Path) -> None:
+    assert acl.mdl.load_from_file(str(tmp_path / "none.om")) == (0, 145002)
+    (tmp_path / "text.om").write_text("no model")
+    assert acl.mdl.load_from_file(str(tmp_path / "text.om")) == (0, 100013)
+    assert acl.mdl.load_from_mem(0, 10) == (0, 100000)
+
+
+def test_batches_are_chosen_by_the_extra_input(acl: ModuleType, tmp_path: Path) -> None:
+    options = CompileOptions(
+        gears=({"x": (1, 3)}, {"x": (4, 3)}), arguments={"dynamic_batch_size": "1,4", "input_shape": "x:-1,3"}, input_shapes={"x": (-1, 3)}
+    )
+    model, _ = acl.mdl.load_from_file(offline_model(tmp_path, OPEN, options))
+    desc = acl.mdl.create_desc()
+    acl.mdl.get_desc(desc, model)
+    assert acl.mdl.get_num_inputs(desc) == 2
+    assert acl.mdl.get_dynamic_batch(desc) == ({"batchCount": 2, "batch": [1, 4]}, 0)
+    index, ret = acl.mdl.get_input_index_by_name(desc, "ascend_mbatch_shape_data")
+    assert (index, ret) == (1, 0)
+    assert acl.mdl.get_input_dims(desc, 0)[0]["dims"] == [-1, 3]
+    assert acl.mdl.get_input_size_by_index(desc, 0) == 48
+    inputs, (at_x, _) = dataset(acl, [48, acl.mdl.get_input_size_by_index(desc, 1)])
+    outputs, (at_y,) = dataset(acl, [48])
+    assert acl.mdl.execute(model, inputs, outputs) == 145013
+    assert "set_dynamic_batch_size accepts 1, 4" in acl.get_recent_err_msg()
+    assert acl.mdl.set_dynamic_batch_size(model, inputs, index, 3) == 145013
+    for batch in (4, 1):
+        x = np.random.default_rng(batch).random((batch, 3), np.float32)
+        put(acl, at_x, x)
+        assert acl.mdl.set_dynamic_batch_size(model, inputs, index, batch) == 0
+        assert acl.mdl.execute(model, inputs, outputs) == 0
+        assert np.array_equal(acl.util.ptr_to_numpy(at_y, (batch, 3), 11), x * 2)
+        assert acl.mdl.get_cur_output_dims(desc, 0)[0]["dims"] == [batch, 3]
+
+
+def test_open_shapes_come_with_tensor_descriptions(acl: ModuleType, tmp_path: Path) -> None:
+    model, _ = acl.mdl.load_from_file(offline_model(tmp_path, OPEN))
+    inputs, (at_x,) = dataset(acl, [60])
+    outputs = acl.mdl.create_dataset()
+    acl.mdl.add_dataset_buffer(outputs, acl.create_data_buffer(0, 0))
+    assert acl.mdl.execute(model, inputs, outputs) == 145000
+    assert "set_dataset_tensor_desc" in acl.get_recent_err_msg()
+    x = np.random.default_rng(2).random((5, 3), np.float32)
+    put(acl, at_x, x)
+    assert acl.mdl.set_dataset_tensor_desc(inputs, acl.create_tensor_desc(0, [5, 3], 2), 0) == (inputs, 0)
+    assert acl.mdl.execute(model, inputs, outputs) == 0
+    buffer = acl.mdl.get_dataset_buffer(outputs, 0)
+    address, size = acl.get_data_buffer_addr(buffer), acl.get_data_buffer_size_v2(buffer)
+    assert size == 60
+    assert np.array_equal(acl.util.ptr_to_numpy(address, (5, 3), 11), x * 2)
+    desc = acl.mdl.get_dataset_tensor_desc(outputs, 0)
+    assert [acl.get_tensor_desc_dim_v2(desc, n) for n in range(2)] == [(5, 0), (3, 0)]
+    assert acl.rt.free(address) == 0
