@@ -6,10 +6,11 @@ from collections.abc import Iterator
 import sys
 from types import ModuleType
 
+import pytest
+
 import anycann
 from anycann.acl.model_loading import MODELS
 from anycann.acl.process import PROCESS
-import pytest
 
 SHIMS = f"{next(iter(anycann.__path__))}/shims/python"
 

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from anycann.acl.process import PROCESS
 import numpy as np
 import pytest
+
+from anycann.acl.process import PROCESS
 
 H2D, D2H = 1, 2
 

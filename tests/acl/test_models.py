@@ -3,11 +3,12 @@ from __future__ import annotations
 from pathlib import Path
 from types import ModuleType
 
-from anycann.compiler import CompileOptions, compile_model
-from anycann.om.writer import write_offline_model
 import numpy as np
 import onnx
 import pytest
+
+from anycann.compiler import CompileOptions, compile_model
+from anycann.om.writer import write_offline_model
 
 FIXED = """<ir_version: 10, opset_import: ["": 20]> g (float[2, 3] x, float[3] w) => (float[2, 3] y, float[2] z)
 { y = Mul(x, w) z = ReduceSum<keepdims=0>(x, a) }"""
