@@ -99,7 +99,7 @@ class Lowering:
 
 
 Lower: TypeAlias = Callable[[Lowering], Sequence[Tensor] | Tensor]
-Samples: TypeAlias = Callable[[np.random.Generator], Iterable[Sample]]
+Samples: TypeAlias = Callable[["np.random.Generator"], Iterable[Sample]]  # quoted: numpy imports it when it is asked for
 Infer: TypeAlias = Callable[[ir.Node, Sequence[TensorType | None]], Sequence[TensorType]]
 Reference: TypeAlias = Callable[..., object]
 
