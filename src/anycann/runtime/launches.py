@@ -82,6 +82,7 @@ class Workspace:
         self.table_address = self._rows.ctypes.data
         self._slots = self._pointers.data  # an item is set three times faster than an array's
         self.views: dict[str, np.ndarray] = {}  # values that lie here or among the constants, as read-only arrays
+        self.places: dict[str, np.ndarray] = {}  # values that host and region steps put here, as arrays to write
 
     def bind(self, patches: Patches, address: int) -> None:
         """Point the arguments at `patches` to the array at `address`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 import ctypes
+from functools import cache
 import math
 import mmap
 
@@ -62,6 +63,7 @@ def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     return allocate(nbytes).view(dtype).reshape(shape)
 
 
+@cache
 def numpy_dtype(name: str) -> np.dtype:
     """The dtype called `name`, bfloat16 and the other small floats included; "object" for strings, sequences and None."""
     return np.dtype(getattr(ml_dtypes, name, name))

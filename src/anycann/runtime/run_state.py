@@ -69,11 +69,22 @@ class RunState:
 
     def store(self, name: str, value: object) -> None:
         """Keep a result of a host or region step: in its place if it has one, else in the environment."""
+        place = self.workspace.places.get(name)
+        if place is not None and type(value) is np.ndarray and value.shape == place.shape and value.dtype == place.dtype:
+            np.copyto(place, value)
+            return
         location = self._values.get(name)
         if location is not None:
-            layouts.write(location, self._raw(location.buffer), self._lanes, _checked(location, value))
+            self._write(name, location, _checked(location, value))
         elif name:
             self.environment[name] = _without_arena(value, self.workspace.arena)
+
+    def _write(self, name: str, location: Location, array: np.ndarray) -> None:
+        """Put an array where its value lies; a place in the arena that is in plain order is kept for the next time."""
+        raw = self._raw(location.buffer)
+        layouts.write(location, raw, self._lanes, array)
+        if location.layout == layouts.ND and location.buffer.space == "arena":
+            self.workspace.places[name] = layouts.read(location, raw, self._lanes)
 
     def output(self, name: str) -> object:
         """The value of an output. Raises InternalError if no step has computed it."""
