@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+import logging
 import threading
 
 from anycann.acl.codes import Code
@@ -19,6 +20,7 @@ from anycann.target.soc import soc_version
 
 DEFAULT_SOC = "Ascend310P3"
 _log = get_logger("acl")
+_USUAL = (Code.WAIT_CALLBACK_TIMEOUT, Code.THREAD_NOT_SUBSCRIBE)  # what programs that ask for reports in a loop get
 
 
 @dataclass
@@ -96,7 +98,7 @@ def _remember(name: str, error: AclError) -> None:
         f"        Return code: {int(error.code)} ({error.code.header_name})",
     ]
     PROCESS.thread.error = "\n".join(lines)
-    _log.warning("%s: %s (%d)", name, error, error.code)
+    _log.log(logging.DEBUG if error.code in _USUAL else logging.WARNING, "%s: %s (%d)", name, error, error.code)
 
 
 def error_block(code: Code) -> str:
