@@ -16,6 +16,7 @@ import onnx_ir as ir
 from anycann.graph.evaluate import evaluate_node
 from anycann.graph.infer import infer_outputs
 from anycann.graph.registry import OPSET, Registry, TensorType, library, static_type
+from anycann.passes.branches import branch_types
 from anycann.support.errors import AnyCANNError
 
 FOLD_LIMIT_BYTES = 64 * 1024 * 1024
@@ -57,6 +58,11 @@ class _Specialiser:
             return
         for output in node.outputs:
             output.shape = None
+        if node.op_type == "If":
+            types = branch_types(node, lambda branch: _Specialiser(branch, self.registry).run({}))
+            for output, type_ in zip(node.outputs, types, strict=True):
+                if type_ is not None:
+                    _set_type(output, type_)
 
     def _inline(self, node: ir.Node, branch: ir.Graph) -> None:
         """If(true, then, else) -> the nodes of then."""
