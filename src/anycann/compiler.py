@@ -98,11 +98,11 @@ def convert_model(
         key = input_key(specs)
         with context(f"while compiling {options.name} for {key}"):
             compiled[key] = compiler.compile(model, specs, f"{key}/" if options.gears else "")
-            known.add(compiled[key])
-    graph = store_graph(model, pool, {name: place for each in compiled.values() for name, place in each.stored.items()})
+            known.add(compiled[key], model.graph)
+    graph = store_graph(model, pool, known.stored)
     code = compile_kernels(known.kernels, target, options.workers, progress)
     programs: dict[str, Program] = {key: each.program for key, each in compiled.items()}
-    regions = {name: Region(store_graph(body, pool), known.programs.get(name, {})) for name, body in known.graphs.items()}
+    regions = {name: Region(store_graph(body, pool, known.stored), known.programs.get(name, {})) for name, body in known.graphs.items()}
     offline = OfflineModel(_metadata(model.graph, options, programs), graph, pool, programs, regions, {target.key: code})
     first = next(iter(compiled.values()), None)
     if first is None:

@@ -63,7 +63,8 @@ def packed_model(length: int | None = None, location: str = "8,10,16/1,0,2/10,12
     pool = ConstantPool()
     padded = np.pad(BIG, ((0, 0), (0, 28)))
     buffer = pool.add(padded.reshape(10, 8, 16).transpose(1, 0, 2))
-    data = store_graph(model_of(w=tensor(BIG, name="w")), pool, {"w": Stored(buffer, Arrangement.parse("8,10,16/1,0,2/10,128/10,100"))})
+    big = tensor(BIG, name="w")
+    data = store_graph(model_of(w=big), pool, {id(big): Stored(buffer, Arrangement.parse("8,10,16/1,0,2/10,128/10,100"))})
     proto = onnx.ModelProto.FromString(data)
     (weight,) = (w for w in proto.graph.initializer if w.name == "w")
     for entry in weight.external_data:

@@ -13,6 +13,7 @@ from anycann.assembly.compiled import Compiled, NodeReport
 from anycann.assembly.graph_compiler import GraphCompiler
 from anycann.om.model import input_key
 from anycann.om.plan import Program, RegionStep, TensorSpec
+from anycann.om.weights import Stored
 from anycann.support.errors import ModelError, UnsupportedError
 from anycann.support.logging import get_logger
 
@@ -29,6 +30,7 @@ class KnownRegions:
     """Follows compiled programs without running them and compiles the regions they come to. What is missed is compiled when it is met.
 
     graphs: every region found, by name. programs: those compiled, by region and `input_key`. kernels: their texts. nodes: their engines.
+    stored: where weights of the model and its regions lie, packed without loss, by the id of their tensor.
     """
 
     def __init__(self, compiler: GraphCompiler):
@@ -36,13 +38,15 @@ class KnownRegions:
         self.programs: dict[str, dict[str, Program]] = {}
         self.kernels: dict[str, str] = {}
         self.nodes: list[NodeReport] = []
+        self.stored: dict[int, Stored] = {}
         self._compiler = compiler
         self._made: dict[tuple[str, str], Made] = {}
 
-    def add(self, compiled: Compiled) -> list[Kinds]:
-        """Take over the regions and kernels of `compiled` and compile its regions. The types its outputs may have."""
+    def add(self, compiled: Compiled, graph: ir.Graph) -> list[Kinds]:
+        """Take over what belongs to `compiled`, which was made of `graph`, and compile its regions. The types its outputs may have."""
         self.graphs.update(compiled.regions)
         self.kernels.update(compiled.kernels)
+        self.stored.update((id(graph.initializers[name].const_value), place) for name, place in compiled.stored.items())
         known = _located(compiled.program)
         for step in compiled.program.steps:
             if isinstance(step, RegionStep):
@@ -98,13 +102,14 @@ class KnownRegions:
                 return ()
             self._made[region, key] = ()
             try:
-                compiled = self._compiler.compile(self.graphs[region], specs, f"{region}/{key}/")
+                model = self.graphs[region]
+                compiled = self._compiler.compile(model, specs, f"{region}/{key}/")
             except (ModelError, UnsupportedError) as error:
                 get_logger("compiler").info("region %s is not compiled for %s: %s", region, key, error)
                 return ()
             self.programs.setdefault(region, {})[key] = compiled.program
             self.nodes += compiled.nodes
-            self._made[region, key] = self.add(compiled)
+            self._made[region, key] = self.add(compiled, model.graph)
         return self._made[region, key]
 
 

@@ -43,13 +43,12 @@ class Stored:
     arrangement: Arrangement
 
 
-def store_graph(model: ir.Model, constants: ConstantSink, stored: Mapping[str, Stored] | None = None) -> bytes:
+def store_graph(model: ir.Model, constants: ConstantSink, stored: Mapping[int, Stored] | None = None) -> bytes:
     """`model` as the graph section; tensors of 1 KiB and more go to `constants`, as ONNX lays out raw data. `model` is not changed.
 
-    Initialisers of the graph that are `stored`, by name, are referred to where they are.
+    Tensors that are `stored`, by their id, are referred to where they are.
     """
-    initialisers = model.graph.initializers
-    places = {id(initialisers[name].const_value): place for name, place in (stored or {}).items()}
+    places = stored or {}
 
     def refer(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
         if tensor.dtype == ir.DataType.STRING or tensor.nbytes < SMALLEST_BYTES:
