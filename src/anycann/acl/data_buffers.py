@@ -18,34 +18,25 @@ from anycann.acl.util import check_readable, view_at
 
 @dataclass
 class DataBuffer:
-    """`size` bytes at `address`. The array over them is kept for the next use."""
+    """`size` bytes at `address`."""
 
     acl_word: ClassVar[str] = "data buffer"
     address: int
     size: int
-    _seen: int = field(default=-1, repr=False)  # version of the allocations when the address was looked at last
-    _array: np.ndarray | None = field(default=None, repr=False)
 
     def array(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray:
         """The tensor there, without a copy. Raises AclError if the buffer is too small or its memory is gone."""
-        array = self._array
-        version = PROCESS.allocations.version
-        if array is not None and self._seen == version and array.dtype == dtype and array.shape == shape:
-            return array
         nbytes = math.prod(shape) * dtype.itemsize
         if nbytes > self.size:
             raise AclError(Code.GE_PARAM_INVALID, f"the data buffer has {self.size} bytes; {dtype.name}{list(shape)} needs {nbytes}")
         if nbytes:
             check_readable(self.address, nbytes, "data buffer")
-            array = view_at(self.address, dtype, shape)
-        else:
-            array = np.empty(shape, dtype)
-        self._array, self._seen = array, version
-        return array
+        return view_at(self.address, dtype, shape)
 
     def place(self, address: int, size: int) -> None:
         """Let the buffer be somewhere else."""
-        self.address, self.size, self._array = address, size, None
+        self.address, self.size = address, size
+        PROCESS.handles.changed()
 
 
 @dataclass
@@ -120,6 +111,7 @@ def add_dataset_buffer(dataset: int, buffer: int) -> int:
     """Put a data buffer at the end of the list."""
     PROCESS.handles.get(buffer, DataBuffer)
     PROCESS.handles.get(dataset, Dataset).buffers.append(buffer)
+    PROCESS.handles.changed()
     return dataset
 
 
@@ -143,6 +135,7 @@ def set_dataset_tensor_desc(dataset: int, desc: int, index: int) -> int:
     found = PROCESS.handles.get(dataset, Dataset)
     check_index(index, len(found.buffers), "data buffer")
     found.descs[index] = PROCESS.handles.get(desc, TensorDesc)
+    PROCESS.handles.changed()
     return dataset
 
 

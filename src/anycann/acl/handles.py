@@ -18,6 +18,7 @@ class Handles:
     """Every object that programs hold, of all kinds. Thread-safe. `created` and `destroyed` are told to whoever asks (the sanitizer)."""
 
     def __init__(self) -> None:
+        self.version = 0  # changes with every object that comes, goes or is changed
         self._objects: dict[int, object] = {}
         self._gone: dict[int, str] = {}  # handle -> what it was
         self._numbers = itertools.count(_FIRST, _STEP)
@@ -29,6 +30,7 @@ class Handles:
         """A handle for `thing`."""
         with self._lock:
             handle = next(self._numbers)
+            self.version += 1
             self._objects[handle] = thing
         for tell in self.created:
             tell(handle, thing)
@@ -46,10 +48,16 @@ class Handles:
         thing = self.get(handle, kind, code)
         with self._lock:
             self._objects.pop(handle, None)
+            self.version += 1
             self._gone[handle] = word_for(kind)
         for tell in self.destroyed:
             tell(handle, thing)
         return thing
+
+    def changed(self) -> None:
+        """Say that an object is not as it was; what was derived from it is derived anew."""
+        with self._lock:
+            self.version += 1
 
     def live(self, kind: type[T]) -> dict[int, T]:
         """All of one kind."""
@@ -60,6 +68,7 @@ class Handles:
         """Forget all of them."""
         with self._lock:
             self._objects.clear()
+            self.version += 1
             self._gone.clear()
 
     def _instead(self, handle: int) -> str:

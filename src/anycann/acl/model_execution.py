@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -24,8 +24,8 @@ from anycann.support.errors import AnyCANNError, describe
 @status("acl.mdl.execute")
 def execute(model_id: int, inputs: int, outputs: int) -> None:
     """Run a model: reads the inputs where they lie, writes the outputs where they shall be."""
-    PROCESS.context()
-    prepare_run(MODELS.get(model_id), inputs, outputs)()
+    run = _kept_run(model_id, inputs, outputs)
+    run.compute(*run.places)
 
 
 @status("acl.mdl.execute_async")
@@ -71,7 +71,7 @@ def execute_v2(model_id: int, inputs: int, outputs: int, stream: int, handle: in
 
 
 # ---- one run
-def prepare_run(model: Model, inputs: int, outputs: int) -> Callable[[], None]:
+def prepare_run(model: Model, inputs: int, outputs: int) -> _Run:
     """Look at everything a run needs, and answer with what does it. Raises AclError."""
     given, wanted = PROCESS.handles.get(inputs, Dataset), PROCESS.handles.get(outputs, Dataset)
     feeds, results = _buffers(given, model.inputs, "input", model), _buffers(wanted, model.outputs, "output", model)
@@ -84,7 +84,7 @@ def prepare_run(model: Model, inputs: int, outputs: int) -> Callable[[], None]:
     except AnyCANNError as error:
         raise AclError(Code.RT_MODEL_EXECUTE, describe(error)) from error
     run = _Run(program, model, own, results, wanted, PROCESS.context())
-    run.arrays()
+    run.places = run.arrays()
     return run
 
 
@@ -98,6 +98,7 @@ class _Run:
     results: Sequence[DataBuffer]
     outputs: Dataset
     context: Context
+    places: tuple[list[np.ndarray], list[np.ndarray | None]] = ([], [])
 
     def arrays(self) -> tuple[list[np.ndarray], list[np.ndarray | None]]:
         """The inputs, and where the outputs go. Raises AclError for a data buffer that is too small or whose memory is gone."""
@@ -110,17 +111,40 @@ class _Run:
         return feeds, [_place(buffer, tensor, spec.shape) for buffer, tensor, spec in triples]
 
     def __call__(self) -> None:
-        feeds, places = self.arrays()
+        self.compute(*self.arrays())
+
+    def compute(self, feeds: list[np.ndarray], places: list[np.ndarray | None]) -> None:
+        """Run on arrays that were looked at."""
         try:
             values = self.program.run(feeds, places)
         except AnyCANNError as error:
             raise AclError(Code.RT_MODEL_EXECUTE, f"{self.model.where}: {describe(error)}") from error
+        if self.model.is_static and not any(place is None for place in places):
+            return
         for number, (result, place) in enumerate(zip(values, places, strict=True)):
             tensor = self.model.outputs[number]
             if place is None:
                 _hand_over(result, self.results[number], tensor, self.context)
             if not tensor.most_bytes and isinstance(result, np.ndarray):
                 self.outputs.descs[number] = TensorDesc(tensor.data_type, list(result.shape), tensor.format, tensor.name)
+
+
+_RUNS: dict[tuple[int, int, int], tuple[object, _Run]] = {}  # looked up once for a loop that changes nothing but the data
+_MOST_RUNS = 16
+PROCESS.allocations.released.append(lambda gone: _RUNS.clear())  # their arrays keep memory
+
+
+def _kept_run(model_id: int, inputs: int, outputs: int) -> _Run:
+    """The run that was prepared for these, if no handle and no allocation has changed since; else it is prepared."""
+    key, state = (model_id, inputs, outputs), (PROCESS.handles.version, PROCESS.allocations.version, PROCESS.thread.context)
+    kept = _RUNS.get(key)
+    if kept is not None and kept[0] == state:
+        return kept[1]
+    run = prepare_run(MODELS.get(model_id), inputs, outputs)
+    if len(_RUNS) >= _MOST_RUNS:
+        _RUNS.clear()
+    _RUNS[key] = state, run
+    return run
 
 
 def _place(buffer: DataBuffer, tensor: Tensor, shape: Sequence[object]) -> np.ndarray | None:
@@ -212,3 +236,4 @@ def _choose(model_id: int, dataset: int, index: int, kind: str, sizes: tuple[int
     buffer = PROCESS.handles.get(found.buffers[index], DataBuffer)
     buffer.array(np.dtype(np.int32), (len(sizes),))[:] = sizes
     found.gear = model.last_gear = gear
+    PROCESS.handles.changed()

@@ -63,6 +63,7 @@ class Models:
         self.get(model_id)
         with PROCESS.lock:
             gone = self._loaded.pop(model_id)
+            PROCESS.handles.changed()
         gone.device.give_back(gone.bytes_taken)
 
     def live(self) -> dict[int, Model]:

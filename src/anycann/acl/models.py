@@ -104,6 +104,11 @@ class Model:
         return Gear(tuple(int(size or 0) for size in open_sizes[:count]), program.inputs, program.outputs)
 
     @cached_property
+    def is_static(self) -> bool:
+        """True if the size of every output is known before a run."""
+        return all(tensor.most_bytes for tensor in self.outputs)
+
+    @cached_property
     def work_bytes(self) -> int:
         """Memory that a run needs beside inputs and outputs."""
         return max((program.arena_bytes for program in self.offline.programs.values()), default=0)

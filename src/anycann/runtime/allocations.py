@@ -37,6 +37,7 @@ class Allocations:
 
     def __init__(self) -> None:
         self.version = 0
+        self.released: list[Callable[[Allocation], None]] = []  # told of each that ends
         self._by_address: dict[int, Allocation] = {}
         self._starts: list[int] = []
         self._lock = threading.Lock()
@@ -58,7 +59,10 @@ class Allocations:
             if gone is not None:
                 del self._starts[bisect_right(self._starts, address) - 1]
                 self.version += 1
-            return gone
+        if gone is not None:
+            for tell in self.released:
+                tell(gone)
+        return gone
 
     def find(self, address: int) -> Allocation | None:
         """The live allocation that `address` lies in, its end excluded."""
