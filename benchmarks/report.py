@@ -58,6 +58,8 @@ def write_document(path: Path, machine: Machine, results: Sequence[Result], comm
     lines += [
         "`atc` cold begins with an empty kernel cache, cached has every kernel. Loading, first call and memory are of fresh processes with",
         "one engine (Python and its packages included), AnyCANN with the offline model, ONNX Runtime with the ONNX file.",
+        "Memory is the peak of resident bytes of the process that runs the model, pages of mapped files included. Kernels for shapes that",
+        "only running can tell are compiled by processes of their own, which end when they are done and are not counted.",
         "",
     ]
     measured = {result.model for result in results}
