@@ -26,7 +26,7 @@ from anycann.target.target import Target
 from anycann.te import dtypes
 from anycann.te.contractions import Convolution
 from anycann.te.expression import Const
-from anycann.te.layout import NC1HWC0, ND
+from anycann.te.layout import NC1HWC0, ND, NHWC
 from anycann.te.tensor import Compute, Contraction, Placeholder, Tensor
 
 STORED = (dtypes.float32, dtypes.float16, dtypes.bfloat16, dtypes.float64, dtypes.int8, dtypes.uint8)
@@ -51,7 +51,7 @@ def convolution_layout(operator: Convolution, name: str, stored: str, target: Ta
     if not isinstance(operator.x, Placeholder) or operator.x.name != name:
         return stored
     shape = convolution_shape(operator)
-    wants_blocks = method(shape, target.lanes, blocked_input=True) in ("lanes", "inner")
+    wants_blocks = stored == NHWC or method(shape, target.lanes, blocked_input=True) in ("lanes", "inner")
     return NC1HWC0 if wants_blocks or _uses_winograd(operator, shape, target, choices) else stored
 
 

@@ -31,9 +31,9 @@ PLANAR_CHANNELS = 4  # up to so many channels, a copy gathers the planes of a ro
 
 
 def takes_convolution(operator: Convolution) -> bool:
-    """True for one group, bytes, and signed weights without a zero point; one or two spatial dimensions."""
-    signed = operator.w.dtype is dtypes.int8 and operator.weight_zero is None
-    return operator.x.dtype in BYTES and signed and operator.group == 1 and not operator.transposed and operator.x.rank in (3, 4)
+    """True for bytes, one group, and one or two spatial dimensions."""
+    bytes_ = operator.x.dtype in BYTES and operator.w.dtype in BYTES
+    return bytes_ and operator.group == 1 and not operator.transposed and operator.x.rank in (3, 4)
 
 
 def dot_layout(operator: Convolution, name: str, stored: str) -> str:
@@ -70,10 +70,10 @@ def generate_dot_convolution(
     sizes = dot_shape(operator)
     shape, x = as_plane(sizes), memory_name(operator.x)
     planar = _is_planar(operator, layouts.get(x, ND)) and shape.in_pixels > 1
-    plan = DotPlan(shape, target, choices.tile(DotSpace(shape, target, planar)), planar)
+    weights, weight_zero = _signed_weights(operator, constants)
+    plan = DotPlan(shape, target, choices.tile(DotSpace(shape, target, planar)), planar, centred=weight_zero is None)
     known = _known_zero(operator.zero_point, constants, sizes)
-    weights = np.asarray(_value(operator.w, constants)).reshape(*operator.w.shape[:2], *shape.kernel)
-    packed = pack("dots", pack_dots(plan, weights, known))
+    packed = pack("dots", pack_dots(plan, weights.reshape(*operator.w.shape[:2], *shape.kernel), known, weight_zero))
     blocked = NC1HWC0 in (*layouts.values(), *(o.place.layout for o in outputs))
     tail = Tail(anchor, outputs, layouts, target, 1, split=blocked)
     e = Emitter()
@@ -99,6 +99,19 @@ def _place(
         image, *spatial = digits(e, row, [sizes.batch, *sizes.out_size])
         return [image, channel, *spatial]
     return [image, channel, *(row, column)[: len(sizes.out_size)]]
+
+
+def _signed_weights(operator: Convolution, constants: Constants) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None]:
+    """The weights as signed bytes, and their zero point if they have one; unsigned ones are taken 128 lower, as is their zero point."""
+    weights = np.asarray(_value(operator.w, constants))
+    zero = np.zeros((), np.int32)
+    if operator.weight_zero is not None:
+        constant = isinstance(operator.weight_zero, Compute) and isinstance(operator.weight_zero.body, Const)
+        found = operator.weight_zero.body.value if constant else _value(operator.weight_zero, constants)  # type: ignore[attr-defined]
+        zero = np.asarray(found).astype(np.int32)
+    if weights.dtype == np.uint8:
+        weights, zero = (weights ^ np.uint8(128)).view(np.int8), zero - 128
+    return weights, zero if zero.any() else None
 
 
 def _value(tensor: Tensor, constants: Constants) -> Any:

@@ -16,7 +16,7 @@ from anycann.codegen.kernels.convolution_write import digits
 from anycann.codegen.kernels.dot_copy import emit_padded_rows
 from anycann.codegen.kernels.dot_products import GROUP_BYTES, DotProducts
 from anycann.codegen.kernels.dot_shape import DotPlan
-from anycann.codegen.kernels.dot_sums import Sums, TileSums, VectorSums
+from anycann.codegen.kernels.dot_sums import Sums, TileSums, VectorSums, sum_of_input
 from anycann.codegen.values import Value
 from anycann.te import dtypes
 
@@ -102,9 +102,10 @@ class _Kernel:
             self.sums.emit(e, vectors, at, e.gep(panel.weights, plan.head * plan.width * GROUP_BYTES, "i8"))
             with e.loop(pixel.index, e.smin(width, e.add(pixel.index, plan.tile.pixels))) as done:
                 place = e.gep(e.scratch, e.mul(e.sub(done.index, start), plan.width * GROUP_BYTES), "i8")
-                self._pixel(e, panel, row, done.index, place)
+                window = e.gep(source, e.mul(done.index, plan.pixel_stride * plan.shape.dtype.nbytes), "i8")
+                self._pixel(e, panel, row, done.index, _Pixel(place, window))
 
-    def _pixel(self, e: Emitter, panel: _Panel, row: Value, pixel: Value, place: Value) -> None:
+    def _pixel(self, e: Emitter, panel: _Panel, row: Value, pixel: Value, place: _Pixel) -> None:
         """Hand the vectors of one pixel on, unless it lies between two rows."""
         plan = self.plan
         if not plan.tile.merge:
@@ -117,17 +118,29 @@ class _Kernel:
         with e.when(e.compare("slt", x, e.const(plan.shape.out_size[1]))):
             self._vectors(e, panel, y, x, place)
 
-    def _vectors(self, e: Emitter, panel: _Panel, y: Value, x: Value, place: Value) -> None:
+    def _vectors(self, e: Emitter, panel: _Panel, y: Value, x: Value, pixel: _Pixel) -> None:
         """The vectors of one pixel, with what zero points add."""
         plan, lanes = self.plan, self.plan.target.lanes
         type_ = DotProducts(plan.shape.dtype, plan.target).sums
+        read = None if plan.centred else e.splat(sum_of_input(e, plan, pixel.window), lanes)
         for j in range(-(-panel.columns // lanes)):
-            total = e.load(e.gep(place, j * lanes * GROUP_BYTES, "i8"), type_, GROUP_BYTES)
+            total = e.load(e.gep(pixel.sums, j * lanes * GROUP_BYTES, "i8"), type_, GROUP_BYTES)
             if plan.head:
                 head = e.load(e.gep(panel.weights, j * lanes * GROUP_BYTES, "i8"), type_, GROUP_BYTES)
                 head = e.binary("mul", head, e.splat(self.zero, lanes)) if self.scaled else head
                 total = e.binary("add", total, head)
+            if read is not None:
+                zero = e.load(e.gep(panel.weights, (plan.width + j * lanes) * GROUP_BYTES, "i8"), type_, GROUP_BYTES)
+                total = e.binary("add", total, e.binary("mul", zero, read))
             self.write_out(e, panel.image, e.add(panel.channel, j * lanes), y, x, total, _existing(panel.columns - j * lanes, lanes))
+
+
+@dataclass(frozen=True)
+class _Pixel:
+    """One output pixel: its sums in scratch memory, and the first that it reads."""
+
+    sums: Value
+    window: Value
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.dot_shape import DotPlan
-from anycann.codegen.values import Value
+from anycann.codegen.values import Value, vector_type
 from anycann.te import dtypes
 
 _SIGN = 0x80
@@ -21,7 +21,7 @@ def emit_padded_rows(e: Emitter, plan: DotPlan, image: Value, first_row: Value, 
         height = e.const(plan.shape.in_size[0])
         outside = e.binary("or", e.compare("slt", y, e.const(0)), e.compare("sge", y, height))
         with e.when(outside):
-            _fill(e, plan, to, plan.pitch * pixel, fill)
+            _fill(e, plan, to, plan.pitch, fill)
         with e.when(e.binary("xor", outside, e.const(1, "i1"))):
             _row(e, plan, image, y, to, fill)
 
@@ -32,8 +32,8 @@ def _row(e: Emitter, plan: DotPlan, image: Value, y: Value, to: Value, fill: Val
     left = min(plan.pitch, max(0, shape.pads_begin[1]))
     skipped = max(0, -shape.pads_begin[1])
     count = max(0, min(plan.pitch - left, shape.in_size[1] - skipped))
-    _fill(e, plan, to, left * pixel, fill)
-    _fill(e, plan, e.gep(to, (left + count) * pixel, "i8"), (plan.pitch - left - count) * pixel, fill)
+    _fill(e, plan, to, left, fill)
+    _fill(e, plan, e.gep(to, (left + count) * pixel, "i8"), plan.pitch - left - count, fill)
     inside = e.gep(to, left * pixel, "i8")
     if plan.planar:
         _planar_pixels(e, plan, image, e.add(e.mul(y, shape.in_size[1]), skipped), inside, count)
@@ -62,12 +62,16 @@ def _planar_pixels(e: Emitter, plan: DotPlan, image: Value, first: Value, to: Va
 
 
 def _pixel(e: Emitter, plan: DotPlan, source: Value, to: Value, nbytes: int) -> None:
-    """The channels of one pixel, and zero for those that only the copy has: their weights are zero, and no NaN may meet them."""
+    """The channels of one pixel."""
     for at, size in _pieces(nbytes, plan.target.lanes * 4):
         _move(e, plan, e.gep(source, at, "i8"), e.gep(to, at, "i8"), f"<{size} x i8>" if size > 1 else "i8")
+    _clear_rest(e, plan, to, nbytes)
+
+
+def _clear_rest(e: Emitter, plan: DotPlan, pixel: Value, nbytes: int) -> None:
+    """Zero for the channels that only the copy has: no NaN may meet their weights of zero, and the sum of the input is without them."""
     for at, size in _pieces(plan.channels * plan.shape.dtype.nbytes - nbytes, plan.target.lanes * 4):
-        type_ = f"<{size} x i8>" if size > 1 else "i8"
-        e.store(e.zero(type_), e.gep(to, nbytes + at, "i8"), 1)
+        e.store(e.zero(vector_type("i8", size)), e.gep(pixel, nbytes + at, "i8"), 1)
 
 
 def _stretch(e: Emitter, plan: DotPlan, source: Value, to: Value, nbytes: int) -> None:
@@ -80,7 +84,19 @@ def _stretch(e: Emitter, plan: DotPlan, source: Value, to: Value, nbytes: int) -
         _move(e, plan, e.gep(source, whole + at, "i8"), e.gep(to, whole + at, "i8"), f"<{piece} x i8>" if piece > 1 else "i8")
 
 
-def _fill(e: Emitter, plan: DotPlan, to: Value, nbytes: int, fill: Value) -> None:
+def _fill(e: Emitter, plan: DotPlan, to: Value, pixels: int, fill: Value) -> None:
+    """`fill` in every channel of so many pixels."""
+    own, pixel = plan.shape.in_channels * plan.shape.dtype.nbytes, plan.channels * plan.shape.dtype.nbytes
+    if own == pixel:
+        _fill_bytes(e, plan, to, pixels * pixel, fill)
+        return
+    with e.loop(0, pixels) as column:
+        place = e.gep(to, e.mul(column.index, pixel), "i8")
+        _fill_bytes(e, plan, place, own, fill)
+        _clear_rest(e, plan, place, own)
+
+
+def _fill_bytes(e: Emitter, plan: DotPlan, to: Value, nbytes: int, fill: Value) -> None:
     size = plan.target.lanes * 4
     whole = nbytes - nbytes % size
     with e.loop(0, whole, size) as part:

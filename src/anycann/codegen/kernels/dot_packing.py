@@ -9,11 +9,14 @@ from anycann.codegen.kernels.dot_products import GROUP_BYTES
 from anycann.codegen.kernels.dot_shape import DotPlan
 
 
-def pack_dots(plan: DotPlan, weights: npt.NDArray[np.generic], zero_point: int | None) -> npt.NDArray[np.int8]:
+def pack_dots(
+    plan: DotPlan, weights: npt.NDArray[np.generic], zero_point: int | None, weight_zero: npt.NDArray[np.int32] | None = None
+) -> npt.NDArray[np.int8]:
     """Weights [O, C, kh, kw] of int8 or bfloat16 -> bytes of [panels, head + k groups, columns, group].
 
     The head of a panel of integers is an int32 a column: what the zero point of the input adds to its sums, or, where that is not known
     (None), what it adds times the zero point. `zero_point` counts from the least byte: that of an int8 input lies 128 higher.
+    Weights that are not `centred` have a zero point, one or one an output channel; its negative follows, for the sum of the input.
     """
     outputs, channels, rows, columns = weights.shape
     padded = np.zeros((plan.all_panels * plan.width, rows, columns, plan.channels), weights.dtype)
@@ -22,6 +25,12 @@ def pack_dots(plan: DotPlan, weights: npt.NDArray[np.generic], zero_point: int |
     body = np.ascontiguousarray(groups).view(np.int8).reshape(plan.all_panels, plan.depth, plan.width * GROUP_BYTES)
     if not plan.head:
         return body
-    sums = -padded.astype(np.int32).sum((1, 2, 3), dtype=np.int32).reshape(plan.all_panels, 1, plan.width)
+    zero = np.zeros(len(padded), np.int32)
+    if weight_zero is not None:
+        zero[:outputs] = weight_zero.reshape(-1)
+    count = channels * rows * columns
+    sums = (zero * count - padded.astype(np.int32).sum((1, 2, 3), dtype=np.int32)).astype(np.int32)
     first = sums if zero_point is None else sums * np.int32(zero_point)
-    return np.concatenate([np.ascontiguousarray(first).view(np.int8), body], axis=1)
+    heads = [first] if plan.centred else [first, -zero]
+    lines = [head.reshape(plan.all_panels, 1, plan.width) for head in heads]
+    return np.concatenate([*(np.ascontiguousarray(line).view(np.int8) for line in lines), body], axis=1)

@@ -84,6 +84,15 @@ class DotProducts:
         words = e.op(f"bitcast {groups.type} {groups.text} to <{2 * groups.lanes} x i16>", f"<{2 * groups.lanes} x i16>")
         return [_shifted(e, "ashr", _shifted(e, "shl", words, 8), 8), _shifted(e, "ashr", words, 8)]
 
+    def ones(self, e: Emitter) -> list[Value]:
+        """A second operand of bytes that are all one."""
+        lanes = self.target.lanes
+        if self._name:
+            return [e.const(0x01010101, vector_type("i32", lanes))]
+        if self.target.is_x86:
+            return [e.const(1, vector_type("i16", 2 * lanes))] * 2
+        return [e.const(1, vector_type("i32", lanes))] * 4
+
     def add(self, e: Emitter, total: Value, first: Sequence[Value], second: Sequence[Value]) -> Value:
         """total + the products of prepared operands."""
         if self._name:
@@ -108,7 +117,7 @@ class DotProducts:
         lanes = self.target.lanes
         name = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}[lanes]
         type_ = f"<{2 * lanes} x i16>"
-        a = e.op(f"bitcast {a.type} {a.text} to {type_}", type_)
+        a = e.op(f"bitcast {a.type} {a.text} to {type_}", type_)  # b is one of words already
         return e.call(f"llvm.x86.{name}", vector_type("i32", lanes), [a, b])
 
     def _halves(self, e: Emitter, groups: Value) -> list[Value]:

@@ -54,12 +54,16 @@ def as_plane(shape: ConvolutionShape) -> ConvolutionShape:
 
 @dataclass(frozen=True)
 class DotPlan:
-    """A convolution over two dimensions and its tile, and everything that follows from them. Strides are in elements."""
+    """A convolution over two dimensions and its tile, and everything that follows from them. Strides are in elements.
+
+    planar: the input is row-major [N, C, H, W]. centred: the weights have no zero point.
+    """
 
     shape: ConvolutionShape
     target: Target
     tile: DotTile
-    planar: bool = False  # the input is row-major [N, C, H, W]
+    planar: bool = False
+    centred: bool = True
 
     @property
     def group(self) -> int:
@@ -118,8 +122,10 @@ class DotPlan:
 
     @property
     def head(self) -> int:
-        """Rows of a panel before its weights: integers begin with what zero points add."""
-        return 0 if self.shape.dtype is dtypes.bfloat16 else 1
+        """Rows of a panel before its weights: integers begin with what zero points add, for each column and times the sum of its input."""
+        if self.shape.dtype is dtypes.bfloat16:
+            return 0
+        return 1 if self.centred else 2
 
     @property
     def panel_bytes(self) -> int:

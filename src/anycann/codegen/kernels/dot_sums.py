@@ -9,7 +9,7 @@ from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.dot_products import GROUP_BYTES, DotProducts
 from anycann.codegen.kernels.dot_shape import DotPlan
 from anycann.codegen.kernels.dot_tiles import TileRegisters
-from anycann.codegen.values import Value
+from anycann.codegen.values import Value, vector_type
 
 
 class Sums(Protocol):
@@ -90,6 +90,27 @@ class TileSums:
         for i, j in places:
             at = (i * tile.rows * plan.width + j * plan.target.lanes) * GROUP_BYTES
             self.tiles.store(e, i * vectors + j, e.gep(e.scratch, at, "i8"), plan.width * GROUP_BYTES)
+
+
+def sum_of_input(e: Emitter, plan: DotPlan, row: Value) -> Value:
+    """The sum of all bytes that one output pixel reads, as an i32."""
+    dots, lanes = DotProducts(plan.shape.dtype, plan.target), plan.target.lanes
+    groups, type_ = plan.runs[2], vector_type("i32", plan.target.lanes)
+    whole = groups - groups % lanes
+    mask = Value("<" + ", ".join(f"i1 {'true' if i < groups % lanes else 'false'}" for i in range(lanes)) + ">", vector_type("i1", lanes))
+
+    def body(offset: Value, k: Value, totals: Sequence[Value]) -> list[Value]:
+        part = e.gep(row, offset, "i8")
+        with e.loop(0, whole, lanes, carried=totals) as loop:
+            data = e.load(e.gep(part, loop.index, "i32"), type_, 1)
+            loop.carry([dots.add(e, loop.values[0], dots.first(e, data), dots.ones(e))])
+        total = loop.values[0]
+        if groups % lanes:
+            data = e.masked_load(e.gep(part, whole, "i32"), type_, 1, mask, e.zero(type_))
+            total = dots.add(e, total, dots.first(e, data), dots.ones(e))
+        return [total]
+
+    return e.reduce("add", along_depth(e, plan, groups, [e.zero(type_)], body)[0])
 
 
 Body = Callable[[Value, Value, Sequence[Value]], list[Value]]
