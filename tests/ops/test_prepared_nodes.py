@@ -21,8 +21,9 @@ VECTOR = np.arange(6, dtype=np.int64)
 MOVES = {  # operators that a loop's body runs on the host, and operands they take
     "Slice": (np.ones((3, 9), np.float32), np.array([2]), np.array([7]), np.array([1]), np.array([2])),
     "Shape": (np.ones((3, 0, 9), np.float32),),
+    "Reshape": (np.ones((3, 4, 5), np.float32), np.array([0, -1])),
     "Range": (np.array(2), np.array(9), np.array(3)),
-    "Expand": (np.ones((3, 1), np.float32), np.array([2, 1, 5])),
+    "Expand": (np.ones((3, 1), np.float32), np.array([2, 3, 5])),
     "Tile": (VECTOR, np.array([3])),
     "NonZero": (VECTOR,),
     "ReduceSum": (VECTOR,),
@@ -68,6 +69,36 @@ def test_what_moves_numbers_about_is_computed_without_an_evaluator(op_type: str,
 
     monkeypatch.setattr("anycann.graph.prepared.evaluate_node", refuse)
     assert_same(prepared(MOVES[op_type]), want)
+
+
+@pytest.mark.parametrize(
+    ("op_type", "operands"),
+    [
+        ("Slice", (VECTOR, np.array([-1]), np.array([np.iinfo(np.int64).min]), np.array([0]), np.array([-2]))),
+        ("Slice", (VECTOR.reshape(2, 3), np.array([1]), np.array([9]))),
+        ("Slice", (VECTOR.reshape(2, 3), np.array([0, 1]), np.array([1, 2]), np.array([1, -1]))),
+        ("Slice", (VECTOR.reshape(2, 3), np.array(1), np.array(2))),
+        ("Slice", (VECTOR.reshape(2, 3), np.array([0]), np.array([1]), np.array([2]))),
+        ("Slice", (VECTOR.reshape(2, 3), np.array([0]), np.array([1]), np.array([1]), np.array([0]))),
+        ("Slice", (VECTOR, np.array([4]), np.array([2]))),
+        ("Expand", (VECTOR.reshape(2, 3), np.array([1, 1]))),
+        ("Expand", (VECTOR.reshape(1, 2, 3), np.array([3]))),
+        ("Expand", (np.array(True), np.array([0, 2]))),
+        ("Expand", (VECTOR, np.array([5]))),
+        ("Expand", (VECTOR, np.array([], np.int64))),
+        ("Expand", (VECTOR, np.array([-6]))),
+        ("Reshape", (VECTOR, np.array([], np.int64))),
+        ("Reshape", (VECTOR[:1], np.array([], np.int64))),
+        ("Reshape", (VECTOR.reshape(2, 3).T, np.array([0, 0]))),
+        ("Reshape", (VECTOR, np.array([2, 0]))),
+        ("Reshape", (VECTOR[:0], np.array([0, 3]))),
+        ("Reshape", (np.ones((3, 0), np.float32), np.array([0, -1]))),
+    ],
+    ids=str,
+)
+def test_edges_of_what_the_host_moves_are_as_onnx_says(op_type: str, operands: tuple[np.ndarray, ...]) -> None:
+    node = helper.make_node(op_type, [f"x{n}" for n in range(len(operands))], ["y"])
+    assert_same(outcome(PreparedNode(node, OPSET), operands), outcome(evaluate_node, node, OPSET, operands))
 
 
 def test_operands_a_prepared_node_cannot_take_are_refused_in_the_same_words() -> None:

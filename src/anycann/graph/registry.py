@@ -155,11 +155,12 @@ def operator(
     view: bool = False,
     infer: Infer | None = None,
     reference: Reference | None = None,
+    host: Callable[..., Sequence[object]] | None = None,
 ) -> Callable[[Lower], Lower]:
     """Define an operator by its lowering: `@operator("Relu", samples=floats)`."""
 
     def define(lower: Lower) -> Lower:
-        _collecting.add(Operator(op_type, domain, lower, samples, view, infer, reference))
+        _collecting.add(Operator(op_type, domain, lower, samples, view, infer, reference, host))
         return lower
 
     return define

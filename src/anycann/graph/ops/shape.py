@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from anycann.graph.ops import shape_on_host
 from anycann.graph.ops.common import EVERY_DTYPE, broadcast_index, empty, floats, normal_axes, normal_axis, replaced, retyped
 from anycann.graph.registry import Lowering, NotLowered, Sample, operator
 from anycann.te import dtypes
@@ -71,7 +72,7 @@ def _reshape_samples(rng: np.random.Generator) -> Iterable[Sample]:
         yield Sample((floats(rng, *shape), np.array(new, np.int64)), {"allowzero": int(shape == (0, 3))}, constant=(1,))
 
 
-@operator("Reshape", view=True, samples=_reshape_samples)
+@operator("Reshape", view=True, samples=_reshape_samples, host=shape_on_host.reshaped)
 def reshape(context: Lowering) -> Tensor:
     """Another shape of as many elements."""
     return reshaped(context.operand(0), context.outputs[0].shape)
@@ -144,7 +145,7 @@ def _slice_samples(rng: np.random.Generator) -> Iterable[Sample]:
     yield from retyped(one((3, 20), [2], [19], [1], [3]), EVERY_DTYPE)
 
 
-@operator("Slice", samples=_slice_samples)
+@operator("Slice", samples=_slice_samples, host=shape_on_host.cut)
 def cut(context: Lowering) -> Tensor:
     """Python's slices of some axes."""
     source, shape = context.operand(0), context.outputs[0].shape
@@ -226,7 +227,7 @@ def _expand_samples(rng: np.random.Generator) -> Iterable[Sample]:
     yield from retyped(Sample((floats(rng, 3, 1), np.array([3, 17], np.int64)), constant=(1,)), EVERY_DTYPE, 0)
 
 
-@operator("Expand", samples=_expand_samples)
+@operator("Expand", samples=_expand_samples, host=shape_on_host.expanded)
 def expand(context: Lowering) -> Tensor:
     """Broadcast to a shape."""
     source = context.operand(0)

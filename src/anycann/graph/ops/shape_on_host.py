@@ -1,0 +1,38 @@
+"""What moves elements, in numpy, for shapes that only running can tell: a few microseconds each, for a loop takes them in every turn.
+
+What they cannot take raises; `graph/prepared.py` then asks `onnx.reference`, which knows more cases and says what is wrong.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def cut(
+    data: np.ndarray, starts: np.ndarray, ends: np.ndarray, axes: np.ndarray | None = None, steps: np.ndarray | None = None
+) -> tuple[np.ndarray]:
+    """Slice: Python's slices of some axes."""
+    begins = starts.tolist()
+    places = [slice(None)] * data.ndim
+    listed = range(len(begins)) if axes is None else axes.tolist()
+    strides = [None] * len(begins) if steps is None else steps.tolist()
+    for begin, end, axis, stride in zip(begins, ends.tolist(), listed, strides, strict=True):
+        places[axis] = slice(begin, end, stride)
+    return (data[tuple(places)],)
+
+
+def reshaped(data: np.ndarray, shape: np.ndarray, allowzero: int | None = 0) -> tuple[np.ndarray]:
+    """Reshape: a size 0 stands for that of the operand, unless `allowzero`."""
+    sizes = shape.tolist()
+    if not allowzero and 0 in sizes:
+        sizes = [size or data.shape[axis] for axis, size in enumerate(sizes)]
+    return (data.reshape(sizes),)
+
+
+def expanded(data: np.ndarray, shape: np.ndarray) -> tuple[np.ndarray]:
+    """Expand, where the shape has every axis that the operand has, and is as large along it."""
+    result = np.empty(shape.tolist(), data.dtype)
+    if data.ndim > result.ndim:
+        raise ValueError("the operand has more axes")
+    result[...] = data
+    return (result,)
