@@ -43,10 +43,10 @@ class Emitter(Instructions):
         self.end = Value("%end", INDEX)
         self.scratch = Value("%scratch", POINTER)
 
-    def prefetch(self, pointer: Value) -> None:
-        """Ask for the cache line at any address; one that is not mapped does nothing."""
+    def prefetch(self, pointer: Value, level: int = 1) -> None:
+        """Ask for the cache line at any address, into the cache of a level; an address that is not mapped does nothing."""
         self.declarations["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
-        self.do(f"call void @llvm.prefetch.p0(ptr {pointer.text}, i32 0, i32 3, i32 1)")
+        self.do(f"call void @llvm.prefetch.p0(ptr {pointer.text}, i32 0, i32 {4 - level}, i32 1)")
 
     def argument(self, number: int) -> Value:
         """The pointer in slot `number` of the argument array."""

@@ -127,11 +127,14 @@ def _innermost(
     strides, left, right = kernel.shape.a, kernel.left, kernel.right
     corner_of_a = _corner_of_a(e, kernel, panel, m, k)
     mask = panel.mask if not (kernel.shape.packed or kernel.tile.copy) else None
+    later = _later(e, kernel, m, rows_of_b, count) if kernel.shape.packed else None
     with e.loop(0, count, carried=sums) as loop:
         row_of_b = right.step(e, rows_of_b, e.mul(loop.index, step))
         column_of_a = left.step(e, corner_of_a, e.mul(loop.index, strides.column))
         if mask is None:
             _prefetch_rows(e, kernel, row_of_b)
+        if later is not None:
+            e.prefetch(e.gep(later, e.mul(loop.index, _later_bytes(kernel)), "i8"), level=2)
         vectors = [
             right.load(e, right.step(e, row_of_b, j * kernel.lanes), kernel.lanes, mask if j == panel.vectors - 1 else None)
             for j in range(panel.vectors)
@@ -155,6 +158,22 @@ def _prefetch_rows(e: Emitter, kernel: PanelKernel, row_of_b: Value) -> None:
     if (kernel.shape.packed or kernel.tile.copy) and nbytes >= _LINE_BYTES:
         for line in range(0, nbytes, _LINE_BYTES):
             e.prefetch(e.gep(row_of_b, _PREFETCH_BYTES + line, "i8"))
+
+
+def _later(e: Emitter, kernel: PanelKernel, m: Value, rows_of_b: Value, count: Value) -> Value:
+    """The part of the next panel that is fetched while this register tile is computed: all tiles of a panel fetch all of the next.
+
+    So the weights of a layer come from memory while the processor multiplies, not while the first tile of a panel waits for them.
+    """
+    panel_bytes = kernel.shape.k * kernel.width * kernel.right.dtype.nbytes
+    tile = e.mul(e.udiv(m, kernel.tile.rows), _later_bytes(kernel))
+    return e.gep(e.gep(rows_of_b, panel_bytes, "i8"), e.mul(tile, count), "i8")
+
+
+def _later_bytes(kernel: PanelKernel) -> int:
+    """Bytes of the next panel that a tile fetches for each k."""
+    tiles = -(-kernel.shape.m // kernel.tile.rows)
+    return -(-kernel.width * kernel.right.dtype.nbytes // tiles)
 
 
 def _corner_of_a(e: Emitter, kernel: PanelKernel, panel: Panel, m: Value, k: Value) -> Value:
