@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from anycann.codegen.conversions import convert, from_storage, to_storage
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.operations import emit_op
+from anycann.codegen.strided import is_pickable, load_strided
 from anycann.codegen.values import Value, vector_type
 from anycann.support.errors import InternalError
 from anycann.te.dtypes import DType
@@ -126,6 +127,11 @@ class Lanes:
             raise InternalError(f"a read of {tensor.source.name} is not proved to stay inside its {tensor.size} elements")
         stride = form.coefficient(self.vector) if self.vector is not None and self.lanes > 1 else 0
         opaque = any(not isinstance(a, Var) and self.value(a, guard).lanes > 1 for a in form.atoms)
+        masked = guard is not None or self.mask is not None
+        if not opaque and is_pickable(stride, tensor.dtype, masked):
+            address = self.emitter.gep(pointer, self._offset(form, guard), tensor.dtype.storage)
+            mask = self.mask if guard is None else self._both(guard, self.mask)
+            return load_strided(self.emitter, address, stride, self.lanes, tensor.dtype, None if mask is None else self.spread(mask))
         if opaque or stride not in (0, 1):
             return self._gather(tensor, form, pointer, guard)
         return self._contiguous(tensor, form, pointer, guard) if stride else self._broadcast(tensor, form, pointer, guard)

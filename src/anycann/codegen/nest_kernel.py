@@ -44,7 +44,7 @@ def generate(outputs: Sequence[Output], layouts: Mapping[str, str], target: Targ
         return Kernel(symbol, text, tuple(names), 1)
     flat = flatten(build_nest([o.tensor for o in outputs]), [o.place for o in outputs], layouts, target.lanes)
     inputs = placeholders(flat)
-    vector = outer_vector(flat)  # keeping rows takes loads away, so it is decided before
+    vector = outer_vector(flat, target.lanes)  # keeping rows takes loads away, so it is decided before
     flat, rows = keep_rows(flat, target.lanes) if vector is None else (flat, ())
     turned = transposition(flat, target.lanes)
     types = [o.tensor.dtype for o in outputs]

@@ -6,19 +6,21 @@ import math
 
 from anycann.codegen.accesses import FlatNest, Stage
 from anycann.codegen.lanes import Flat
+from anycann.codegen.strided import STRIDES
 from anycann.te.expression import Load, Var
 from anycann.te.simplify import Linear, linear
 from anycann.te.traversal import walk
 
 
-def outer_vector(nest: FlatNest) -> Var | None:
-    """The outer loop that runs over lanes; None if each stage vectorises a loop of its own."""
+def outer_vector(nest: FlatNest, lanes: int) -> Var | None:
+    """The outer loop that runs over lanes; None if each stage vectorises a loop of its own. A loop that leaves lanes empty counts less."""
     scores: dict[Var, float] = {}
     for stage in nest.stages:
         for form, weight in _strides(stage):
             for atom, factor in form.terms:
-                if isinstance(atom, Var) and factor == 1:
-                    scores[atom] = scores.get(atom, 0) + weight
+                if isinstance(atom, Var) and (factor == 1 or factor in STRIDES):
+                    worth = weight if factor == 1 else weight / (2 * abs(factor))
+                    scores[atom] = scores.get(atom, 0) + worth * min(1.0, atom.extent / lanes)
     best_outer = max(nest.outer, key=lambda v: scores.get(v, 0), default=None)
     own = max((scores.get(v, 0) for stage in nest.stages for v in stage.over), default=0)
     if best_outer is not None and scores.get(best_outer, 0) > own:

@@ -16,12 +16,14 @@ from anycann.passes.rules.integer_products import IntegerConvolution, IntegerGem
 from anycann.passes.rules.move_dequantize import DequantizeLater, QuantizedAgain, UnsignedBytes
 from anycann.passes.rules.requantise import QuantizeByProduct
 from anycann.passes.rules.rule import Rule, replace
+from anycann.passes.rules.separate_pool import SeparateMaxPool
 from anycann.passes.rules.suppression import BoundSuppression
 from anycann.passes.rules.zero_points import SplitZeroPoint
 
 RULES: tuple[Rule, ...] = (
     UnsignedBytes(), DequantizeLater(), QuantizedAgain(), IntegerConvolution(), IntegerMatMul(), IntegerGemm(), QuantizeByProduct(),
     DequantizeLSTM(), FoldBatchNormalization(), SplitZeroPoint(), FuseAttention(), TransposeAttention(), BoundSuppression(),
+    SeparateMaxPool(),
 )  # fmt: skip
 
 

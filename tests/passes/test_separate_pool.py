@@ -1,0 +1,43 @@
+"""Large windows are pooled one axis after the other, and nothing else changes."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from anycann.compiler import CompileOptions, convert_model
+from tests.passes.graphs import AVX512, floats, parse, run
+
+SHAPES = ("13, 13", "6, 6, 6, 6"), ("5, 5", "2, 2, 2, 2"), ("9, 3", "0, 1, 4, 1"), ("4, 9", "1, 5, 2, 3"), ("3, 4, 5", "1, 0, 2, 1, 3, 2")
+
+
+@pytest.mark.parametrize("more", ["", ", strides=[2, 1, 2]", ", dilations=[2, 1, 1]"])
+@pytest.mark.parametrize(("kernel", "pads"), SHAPES)
+def test_a_large_window_is_two_small_ones(kernel: str, pads: str, more: str) -> None:
+    rank = kernel.count(",") + 1
+    attributes = f"kernel_shape=[{kernel}], pads=[{pads}]{more if rank == 3 else more.replace(', 2]', ']').replace('1, 1]', '1]')}"
+    model = parse(f"g (float[2,5{',17' * rank}] x) => (float[N,C{',M' * rank}] y) {{ y = MaxPool<{attributes}>(x) }}")
+    feeds = {"x": floats(2, 5, *[17] * rank)}
+    feeds["x"][0, 0, :4] = -1e30
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    np.testing.assert_array_equal(run(model, feeds)[0], session.run(None, feeds)[0])
+
+
+def told(text: str) -> tuple[str, ...]:
+    (report,) = [r for r in convert_model(parse(text), CompileOptions(target=AVX512)).reports if r.name == "rules"]
+    return report.lines
+
+
+@pytest.mark.parametrize(
+    ("attributes", "line"),
+    [
+        ("kernel_shape=[7, 7]", ("SeparateMaxPool applied to y",)),
+        ("kernel_shape=[3, 3]", ()),
+        ("kernel_shape=[1, 40]", ()),
+        ("kernel_shape=[7, 7], strides=[7, 7]", ("SeparateMaxPool skipped y: its windows hardly overlap",)),
+        ("kernel_shape=[7, 7], ceil_mode=1", ("SeparateMaxPool skipped y: its padding depends on the size",)),
+    ],
+)
+def test_small_windows_and_those_apart_stay(attributes: str, line: tuple[str, ...]) -> None:
+    assert told(f"g (float[1,3,50,50] x) => (float[1,3,N,M] y) {{ y = MaxPool<{attributes}>(x) }}") == line
