@@ -122,14 +122,15 @@ def report(named: Sequence[tuple[str, Outcome]]) -> None:
 @click.option("--threads", default=1, show_default=True, help="Threads that kernels are measured with.")
 @click.option("--candidates", default=48, show_default=True, help="Most candidates for each shape.")
 @click.option("--mode", default="RL,GA", show_default=True, help="The searches.")
+@click.option("--journal", type=click.Path(path_type=Path), help="Write down every measurement here, or go on from it.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Also write what was found to this file.")
-def main(shapes: int, seed: int, threads: int, candidates: int, mode: str, json_path: Path | None) -> None:
+def main(shapes: int, seed: int, threads: int, candidates: int, mode: str, journal: Path | None, json_path: Path | None) -> None:
     """Tune random shapes and say how much the default leaves."""
     named = random_tasks(shapes, seed, host())
     texts = {id(task): text for text, task in named}
     with tempfile.TemporaryDirectory() as folder:
         options = TuningOptions(mode, candidates, threads=threads, seed=seed)
-        tuner = Tuner([task for _, task in named], options, Journal(Path(folder) / "journal"), default_cache())
+        tuner = Tuner([task for _, task in named], options, Journal(journal or Path(folder) / "journal"), default_cache())
         found = [(texts[id(outcome.task)], outcome) for outcome in tuner.run()]
     report(found)
     if json_path:

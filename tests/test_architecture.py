@@ -30,6 +30,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "model_programs": frozenset({"just_in_time", "assembly", "graph", "runtime", "om", "target", "support"}),
     "session": frozenset({"model_programs", "just_in_time", "assembly", "runtime", "om", "support"}),
     "explain": frozenset({"compiler", "assembly", "passes", "om", "te", "support"}),
+    "aoe": frozenset({"tuning", "session", "compiler", "assembly", "codegen", "om", "runtime", "target", "support"}),
     "onnx_backend": frozenset({"session", "frontends", "graph", "support"}),
     "acl": frozenset({"model_programs", "runtime", "om", "target", "support"}),
     "tools": EVERYTHING,

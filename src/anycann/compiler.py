@@ -11,7 +11,7 @@ import onnx
 import onnx_ir as ir
 
 from anycann import __version__
-from anycann.assembly import Apart, GraphCompiler, KnownRegions, NodeReport
+from anycann.assembly import Apart, GraphCompiler, KnownRegions, NodeReport, Watch
 from anycann.codegen.kernel_cache import compile_kernels
 from anycann.codegen.space import Tuned
 from anycann.frontends.onnx.defaults import overridable
@@ -40,7 +40,7 @@ class CompileOptions:
     input_shapes: by input name; sizes may be open (-1, a range). gears: concrete shapes by input name, a program each. out_nodes: names of
     values (or `node:index`) to return instead of the model's outputs. precision_mode: see passes/precision.py. switched_off: passes and
     rules to leave out. arguments: the command line, kept in the metadata. banks: folders of knowledge banks to ask in place of the user's.
-    tuned: measured choices to take in place of any bank's.
+    tuned: measured choices to take in place of any bank's. watch: sees every kernel before it is generated.
     """
 
     name: str = "model"
@@ -56,6 +56,7 @@ class CompileOptions:
     arguments: Mapping[str, str] = field(default_factory=dict)
     banks: tuple[str, ...] = ()
     tuned: Tuned | None = None
+    watch: Watch | None = None
 
 
 @dataclass
@@ -91,7 +92,7 @@ def convert_model(
     target = options.target or host()
     pool = ConstantPool()
     tuned = options.tuned or open_bank(target, options.banks)
-    compiler = GraphCompiler(target, pool, storage_of(options.precision_mode), options.switched_off, options.fuse, tuned)
+    compiler = GraphCompiler(target, pool, storage_of(options.precision_mode), options.switched_off, options.fuse, tuned, options.watch)
     compiled, known = {}, KnownRegions(compiler)
     for shapes in gear_shapes(model.graph, options.gears):
         specs = input_specs(model.graph, shapes)

@@ -2,6 +2,8 @@
 
 from anycann.assembly.compiled import Apart, Compiled, NodeReport
 from anycann.assembly.graph_compiler import GraphCompiler
+from anycann.assembly.graph_space import GRAPH_SWITCHES, GraphSpace
+from anycann.assembly.kernels import Planned, Watch
 from anycann.assembly.known_regions import KnownRegions
 
-__all__ = ["Apart", "Compiled", "GraphCompiler", "KnownRegions", "NodeReport"]
+__all__ = ["GRAPH_SWITCHES", "Apart", "Compiled", "GraphCompiler", "GraphSpace", "KnownRegions", "NodeReport", "Planned", "Watch"]

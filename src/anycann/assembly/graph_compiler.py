@@ -12,6 +12,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from anycann.assembly.compiled import Apart, Compiled, NodeReport
+from anycann.assembly.graph_space import FUSION, LAYOUT, graph_space
 from anycann.assembly.kernels import Generators, KernelMaker, Watch
 from anycann.assembly.placement import Placement
 from anycann.assembly.steps import StepWriter
@@ -52,19 +53,34 @@ class GraphCompiler:
         types = {v.name or "": _type_of(spec) for v, spec in zip(clone.graph.inputs, inputs, strict=True)}
         if self.storage is not None:
             round_inputs(clone.graph, self.storage)
-        reports = run_passes(clone, types, self.switched_off)
+        switched_off = self._switched_off(clone.graph, inputs)
+        reports = run_passes(clone, types, switched_off)
         _materialise_outputs(clone.graph)
         common.NameFixPass()(clone)
-        return self._assemble(clone.graph, inputs, prefix, reports, _own_weights(model.graph))
+        return self._assemble(clone.graph, inputs, prefix, reports, _own_weights(model.graph), switched_off)
 
-    def _assemble(self, graph: ir.Graph, inputs: Sequence[TensorSpec], prefix: str, reports: list[Report], own: dict[int, str]) -> Compiled:
+    def _switched_off(self, graph: ir.Graph, inputs: Sequence[TensorSpec]) -> frozenset[str]:
+        """What is left out by order, and because tuning found this graph faster without."""
+        if self.tuned is None:
+            return self.switched_off
+        return self.switched_off | Choices(tuned=self.tuned).tile(graph_space(graph, inputs, self.target)).off
+
+    def _assemble(
+        self,
+        graph: ir.Graph,
+        inputs: Sequence[TensorSpec],
+        prefix: str,
+        reports: list[Report],
+        own: dict[int, str],
+        switched_off: frozenset[str],
+    ) -> Compiled:
         """The stages after the passes. `own`: names of the model's weights by the id of their tensor."""
         registry, lanes, weights = library(), self.target.lanes, Weights(self.constants, self.storage, own)
-        choices = Choices("winograd" not in self.switched_off, self.tuned)
+        choices = Choices("winograd" not in switched_off, self.tuned)
         generators = Generators(registry, self.target, choices, self.watch)
         engines = assign_engines(graph, registry, generators.problem)
-        groups = group_nodes(graph, engines, registry, self.fuse)
-        layouts = assign_layouts(graph, engines, groups, lanes)
+        groups = group_nodes(graph, engines, registry, self.fuse and FUSION not in switched_off)
+        layouts = {} if LAYOUT in switched_off else assign_layouts(graph, engines, groups, lanes)
         insert_transfers(graph, engines, groups, layouts, generators.wanted_layout)
         units = order_units(graph, engines, groups)
         deferred = [node for node in graph if engines[node].kind == DEFERRED]

@@ -13,6 +13,7 @@ import anycann
 # name -> (module under anycann.tools, the line in `anycann --help`); the module holds the command under the same name
 COMMANDS = {
     "atc": ("atc", "Turn a trained model into an offline model, with Ascend's options."),
+    "aoe": ("aoe", "Tune a model on this machine, with Ascend's options."),
     "show": ("show", "Say what is in an .om or .onnx file."),
     "infer": ("infer", "Run a model on arrays, images or raw files."),
     "bench": ("bench", "Measure latency, throughput and memory."),

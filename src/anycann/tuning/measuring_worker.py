@@ -11,7 +11,6 @@ from contextlib import suppress
 import os
 import pickle
 import signal
-import time
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from anycann.tuning.operands import Operand
 
 TOLERANCE = 1e-3  # of the largest result; kernels sum in different orders, and Winograd's loses two digits
 COLD_SECONDS = 50e-6  # kernels that take longer find their weights behind the second-level cache, as in a model
+MOST_RUNS = 100
 SLOW_SECONDS = 0.1  # kernels that take longer are measured three times only
 HOPELESS = 1.4  # times the fastest after three rounds: not worth more
 
@@ -122,7 +122,7 @@ def _time(launches: list[_Launch], job: Job) -> list[list[float]]:
     """Seconds of a run of each, round by round, all of them in each round."""
     once = [min(launch.run() for _ in range(3)) for launch in launches]
     evicted = np.zeros(job.target.l2_bytes // 4, np.float32) if max(once, default=0.0) > COLD_SECONDS else None
-    runs = [max(1, int(job.round_seconds / max(seconds, 1e-7))) for seconds in once]
+    runs = [min(MOST_RUNS, max(1, int(job.round_seconds / max(seconds, 1e-7)))) for seconds in once]
     times: list[list[float]] = [[] for _ in launches]
     going = list(range(len(launches)))
     for number in range(job.rounds if max(once, default=0.0) < SLOW_SECONDS else 3):
@@ -135,13 +135,10 @@ def _time(launches: list[_Launch], job: Job) -> list[list[float]]:
 
 
 def _round(launch: _Launch, runs: int, evicted: npt.NDArray[np.float32] | None) -> float:
-    """Seconds of a run: of many in a row, or of the best of two whose operands were evicted before."""
+    """Seconds of the fastest of some runs, short ones with their operands in the cache: another process only makes a run longer."""
     if evicted is not None:
         return min(_cold(launch, evicted) for _ in range(min(2, runs)))
-    start = time.perf_counter()
-    for _ in range(runs):
-        launch.run()
-    return (time.perf_counter() - start) / runs
+    return min(launch.run() for _ in range(runs))
 
 
 def _cold(launch: _Launch, evicted: npt.NDArray[np.float32]) -> float:

@@ -80,6 +80,7 @@ class Tuner:
         self._models: dict[str, CostModel] = {}
         self._stale: dict[str, int] = {}  # rounds without a better point
         self._confirmed: dict[str, Outcome] = {}
+        self.interrupted = False
         self._deadline = time.monotonic() + options.seconds
         self._remember()
 
@@ -94,6 +95,7 @@ class Tuner:
                             break
                 self._confirm(measurer)
         except KeyboardInterrupt:
+            self.interrupted = True
             get_logger("tuning").warning("interrupted; what was found so far is kept")
         return self.outcomes()
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache, partial
 
+from anycann.codegen.kernels.arithmetic_rate import fma_rate, has_fma
 from anycann.codegen.kernels.convolution_columns import segments
-from anycann.codegen.kernels.convolution_method import ADDING_CYCLES, Method, has_fma, last_lanes, method
+from anycann.codegen.kernels.convolution_method import ADDING_CYCLES, Method, last_lanes, method
 from anycann.codegen.kernels.convolution_shape import Axis, ConvolutionShape, axes
 from anycann.target.target import Target
 
@@ -80,7 +81,7 @@ _WIDENING_CYCLES = {"float32": 0.0, "float64": 0.0, "bfloat16": 0.2}
 
 def step_cycles(target: Target, pixels: int, blocks: int, weight_cycles: float = 0.0, widening: float = 0.0, saved: float = 0.0) -> float:
     """Cycles of one input channel and tap of a tile: limited by FMAs, by loads, or by waiting for the accumulators."""
-    fmas_per_cycle = (1.0 if target.lanes == 16 else 2.0) if has_fma(target) else 1.5
+    fmas_per_cycle = fma_rate(target) if has_fma(target) else 1.5
     broadcast = 1.0 if has_fma(target) else 1.5
     if blocks == 1:  # AVX-512 broadcasts inside the FMA; elsewhere a load for every FMA is too many
         broadcast = 0.75 if target.lanes == 16 else 1.25 * broadcast

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Literal, TypeAlias
 
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
-from anycann.target.target import Target
 
 Method: TypeAlias = Literal["dense", "inner", "lanes", "blend", "gather"]
 
@@ -67,8 +66,3 @@ def last_lanes(shape: ConvolutionShape, lanes: int, how: Method) -> int:
     """Lanes to compute of the last output channel block: half of them if that is enough and half vectors are faster (AVX-512)."""
     real = shape.group_outputs % lanes
     return lanes // 2 if how == "dense" and lanes == 16 and 0 < real <= lanes // 2 else lanes
-
-
-def has_fma(target: Target) -> bool:
-    """True if the processor multiplies and adds in one instruction."""
-    return not target.is_x86 or target.has("fma")

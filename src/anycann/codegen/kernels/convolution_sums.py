@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from anycann.codegen.emitter import Emitter
+from anycann.codegen.kernels.arithmetic_rate import has_fma
 from anycann.codegen.kernels.convolution_columns import TapSpan, TileKind
 from anycann.codegen.kernels.convolution_kernel import DirectKernel, Place
-from anycann.codegen.kernels.convolution_method import channel_block, has_fma
+from anycann.codegen.kernels.convolution_method import channel_block
 from anycann.codegen.kernels.convolution_shape import Axis
 from anycann.codegen.values import Value, is_float, vector_type
 from anycann.target.target import Target

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from anycann.codegen.kernels.arithmetic_rate import has_fma
 from anycann.codegen.kernels.convolution_estimate import ConvolutionTile, estimate
-from anycann.codegen.kernels.convolution_method import Method, aligned_groups, channel_block, has_fma, method, packed_size
+from anycann.codegen.kernels.convolution_method import Method, aligned_groups, channel_block, method, packed_size
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape, axes
 from anycann.target.target import Target
 

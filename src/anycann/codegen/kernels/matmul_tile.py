@@ -7,6 +7,7 @@ from functools import lru_cache
 import math
 from typing import Literal, TypeAlias
 
+from anycann.codegen.kernels.arithmetic_rate import fma_rate, has_fma, is_halved
 from anycann.codegen.kernels.matmul_shape import MatmulShape, folded, lanes_of
 from anycann.target.target import Target
 from anycann.te import dtypes
@@ -74,11 +75,6 @@ def tiles(shape: MatmulShape, target: Target) -> list[MatmulTile]:
     return sorted(dict.fromkeys(best), key=lambda tile: (sizes.index((tile.rows, tile.vectors)), _traffic(shape, target, tile)))
 
 
-def has_fma(target: Target) -> bool:
-    """True if the processor multiplies and adds in one instruction."""
-    return not target.is_x86 or target.has("fma")
-
-
 def most_rows(shape: MatmulShape, target: Target, vectors: int) -> int:
     """Sums, one vector of B each and one of A have to fit; without FMA a product too, with unsigned bytes sums of rows of A."""
     if shape.grouped and shape.b_dtype is dtypes.uint8:
@@ -123,11 +119,11 @@ def _parts(total: int, size: int) -> list[tuple[int, int]]:
 
 def _step_cycles(shape: MatmulShape, target: Target, rows: int, vectors: int) -> float:
     """Cycles of one k: limited by FMAs, by loads, or by waiting for the sums."""
-    wide = target.lanes == 16
+    halved = is_halved(target)
     widened = rows * (shape.a_dtype is not shape.accumulator) + vectors * (shape.b_dtype is not shape.accumulator and not _copies(shape))
     operations = rows * vectors + (0 if shape.grouped else widened)
-    fmas = operations / ((1 if wide else 2) if has_fma(target) else 1)
-    loads = vectors + rows / 2 if wide else (vectors + rows) / 2
+    fmas = operations / fma_rate(target)
+    loads = vectors + rows / 2 if halved else (vectors + rows) / 2
     panel_row = vectors * target.lanes * 4
     if shape.k * panel_row > target.l1_bytes:
         loads = max(loads, panel_row / _L2_BYTES_PER_CYCLE)

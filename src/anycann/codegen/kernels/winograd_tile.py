@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
+from anycann.codegen.kernels.arithmetic_rate import has_fma
 from anycann.codegen.kernels.convolution_estimate import block_groups, estimate, step_cycles
-from anycann.codegen.kernels.convolution_method import has_fma, last_lanes
+from anycann.codegen.kernels.convolution_method import last_lanes
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_tile import default_tile, even_cuts
 from anycann.target.target import Target

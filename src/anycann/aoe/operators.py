@@ -1,0 +1,96 @@
+"""Operator tuning (OPAT, job type 2): the schedule of each kernel of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+import time
+
+import onnx_ir as ir
+
+from anycann.aoe.comparing import compare
+from anycann.aoe.model_tasks import ModelTasks, model_tasks
+from anycann.aoe.result_file import INTERRUPTED, SUCCEEDED, UNCHANGED, Modified, Result
+from anycann.aoe.workspace import Workspace
+from anycann.codegen.kernel_cache import KernelCache
+from anycann.compiler import CompileOptions, convert_model
+from anycann.om.model import OfflineModel
+from anycann.om.writer import write_offline_model
+from anycann.target.target import Target, host
+from anycann.tuning.bank import Bank, Entry, keep
+from anycann.tuning.identity import key_of
+from anycann.tuning.journal import Journal
+from anycann.tuning.tuner import Outcome, Progress, Tuner, TuningOptions
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is tuned, and how.
+
+    make: the model, a new copy each time. nodes: the only ones to tune, () for all. repeat: what the bank knows is tuned again.
+    """
+
+    name: str
+    make: Callable[[], ir.Model]
+    compiling: CompileOptions
+    tuning: TuningOptions
+    workspace: Workspace
+    bank: Path
+    nodes: tuple[str, ...] = ()
+    repeat: bool = False
+
+    @property
+    def target(self) -> Target:
+        return self.compiling.target or host()
+
+    def known(self) -> Bank:
+        """What was found so far, by this and earlier tunings."""
+        return Bank([self.bank], self.target)
+
+
+def tune_operators(job: Job, progress: Progress | None = None) -> Result:
+    """Tune the kernels that the bank does not know, put what was found into it, and compile the model with that.
+
+    Ctrl-C ends the search; what was found is kept. Raises as `convert_model`, and UsageError for nodes that do not exist.
+    """
+    started = time.monotonic()
+    found = model_tasks(job.make(), job.compiling, job.known())
+    wanted = found.only(job.nodes) if job.nodes else found
+    known = job.known()
+    tasks = [task for task in wanted.tasks.values() if job.repeat or known.find(task.space) is None]
+    tuner = Tuner(tasks, job.tuning, Journal(job.workspace.journal), KernelCache(job.workspace.kernels), progress)
+    outcomes = tuner.run() if tasks else []
+    modified = _kept(job, found, outcomes)
+    baseline, tuned = measure_model(job, found.conversion.model)
+    status = INTERRUPTED if tuner.interrupted else SUCCEEDED if any(o.improved for o in outcomes) else UNCHANGED
+    tried, lost = sum(o.tried for o in outcomes), sum(o.lost for o in outcomes)
+    return Result(
+        "OPAT", job.name, time.monotonic() - started, baseline, tuned, status, modified, len(wanted.tasks), tried, lost, tuner.interrupted
+    )
+
+
+def _kept(job: Job, found: ModelTasks, outcomes: list[Outcome]) -> tuple[Modified, ...]:
+    """Every outcome goes into the bank, also where the default stays: it need not be measured again."""
+    entries = [Entry(o.task.space, o.point, o.before, o.after, job.tuning.threads) for o in outcomes]
+    modes = keep(entries, job.bank)
+    return tuple(
+        Modified(name, o.task.op_type, "Schedule", o.before, o.after, mode)
+        for o, mode in zip(outcomes, modes, strict=True)
+        if o.improved
+        for name in dict.fromkeys(found.uses[key_of(o.task.space)])
+    )
+
+
+def measure_model(job: Job, before: OfflineModel) -> tuple[float, float]:
+    """Compile with what the bank knows now, write the result, and measure it in turn with `before`: seconds of a run of each."""
+    after = convert_model(job.make(), replace(job.compiling, tuned=job.known())).model
+    path = job.workspace.tuned_model()
+    write_offline_model(path, after)
+    baseline = job.workspace.folder / "tunespace" / "baseline.om"
+    write_offline_model(baseline, before)
+    try:
+        first, second = compare([baseline, path], job.tuning.threads)
+    finally:
+        baseline.unlink()
+    return first, second

@@ -1,0 +1,28 @@
+"""How fast a processor multiplies, adds and loads: what the estimates of kernels count in."""
+
+from __future__ import annotations
+
+from anycann.target.target import Target
+
+# 512-bit processors that do one such FMA a cycle, in two halves or for want of the second unit that servers have.
+_ONE_WIDE_UNIT = frozenset({"znver4", "cannonlake", "icelake-client", "tigerlake", "rocketlake"})
+
+
+def has_fma(target: Target) -> bool:
+    """True if the processor multiplies and adds in one instruction."""
+    return not target.is_x86 or target.has("fma")
+
+
+def is_halved(target: Target) -> bool:
+    """True if the processor takes 512-bit vectors through units of half the width.
+
+    LLVM takes newer servers it does not know for a client; no client has bfloat16 instructions beside 512-bit vectors.
+    """
+    return target.lanes == 16 and target.cpu in _ONE_WIDE_UNIT and (target.cpu == "znver4" or not target.has("avx512bf16"))
+
+
+def fma_rate(target: Target) -> float:
+    """Multiplications with addition of whole vectors in a cycle; of a multiplication and an addition where they are two instructions."""
+    if not has_fma(target):
+        return 1.0
+    return 1.0 if is_halved(target) else 2.0

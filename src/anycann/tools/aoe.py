@@ -1,0 +1,164 @@
+"""The command `aoe`: tune a model on this machine, with Ascend's options, files and last lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+import math
+from pathlib import Path
+import shutil
+import time
+from typing import Any
+
+import click
+
+from anycann.aoe.operators import Job, tune_operators
+from anycann.aoe.result_file import Result, write_result
+from anycann.aoe.subgraphs import tune_subgraphs
+from anycann.aoe.workspace import Workspace, open_workspace
+from anycann.frontends.onnx.load import load_model
+from anycann.support import options as settings
+from anycann.support.errors import UsageError
+from anycann.support.files import file_error
+from anycann.support.processors import available_processors
+from anycann.tools.aoe_options import aoe_options, refuse_what_is_not_there
+from anycann.tools.atc_convert import compile_options, switched_off_rules
+from anycann.tools.atc_graph import apply_request
+from anycann.tools.atc_parse import parse_command_line
+from anycann.tools.atc_request import convert_request
+from anycann.tools.output import json_option, print_json, progress
+from anycann.tools.report import INTERRUPTED
+from anycann.tuning.bank import custom_folder
+from anycann.tuning.search import searches
+from anycann.tuning.tuner import TuningOptions
+
+
+@click.command("aoe", context_settings={"help_option_names": ["-h", "--help"]})
+@aoe_options
+@json_option
+@click.pass_context
+def aoe_command(ctx: click.Context, /, atc_words: list[str], as_json: bool, **own: Any) -> None:
+    """Tune a model on this machine: kernels (--job_type=2), or algorithms, fusion and layout (--job_type=1).
+
+    Results go into the knowledge bank (TUNE_BANK_PATH, else the cache folder), which atc and InferenceSession ask from then on.
+    """
+    refuse_what_is_not_there(own)
+    searches(own["auto_tune_mode"])
+    started, finished = time.monotonic(), []
+    for words in _models(atc_words, own["model_path"]):
+        job = _job(words, own)
+        finished.append((job, _tuned(job, own, as_json)))
+        if finished[-1][1].interrupted:
+            break
+    if as_json:
+        print_json([_facts(job, result, own["job_type"]) for job, result in finished])
+    else:
+        click.echo(f"[Aoe]Aoe process finished,cost time {time.monotonic() - started:.0f}s.")
+    if any(result.interrupted for _, result in finished):
+        ctx.exit(INTERRUPTED)
+
+
+def _models(words: list[str], folder: str | None) -> list[list[str]]:
+    """The words for each model. Raises UsageError if there is none."""
+    if folder is None:
+        return [words]
+    found = sorted(Path(folder).glob("*.onnx"))
+    if not found or any(word.startswith("--model=") for word in words):
+        raise UsageError(f"--model_path {folder!r}: accepted: a folder with .onnx files, and no --model beside it")
+    return [[*words, f"--model={path}"] for path in found]
+
+
+def _job(words: Sequence[str], own: dict[str, Any]) -> Job:
+    """What the options ask for."""
+    output = [] if any(word.startswith("--output=") for word in words) else ["--output=aoe"]
+    line = parse_command_line([*words, *output])
+    for warning in line.warnings:
+        click.echo(f"[WARNING] {warning}", err=True)
+    request = convert_request(line)
+    switched_off, unknown = switched_off_rules(request)
+    for text in unknown:
+        click.echo(text, err=True)
+    name = Path(request.model).stem
+
+    def make() -> Any:
+        model = load_model(request.model)
+        apply_request(model, request)
+        return model
+
+    return Job(
+        name,
+        make,
+        compile_options(request, line, switched_off),
+        _tuning_options(own),
+        open_workspace(name, own["reload"]),
+        custom_folder(),
+        _nodes(own["tune_ops_file"]),
+        bool(settings.REPEAT_TUNE.get()),
+    )
+
+
+def _tuning_options(own: dict[str, Any]) -> TuningOptions:
+    candidates = settings.TUNING_NUM.get() or 48
+    candidates = candidates * 3 if own["fdeeper_opat"] else -(-candidates // 3) if own["tune_optimization_level"] == "O1" else candidates
+    seconds = own["seconds"] or settings.TUNE_TIMEOUT.get() or math.inf
+    threads = own["threads"] or settings.NUM_THREADS.get() or available_processors()
+    return TuningOptions(own["auto_tune_mode"], candidates, seconds, threads)
+
+
+def _nodes(file: str | None) -> tuple[str, ...]:
+    """Names of the nodes to tune: a file with one a line, else TUNE_OPS_NAME."""
+    if file is None:
+        names = (settings.TUNE_OPS_NAME.get() or "").split(",")
+    else:
+        try:
+            names = Path(file).read_text().splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"--tune_ops_file {file}: {error}; accepted: a text file with a node name a line") from error
+    return tuple(name.strip() for name in names if name.strip())
+
+
+def _tuned(job: Job, own: dict[str, Any], as_json: bool) -> Result:
+    """Tune one model, write its files, and say how it ended."""
+    tune = tune_operators if own["job_type"] == "2" else tune_subgraphs
+    with progress(f"tuning {job.name}", enabled=own["progress_bar"] == "on" and not as_json) as report:
+        result = tune(job, lambda text, done, total: report(done, total))
+    path = job.workspace.report(result.kind.lower())
+    write_result(path, [result])
+    if not result.interrupted:
+        shutil.rmtree(job.workspace.kernels, ignore_errors=True)
+    _copy_output(job.workspace, job.compiling.arguments.get("output", ""))
+    if not as_json:
+        for text in _lines(job, result, path):
+            click.echo(text)
+    return result
+
+
+def _copy_output(workspace: Workspace, output: str) -> None:
+    """The tuned model under the name that --output asks for."""
+    if not output or output == "aoe":
+        return
+    place = Path(f"{output}.om")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(workspace.tuned_model(), place)
+    except OSError as error:
+        raise file_error(place, "write", error) from error
+
+
+def _lines(job: Job, result: Result, path: Path) -> list[str]:
+    found = [
+        f"[Aoe]{m.name} ({m.op_type}): {m.before * 1e6:.1f} -> {m.after * 1e6:.1f} us"
+        for m in sorted(result.modified, key=lambda m: m.after)
+    ]
+    return [
+        *found,
+        f"[Aoe]{result.candidates} candidates of {result.operators} tasks were measured, {result.lost} were lost; {result.status}.",
+        f"[Aoe]{job.workspace.tuned_model()}",
+        f"[Aoe]{path}",
+        f"[Aoe]{job.name} Tuning process finished. Performance improved by {result.improvement}"
+        f" ({result.baseline * 1e3:.3f} -> {result.tuned * 1e3:.3f} ms).",
+    ]
+
+
+def _facts(job: Job, result: Result, job_type: str) -> dict[str, object]:
+    return {**asdict(replace(result)), "job_type": job_type, "output": str(job.workspace.tuned_model()), "bank": str(job.bank)}
