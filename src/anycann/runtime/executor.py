@@ -174,7 +174,7 @@ class CompiledProgram:
     def _run_host(self, step: HostStep, state: RunState) -> None:
         if self._host is None:
             raise InternalError(f"node {step.name!r} ({step.op_type}) runs on the host, but the program was loaded without a host runner")
-        captures = {name: state.value(name) for name in step.captures} or None
+        captures = {name: state.value(name) for name in step.captures} if step.captures else None
         results = self._host.run(step, [state.value(name) for name in step.inputs], captures)
         _store_all(step, results, state)
 
