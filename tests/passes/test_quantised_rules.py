@@ -154,13 +154,13 @@ def test_integers_that_something_else_reads_keep_their_sign() -> None:
     assert "UnsignedBytes skipped q: the integers are an output of the graph" in told(model)
 
 
-@pytest.mark.parametrize("group", [4, 2, 8])
-def test_grouped_convolutions_read_bytes_wherever_they_were_left(group: int) -> None:
+@pytest.mark.parametrize(("channels", "group"), [(8, 4), (8, 2), (8, 8), (32, 32), (48, 48), (32, 16)])
+def test_grouped_convolutions_read_bytes_wherever_they_were_left(channels: int, group: int) -> None:
     """A convolution that other generators compute between two that keep the channels last."""
     model = parse(
         f"g (uint8[1,8,6,5] x) => (int32[1,9,6,5] y) {{ a = ConvInteger(x, w) q = Cast<to=2>(a) "
         f"b = ConvInteger<pads=[1,1,1,1], group={group}>(q, v, z) r = Cast<to=2>(b) y = ConvInteger(r, u) }}",
-        w=weights(8, 8, 1, 1), v=weights(16, 8 // group, 3, 3), u=weights(9, 16, 1, 1), z=np.array(9, np.uint8),
+        w=weights(channels, 8, 1, 1), v=weights(channels, channels // group, 3, 3), u=weights(9, channels, 1, 1), z=np.array(9, np.uint8),
     )  # fmt: skip
     feeds = {"x": RNG.integers(0, 256, (1, 8, 6, 5)).astype(np.uint8)}
     np.testing.assert_array_equal(run(model, feeds)[0], by_definition(model, feeds)[0])

@@ -11,7 +11,7 @@ from anycann.codegen.conversions import convert, from_storage
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel
 from anycann.codegen.kernels.convolution import emit_convolution
-from anycann.codegen.kernels.convolution_method import method
+from anycann.codegen.kernels.convolution_method import method, reads_channels_last
 from anycann.codegen.kernels.convolution_packing import pack_weights, weights_arrangement
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_space import AlgorithmSpace, ConvolutionSpace, WinogradSpace
@@ -51,6 +51,8 @@ def convolution_layout(operator: Convolution, name: str, stored: str, target: Ta
     if not isinstance(operator.x, Placeholder) or operator.x.name != name:
         return stored
     shape = convolution_shape(operator)
+    if stored == NHWC and reads_channels_last(shape, target.lanes) and not operator.transposed:
+        return NHWC
     wants_blocks = stored == NHWC or method(shape, target.lanes, blocked_input=True) in ("lanes", "inner")
     return NC1HWC0 if wants_blocks or _uses_winograd(operator, shape, target, choices) else stored
 
@@ -91,7 +93,8 @@ def generate_convolution(
     """The kernel of a convolution and its tail; arguments: input, packed weights, what the tail reads, outputs."""
     shape, x = convolution_shape(operator), memory_name(operator.x)
     weights = _weights(operator, constants, shape)
-    blocked = layouts.get(x, ND) == NC1HWC0
+    channels_last = layouts.get(x, ND) == NHWC
+    blocked = layouts.get(x, ND) == NC1HWC0 or channels_last
     tail = Tail(anchor, outputs, layouts, target, 1, split=True)
     e = Emitter()
     pointers = (e.argument(0), e.argument(1))
@@ -115,7 +118,7 @@ def generate_convolution(
         arrangement = weights_arrangement(shape, target.lanes, blocked) if operator.weight_zero is None else None
         packed = pack("conv", pack_weights(weights, shape, target.lanes, blocked), memory_name(operator.w), arrangement)
         tile = choices.tile(ConvolutionSpace(shape, target, blocked))
-        tasks = emit_convolution(e, shape, target, tile, *pointers, write, blocked, zero_point=zero_point)
+        tasks = emit_convolution(e, shape, target, tile, *pointers, write, blocked, zero_point=zero_point, channels_last=channels_last)
         family = "conv"
     return _finish(e, family, (x, packed.name, *zero, *tail.inputs, *(o.name for o in outputs)), tasks, scratch, flops, packed)
 

@@ -34,10 +34,12 @@ def emit_convolution(
     blocked_input: bool = True,
     initial: Initial | None = None,
     zero_point: Value | None = None,
+    channels_last: bool = False,
 ) -> int:
     """Write the tasks e.begin..e.end of a convolution at the current end of `e`, in its entry block; returns how many tasks there are.
 
-    input: `shape.dtype`, NC1HWC0 (`blocked_input`) or row-major NCHW; weights: `pack_weights(..)`, aligned to a vector. For every vector of
+    input: `shape.dtype`, NC1HWC0 (`blocked_input`) or row-major NCHW; with `channels_last` [N, *spatial, C], for depthwise ones of whole
+    vectors of channels (`reads_channels_last`); weights: `pack_weights(..)`, aligned to a vector. For every vector of
     `target.lanes` finished output channels the generator calls `write(e, [n, channel of lane 0, *spatial], vector)`, which may be called
     again on another emitter just to see how long its code is, so it must depend on nothing else. Lanes beyond the output channels hold
     garbage. `initial(e, channel of lane 0)` gives what the sums start from (the bias), else zero. `zero_point`, a scalar of
@@ -46,7 +48,15 @@ def emit_convolution(
     if shape.batch == 0 or shape.out_pixels == 0:
         return 0
     kernel = DirectKernel(
-        shape, target, tile, source(shape, target.lanes, blocked_input, input_pointer, zero_point), weights, write, initial, blocked_input
+        shape,
+        target,
+        tile,
+        source(shape, target.lanes, blocked_input, input_pointer, zero_point, channels_last),
+        weights,
+        write,
+        initial,
+        blocked_input,
+        channels_last,
     )
     spill = spill_area(e, [kernel])
     if kernel.cycles < INLINE_CYCLES:

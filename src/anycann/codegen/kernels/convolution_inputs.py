@@ -30,8 +30,10 @@ class InputLayout:
         return e.add(e.mul(e.udiv(number, lanes), self.block), e.urem(number, lanes))
 
 
-def input_layout(shape: ConvolutionShape, lanes: int, blocked: bool) -> InputLayout:
-    """NC1HWC0 [N, C blocks, *spatial, lanes], or row-major [N, C, *spatial]."""
+def input_layout(shape: ConvolutionShape, lanes: int, blocked: bool, channels_last: bool = False) -> InputLayout:
+    """NC1HWC0 [N, C blocks, *spatial, lanes] or [N, *spatial, C], where a block is as many channels of C; or row-major [N, C, *spatial]."""
+    if channels_last:
+        return InputLayout(shape.in_channels * shape.in_pixels, lanes, 1, shape.in_channels)
     if blocked:
         return InputLayout(shape.in_blocks(lanes) * shape.in_pixels * lanes, shape.in_pixels * lanes, 1, lanes)
     return InputLayout(shape.in_channels * shape.in_pixels, lanes * shape.in_pixels, shape.in_pixels, 1)
@@ -96,9 +98,11 @@ class Source(Protocol):
         """Access to channels `channel`.. of the group's channel block `in_block`."""
 
 
-def source(shape: ConvolutionShape, lanes: int, blocked: bool, pointer: Value, zero_point: Value | None = None) -> Source:
+def source(
+    shape: ConvolutionShape, lanes: int, blocked: bool, pointer: Value, zero_point: Value | None = None, channels_last: bool = False
+) -> Source:
     """The source of inputs for this convolution."""
-    layout = input_layout(shape, lanes, blocked)
+    layout = input_layout(shape, lanes, blocked, channels_last)
     elements = Elements(shape.dtype, shape.accumulator, pointer, zero_point)
     how = method(shape, lanes, blocked)
     if how == "inner":

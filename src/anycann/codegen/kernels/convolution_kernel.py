@@ -38,6 +38,12 @@ class DirectKernel:
     write: Write
     initial: Initial | None
     blocked_input: bool
+    channels_last: bool = False
+
+    @property
+    def multiplies_words(self) -> bool:
+        """True where both factors are integers of at most 16 bits, of which x86 multiplies and adds two pairs a lane at once."""
+        return self.how == "lanes" and self.shape.dtype.kind in ("int", "uint") and self.shape.dtype.nbytes == 1 and self.target.is_x86
 
     @property
     def how(self) -> Method:
@@ -69,7 +75,7 @@ class DirectKernel:
 
     @property
     def layout(self) -> InputLayout:
-        return input_layout(self.shape, self.lanes, self.blocked_input)
+        return input_layout(self.shape, self.lanes, self.blocked_input, self.channels_last)
 
     @property
     def axes(self) -> tuple[Axis, ...]:

@@ -31,6 +31,11 @@ _MOST_BLENDED = 4
 ADDING_CYCLES = 8
 
 
+def reads_channels_last(shape: ConvolutionShape, lanes: int) -> bool:
+    """True if the direct kernel reads [N, *spatial, C] as it is: whole vectors of channels that stay in their lanes."""
+    return shape.in_channels % lanes == 0 and method(shape, lanes, blocked_input=True) == "lanes"
+
+
 def _few_outputs(shape: ConvolutionShape, lanes: int) -> bool:
     """True if a product for each output channel over whole input blocks is clearly less work than one for each input channel."""
     inner = shape.out_channels * (shape.in_blocks(lanes) * shape.taps + ADDING_CYCLES)

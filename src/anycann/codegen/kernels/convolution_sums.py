@@ -175,13 +175,28 @@ def _products(
             if (i, j) not in rows:
                 rows[i, j] = _weight(e, weights, i * kernel.lanes + j * window.block_size, window, j)
             at = pixel * blocks + j
-            sums[at] = multiply_add(e, kernel.target, narrowed(e, x, window.vector(j)), rows[i, j], sums[at])
+            factor = narrowed(e, x, window.vector(j))
+            if kernel.multiplies_words:
+                sums[at] = _multiply_words(e, kernel.target, factor, rows[i, j], sums[at])
+            else:
+                sums[at] = multiply_add(e, kernel.target, factor, rows[i, j], sums[at])
     return sums
 
 
 def _weight(e: Emitter, weights: Value, offset: int, window: Window, number: int) -> Value:
     kernel = window.kernel
     return e.load(e.gep(weights, offset, kernel.shape.accumulator.register), window.vector(number), kernel.alignment)
+
+
+def _multiply_words(e: Emitter, target: Target, a: Value, b: Value, c: Value) -> Value:
+    """a * b + c of int32 that fit into 16 bits, by instructions that multiply both halves of a lane: the upper half of b is made zero."""
+    words = vector_type("i16", 2 * a.lanes)
+    low = e.binary("and", b, e.const(0xFFFF, b.type))
+    left, right = (e.op(f"bitcast {v.type} {v.text} to {words}", words) for v in (a, low))
+    if target.has("avx512vnni") and a.lanes == 16:
+        return e.call("llvm.x86.avx512.vpdpwssd.512", c.type, [c, left, right])
+    name = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}[a.lanes]
+    return e.binary("add", c, e.call(f"llvm.x86.{name}", c.type, [left, right]))
 
 
 def multiply_add(e: Emitter, target: Target, a: Value, b: Value, c: Value) -> Value:

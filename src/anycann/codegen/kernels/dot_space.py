@@ -17,7 +17,7 @@ from anycann.target.target import Target
 
 # Cycles to load a matrix tile, to hand a vector of sums to the writer, and around each register tile; a task is worth so many.
 _TILE_LOAD, _WRITE, _AROUND = 8.0, 5.0, 24.0
-_TASK_CYCLES, _TASKS = 20_000, 16
+_TASK_CYCLES, _TASKS, _ENOUGH_TASKS = 20_000, 16, 8
 _FAR_BYTES_PER_CYCLE = 16.0  # from behind the second-level cache
 
 
@@ -148,4 +148,12 @@ class DotSpace(Space[DotTile]):
 @lru_cache(maxsize=1024)
 def _best(space: DotSpace) -> DotTile:
     usable = [tile for tile in space.candidates() if space.refusal(tile) is None]
-    return min(usable, key=space.estimate, default=DotTile(1, 1, 1, max(1, space.problem.out_size[0]), 1))
+    return min(usable, key=lambda tile: _shared(space, tile), default=DotTile(1, 1, 1, max(1, space.problem.out_size[0]), 1))
+
+
+def _shared(space: DotSpace, tile: DotTile) -> float:
+    """The estimate, and more for less tasks than threads could use."""
+    cycles = space.estimate(tile)
+    enough = min(_ENOUGH_TASKS, cycles // _TASK_CYCLES)
+    tasks = DotPlan(space.problem, space.target, tile, space.planar).tasks
+    return cycles * (1.0 if tasks >= enough else 1.3)
