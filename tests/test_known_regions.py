@@ -115,6 +115,19 @@ def test_a_body_is_compiled_for_each_type_that_its_values_take() -> None:
     assert after == ["float32[3]", "float32[]"]
 
 
+def test_a_carried_value_whose_type_a_turn_does_not_tell_is_taken_to_keep_it() -> None:
+    text = """g (float x, float[3] w, int64[1] a, int64[1] b, int64 n) => (float[N] y) {
+        true = Constant <value = bool {1}> ()
+        s, t = Loop (n, true, x, w) <body = c (int64 i, bool go, float s, float[M] t) => (bool on, float z, float[L] u) {
+            on = Identity(go)  z = Add(s, w)  u = Slice(t, a, b)
+        }>
+        y = Mul(s, t)
+    }"""
+    programs = programs_of(compile_model(model_of(text)))
+    body = next(keys for name, keys in programs.items() if name.endswith("body"))
+    assert [key.split(";")[2:4] for key in body] == [["float32[3]", "float32[3]"], ["float32[]", "float32[3]"]]
+
+
 GROWING = """g (float[1] x, int64 n) => (float[N] y) {
     true = Constant <value = bool {1}> ()
     factor = Constant <value = float {FACTOR}> ()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import product
-from math import prod
+from itertools import islice, product
 from typing import TypeAlias
 
 import onnx_ir as ir
@@ -79,15 +78,20 @@ class KnownRegions:
         return self._states(step.regions[0], [], inputs[:first], [*slices, *captured], 0)
 
     def _states(self, region: str, before: list[Kinds], carried: Sequence[Kinds], after: Sequence[Kinds], skip: int) -> Made:
-        """Compile a body turn by turn for the types its carried values take, from `carried` on; these types. `skip` outputs come first."""
-        waiting, states = _combinations(carried), dict[Kinds, None]()
+        """Compile a body turn by turn for the types its carried values take, from `carried` on; these types. `skip` outputs come first.
+
+        A carried value of which a turn does not tell the type is taken to keep it.
+        """
+        waiting, states, turns = _combinations(carried), dict[Kinds, None](), list[Made]()
         while waiting and len(states) < MOST_VARIANTS:
             state = waiting.pop(0)
             if state not in states:
                 states[state] = None
                 made = self._call(region, [*before, *((kind,) for kind in state), *after])[skip : skip + len(state)]
-                waiting += _combinations(made) if len(made) == len(state) else []
-        return _either([[(kind,) for kind in state] for state in states])
+                turn = [new or (old,) for new, old in zip(made, state, strict=False)]
+                turns += [[(kind,) for kind in state], turn]
+                waiting += _combinations(turn) if len(turn) == len(state) else []
+        return _either(turns)
 
     # ---- regions
     def _call(self, region: str, inputs: Sequence[Kinds]) -> Made:
@@ -114,15 +118,15 @@ class KnownRegions:
 
 
 def _located(program: Program) -> dict[str, Kinds]:
-    """Values of static type by name, inputs included."""
+    """Values of static type by name, inputs and outputs included."""
     specs = {name: location.spec for name, location in program.values.items()}
-    specs |= {spec.name: spec for spec in program.inputs if spec.dtype != "object"}
+    specs |= {spec.name: spec for spec in (*program.inputs, *program.outputs) if spec.dtype != "object"}
     return {name: (TensorSpec("", spec.dtype, spec.shape),) for name, spec in specs.items()}
 
 
 def _combinations(kinds: Sequence[Kinds]) -> list[Kinds]:
-    """Every choice of one type a value; none if a value's type is not known, or if there are too many."""
-    return list(product(*kinds)) if prod(map(len, kinds)) <= MOST_VARIANTS else []
+    """The first choices of one type a value; none if a value's type is not known."""
+    return list(islice(product(*kinds), MOST_VARIANTS))
 
 
 def _either(made: Sequence[Made]) -> Made:
