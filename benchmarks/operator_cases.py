@@ -121,7 +121,7 @@ def normalisations() -> list[Case]:
 
 def movement() -> list[Case]:
     """Elements moved and chosen: transposes, parts, padding, gathers and scatters."""
-    cases = [Case(f"Transpose {p}", "Transpose", (_f(*s),), {"perm": p}) for s, p in (
+    cases = [Case(f"Transpose {'x'.join(map(str, s))} {p}", "Transpose", (_f(*s),), {"perm": p}) for s, p in (
         ((1024, 1024), [1, 0]), ((8, 128, 768), [0, 2, 1]), ((8, 128, 768), [1, 0, 2]), ((8, 128, 12, 64), [0, 2, 1, 3]),
         ((8, 12, 128, 64), [0, 1, 3, 2]), ((1, 3, 640, 640), [0, 2, 3, 1]), ((1, 640, 640, 3), [0, 3, 1, 2]),
         ((1, 256, 40, 40), [0, 2, 3, 1]),

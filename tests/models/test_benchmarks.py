@@ -11,7 +11,10 @@ import sys
 import numpy as np
 import pytest
 
+from anycann.frontends.onnx.load import load_model
 from anycann.target.target import by_name
+from benchmarks.operator_cases import all_cases
+from benchmarks.operators import Row, geometric_mean, table
 from benchmarks.peak import ITERATIONS, kernel_text, peak_flops
 from benchmarks.zoo import models
 from benchmarks.zoo.models import relative_error
@@ -72,3 +75,34 @@ def test_the_relative_error_notices_wrong_shapes_and_values_that_are_no_numbers(
     assert relative_error(np.array([3.0, np.nan]), right) == float("inf")
     assert relative_error(np.array([[3.0, 4.0]]), right) == float("inf")
     assert relative_error(np.zeros(2), np.zeros(2)) == 0
+
+
+@pytest.mark.slow
+def test_single_operators_are_measured_and_written_down(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    page, data = tmp_path / "page.md", tmp_path / "data.json"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+    words = ["--only", "argmax axis 2,gatherelements", "--seconds", "0.05", "--json", str(data), "--document", str(page)]
+    command = [sys.executable, "-m", "benchmarks.operators", *words]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = json.loads(data.read_text())["rows"]
+    assert [row["name"] for row in rows] == ["ArgMax axis 2", "GatherElements"]
+    assert all(row["ours"] > 0 and row["theirs"] > 0 and row["engine"] == "AiCore" and row["error"] == 0 for row in rows)
+    assert "| GatherElements |" in page.read_text()
+    assert "python -m benchmarks.operators --only" in page.read_text()
+
+
+def test_the_table_of_operators_has_the_slowest_first_and_says_what_failed() -> None:
+    rows = [Row("quick", 1e-6, 2e-6), Row("slow", 3e-6, 1e-6), Row("broken", failure="ModelError: no")]
+    lines = table(rows)
+    assert [line.split(" | ")[0] for line in lines[2:4]] == ["| slow", "| quick"]
+    assert lines[-1] == "- broken: ModelError: no"
+    assert geometric_mean(rows) == pytest.approx(1.5**0.5)
+
+
+def test_every_model_of_one_operator_is_valid_and_has_its_own_name() -> None:
+    cases = all_cases()
+    assert len({case.name for case in cases}) == len(cases) > 190
+    for case in cases:
+        assert load_model(case.model()).graph.num_nodes() == 1, case.name
