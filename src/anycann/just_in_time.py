@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 import os
 import threading
 
@@ -52,11 +53,11 @@ class Ready:
 class JustInTimeCompiler:
     """Compiles one model for any input shapes; all its programs share `constants`. Safe to use from several threads.
 
-    apart: kernels are compiled in other processes, so that this one does without LLVM.
+    load: gives the model, when it is first asked for. apart: kernels are compiled in other processes, so that this one does without LLVM.
     """
 
-    def __init__(self, model: ir.Model, choices: Choices, precision_mode: str = "must_keep_origin_dtype", apart: bool = False):
-        self.model = model
+    def __init__(self, load: Callable[[], ir.Model], choices: Choices, precision_mode: str = "must_keep_origin_dtype", apart: bool = False):
+        self._load = load
         self._apart = apart
         self.constants = GrowingConstants()
         self.regions: dict[str, ir.Model] = {}  # those of the programs compiled here
@@ -70,17 +71,22 @@ class JustInTimeCompiler:
     @classmethod
     def of_source(cls, source: Source, choices: Choices) -> JustInTimeCompiler:
         """For a model in ONNX's format. Raises ModelError, UnsupportedError."""
-        return cls(upgrade_model(load_model(source)), choices)
+        model = upgrade_model(load_model(source))
+        return cls(lambda: model, choices)
 
     @classmethod
     def of_offline_model(cls, offline: OfflineModel, where: str, choices: Choices) -> JustInTimeCompiler:
         """For the graph of an offline model, in its precision; its big weights stay where they are mapped."""
         constants = np.asarray(offline.constants)
-        compiler = cls(
-            load_graph(offline.graph, constants, f"{where}, section graph"), choices, str(offline.metadata["precision"]), apart=True
-        )
+        load = partial(load_graph, offline.graph, constants, f"{where}, section graph")
+        compiler = cls(load, choices, str(offline.metadata["precision"]), apart=True)
         compiler._load_region = lambda name: load_graph(offline.regions[name].graph, constants, f"{where}, region {name}")
         return compiler
+
+    @cached_property
+    def model(self) -> ir.Model:
+        """The model. A process that only compiles regions of an offline model never needs it."""
+        return self._load()
 
     def inputs(self) -> tuple[TensorSpec, ...]:
         """The inputs as the model declares them; dtype "object" for what is no numeric tensor."""
