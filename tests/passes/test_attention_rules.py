@@ -117,3 +117,58 @@ def test_what_is_not_attention_says_why(body: str, outputs: str, why: str) -> No
     made = parse(f"g ({inputs}) => (float[2,19,8] o{outputs}) {{ {body} }}")
     (report,) = [r for r in convert_model(made, CompileOptions(target=AVX512)).reports if r.name == "rules"]
     assert f"FuseAttention skipped o: {why}" in report.lines
+
+
+def onnx_attention(inputs: str, outputs: str, node: str) -> onnx.ModelProto:
+    made = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 24]> g ({inputs}) => ({outputs}) {{ {node} }}')
+    made.graph.node[0].name = "y"
+    return made
+
+
+ATTENTION = {
+    "heads side by side, shared keys": (
+        "float[2,19,64] q, float[2,27,32] k, float[2,27,32] v",
+        "float[2,19,64] y",
+        "y = Attention<q_num_heads = 4, kv_num_heads = 2, is_causal = 1>(q, k, v)",
+    ),
+    "a cache": (
+        "float[2,4,5,16] q, float[2,4,5,16] k, float[2,4,5,16] v, bool[5,12] m, float[2,4,7,16] a, float[2,4,7,16] b",
+        "float[2,4,5,16] y, float[2,4,12,16] c, float[2,4,12,16] d",
+        "y, c, d = Attention<scale = 0.5>(q, k, v, m, a, b)",
+    ),
+    "a cache behind heads side by side": (
+        "float[2,1,64] q, float[2,1,64] k, float[2,1,64] v, float[1,12] m, float[2,4,11,16] a, float[2,4,11,16] b",
+        "float[2,1,64] y, float[2,4,12,16] c, float[2,4,12,16] d",
+        "y, c, d = Attention<q_num_heads = 4, kv_num_heads = 4>(q, k, v, m, a, b)",
+    ),
+}
+
+
+@pytest.mark.parametrize("form", ATTENTION)
+def test_attention_of_onnx_is_lowered(form: str) -> None:
+    made = onnx_attention(*ATTENTION[form])
+    given = {i.name: floats(*(d.dim_value for d in i.type.tensor_type.shape.dim), seed=n) for n, i in enumerate(made.graph.input)}
+    if "bool" in ATTENTION[form][0]:
+        given["m"] = given["m"] > -1.0
+    assert ("Attention",) in kinds(made)
+    assert not any(node.engine == "AiCpu" for node in compile_graph(made).nodes)
+    assert_same(run(made, given), by_definition(made, given))
+
+
+@pytest.mark.parametrize(
+    ("outputs", "attributes", "why"),
+    [
+        (
+            "float[2,4,19,16] y, float[2,4,27,16] a, float[2,4,27,16] b, float[2,4,19,27] c",
+            "",
+            "it takes lengths of its keys, or gives its scores",
+        ),
+        ("float[2,4,19,16] y", "<softcap = 2.0, is_causal = 1>", "its mask is added before the scores are capped"),
+    ],
+)
+def test_attention_of_onnx_that_is_not_lowered_says_why(outputs: str, attributes: str, why: str) -> None:
+    names = ", ".join(word.split("]")[1].strip() for word in outputs.split(", float"))
+    inputs = "float[2,4,19,16] q, float[2,4,27,16] k, float[2,4,27,16] v"
+    made = onnx_attention(inputs, outputs, f"{names} = Attention{attributes}(q, k, v)")
+    (report,) = [r for r in convert_model(made, CompileOptions(target=AVX512)).reports if r.name == "rules"]
+    assert f"LowerAttention skipped y: {why}" in report.lines

@@ -14,6 +14,7 @@ from anycann.passes.rules.batch_normalization import FoldBatchNormalization
 from anycann.passes.rules.dequantize_lstm import DequantizeLSTM
 from anycann.passes.rules.integer_products import IntegerConvolution, IntegerGemm, IntegerMatMul
 from anycann.passes.rules.move_dequantize import DequantizeLater, QuantizedAgain, UnsignedBytes
+from anycann.passes.rules.onnx_attention import LowerAttention
 from anycann.passes.rules.reciprocals import MultiplyBeforeErf
 from anycann.passes.rules.requantise import QuantizeByProduct
 from anycann.passes.rules.rule import Rule, replace
@@ -23,8 +24,8 @@ from anycann.passes.rules.zero_points import SplitZeroPoint
 
 RULES: tuple[Rule, ...] = (
     UnsignedBytes(), DequantizeLater(), QuantizedAgain(), IntegerConvolution(), IntegerMatMul(), IntegerGemm(), QuantizeByProduct(),
-    DequantizeLSTM(), FoldBatchNormalization(), SplitZeroPoint(), FuseAttention(), TransposeAttention(), BoundSuppression(),
-    SeparateMaxPool(), MultiplyBeforeErf(),
+    DequantizeLSTM(), FoldBatchNormalization(), SplitZeroPoint(), FuseAttention(), LowerAttention(), TransposeAttention(),
+    BoundSuppression(), SeparateMaxPool(), MultiplyBeforeErf(),
 )  # fmt: skip
 
 

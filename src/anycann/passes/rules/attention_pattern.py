@@ -101,7 +101,7 @@ def _planned(node: ir.Node, scores: Scores, weights: TensorType, result: TensorT
     v = origin(value, lambda view: _side_by_side(_even(view.broadcast((*batch, *view.shape[-2:])))))
     if q is None or k is None or v is None:
         raise NotAttention("an operand has no shape that is known")
-    masks = tuple((mask, _mask_view(mask, weights.shape)) for mask in scores.masks)
+    masks = tuple((mask, mask_view(mask, weights.shape)) for mask in scores.masks)
     reach, masks = _causal(masks, rows, keys)
     scale = scores.scale * q.factor * k.factor
     if v.factor != 1.0:
@@ -118,7 +118,8 @@ def _side_by_side(view: Strided | None) -> Strided | None:
     return view if view is not None and view.axes[-1].step in (0, 1) else None
 
 
-def _mask_view(mask: Mask, shape: Sequence[int]) -> Strided:
+def mask_view(mask: Mask, shape: Sequence[int]) -> Strided:
+    """A mask as it lies, for scores of `shape`. Raises NotAttention."""
     type_ = static_type(mask.value)
     assert type_ is not None
     view = Strided.contiguous(type_.shape).broadcast(mask.at).reshaped(shape)

@@ -30,13 +30,18 @@ class Rule(ABC):
 
 
 def replace(graph: ir.Graph, node: ir.Node, new: Sequence[ir.Node]) -> None:
-    """Put `new` in the place of `node`. Names and types of the outputs stay."""
+    """Put `new` in the place of `node`. Names and types of the outputs stay; outputs the last new node lacks are unused."""
     graph.insert_before(node, list(new))
-    for old, value in zip(node.outputs, new[-1].outputs, strict=True):
-        value.type, value.shape, value.name = old.type, old.shape, old.name
-        old.name = f"{old.name}/replaced"
-        old.replace_all_uses_with(value, replace_graph_outputs=True)
+    for old, value in zip(node.outputs, new[-1].outputs, strict=False):
+        stand_for(old, value)
     graph.remove(node, safe=True)
+
+
+def stand_for(old: ir.Value, value: ir.Value) -> None:
+    """`value` is what `old` was to everyone, by its name as well."""
+    value.type, value.shape, value.name = old.type, old.shape, old.name
+    old.name = f"{old.name}/replaced"
+    old.replace_all_uses_with(value, replace_graph_outputs=True)
 
 
 def constant_of(value: ir.Value | None) -> np.ndarray | None:
