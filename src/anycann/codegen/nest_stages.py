@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
 
 from anycann.codegen.accesses import FlatNest, Stage
 from anycann.codegen.clipping import Bounds, clip
@@ -112,11 +112,28 @@ class StageWriter:
                 here = self._lanes(lanes, vector, bound, mask, stage)
                 here.clipped = clipped
                 return combine(self.e, kind, dtype, total, self._contribution(stage, here))
+            if len(loops) == 1 and loops[0] not in bounds and loops[0].extent >= 2 * UNROLL:
+                return several(loops[0], total)
             first, last = self._limits(loops[0], bounds.get(loops[0], Bounds()))
             with self.e.loop(first, last, carried=[total]) as loop:
                 self.values[loops[0]] = loop.index
                 loop.carry([nest(loops[1:], loop.values[0])])
             return loop.values[0]
+
+        def several(variable: Var, total: Value) -> Value:
+            """Totals side by side, which do not wait for each other."""
+
+            def add(sofar: Value, at: Value) -> Value:
+                self.values[variable] = at
+                return nest((), sofar)
+
+            whole = variable.extent - variable.extent % UNROLL
+            with self.e.loop(0, whole, UNROLL, carried=[total, *[start] * (UNROLL - 1)]) as loop:
+                loop.carry([add(value, self.e.add(loop.index, part)) for part, value in enumerate(loop.values)])
+            totals = list(loop.values)
+            for number in range(whole, variable.extent):
+                totals[number - whole] = add(totals[number - whole], self.e.const(number))
+            return reduce(lambda a, b: combine(self.e, kind, dtype, a, b), totals)
 
         return nest(stage.over, start)
 
