@@ -131,6 +131,16 @@ ATTENTION = {
         "float[2,19,64] y",
         "y = Attention<q_num_heads = 4, kv_num_heads = 2, is_causal = 1>(q, k, v)",
     ),
+    "one step, two heads to a key": (
+        "float[2,6,1,16] q, float[2,3,1,16] k, float[2,3,1,16] v, float[2,6,1,12] m, float[2,3,11,16] a, float[2,3,11,16] b",
+        "float[2,6,1,16] y, float[2,3,12,16] c, float[2,3,12,16] d",
+        "y, c, d = Attention<is_causal = 1>(q, k, v, m, a, b)",
+    ),
+    "one step, one key for all heads": (
+        "float[2,1,64] q, float[2,12,16] k, float[2,12,16] v, bool[2,1,1,12] m",
+        "float[2,1,64] y",
+        "y = Attention<q_num_heads = 4, kv_num_heads = 1>(q, k, v, m)",
+    ),
     "a cache": (
         "float[2,4,5,16] q, float[2,4,5,16] k, float[2,4,5,16] v, bool[5,12] m, float[2,4,7,16] a, float[2,4,7,16] b",
         "float[2,4,5,16] y, float[2,4,12,16] c, float[2,4,12,16] d",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+import math
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel
@@ -14,6 +16,7 @@ from anycann.codegen.values import Value
 from anycann.target.target import Target
 from anycann.te import dtypes
 from anycann.te.contractions import Attention
+from anycann.te.strided import Axis, Strided
 from anycann.te.tensor import Contraction
 
 DTYPES = (dtypes.float32, dtypes.float16, dtypes.bfloat16)
@@ -56,11 +59,50 @@ def attention_shape(operator: Attention) -> AttentionShape:
     )
 
 
+def heads_as_rows(shape: AttentionShape) -> tuple[AttentionShape, int]:
+    """One query a head: the heads that share keys become the rows of one product, and how many they are (1: nothing is changed)."""
+    if shape.rows != 1 or not shape.batch or (shape.reach is not None and shape.reach < shape.keys - 1):
+        return shape, 1
+    repeats = math.gcd(*(_repeats(view.axes[len(shape.batch) - 1]) for view in (shape.key, shape.value)))
+    if repeats == 1:
+        return shape, 1
+    *outer, heads = shape.batch
+    batch = (*outer, heads // repeats)
+    query = _rows_of_heads(shape.query, batch, repeats)
+    scores = [(_rows_of_heads(score.view, batch, repeats), score.replaces) for score in shape.scores]
+    if query is None or any(view is None for view, _ in scores):
+        return shape, 1
+    key, value = (_split_heads(view, batch, repeats) for view in (shape.key, shape.value))
+    assert key is not None
+    assert value is not None
+    without = [Strided(view.offset, (*view.axes[: len(batch)], *view.axes[-2:])) for view in (key, value)]
+    changed = tuple(Score(view, replaces) for view, replaces in scores if view is not None)
+    rows = replace(shape, batch=batch, rows=repeats, query=query, key=without[0], value=without[1], scores=changed, reach=None)
+    return rows, repeats
+
+
+def _repeats(heads: Axis) -> int:
+    """How many neighbouring heads are the same."""
+    return heads.factors[-1].extent if heads.factors and heads.factors[-1].step == 0 else 1
+
+
+def _split_heads(view: Strided, batch: tuple[int, ...], repeats: int) -> Strided | None:
+    return view.reshaped((*batch, repeats, *view.shape[-2:]))
+
+
+def _rows_of_heads(view: Strided, batch: tuple[int, ...], repeats: int) -> Strided | None:
+    """[*batch, repeats, columns] of a view of one row; None if its heads do not lie at one distance."""
+    split = _split_heads(view, batch, repeats)
+    if split is None or split.axes[len(batch)].step is None:
+        return None
+    return Strided(split.offset, (*split.axes[: len(batch) + 1], split.axes[-1]))
+
+
 def generate_attention(
     anchor: Contraction, operator: Attention, outputs: Sequence[Output], layouts: Mapping[str, str], target: Target
 ) -> Generated:
     """The kernel of one attention and its tail; arguments: query, key, value, masks, what the tail reads, outputs."""
-    shape = attention_shape(operator)
+    shape, repeats = heads_as_rows(attention_shape(operator))
     tile = default_attention_tile(shape, target)
     tail = Tail(anchor, outputs, layouts, target, len(anchor.shape) - 1, split=False)
     operands = (operator.query, operator.key, operator.value, *operator.masks)
@@ -69,6 +111,9 @@ def generate_attention(
     writer = tail.writer(e, len(operands))
 
     def write(emitter: Emitter, index: tuple[Value, ...], vector: Value, mask: Value | None) -> None:
+        if repeats > 1:
+            *outer, heads, row, column = index
+            index = (*outer, emitter.add(emitter.mul(heads, repeats), row), emitter.const(0), column)
         tail.write(writer, emitter, [index[n] for n in operator.order], vector, mask)
 
     tasks = emit_attention(e, shape, target, tile, Pointers(query, key, value, tuple(masks)), write)

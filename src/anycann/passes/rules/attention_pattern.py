@@ -13,8 +13,6 @@ from anycann.passes.rules.rule import constant_of
 from anycann.passes.rules.views import Origin, origin, scalar_factor
 from anycann.te.strided import Strided
 
-LEAST_ROWS = 4
-
 
 class NotAttention(Exception):
     """The pattern does not hold; the text says why."""
@@ -68,8 +66,6 @@ def plan_attention(node: ir.Node) -> Plan:
         raise NotAttention("the softmax is not along the keys")
     if weights.shape[:-1] != result.shape[:-1]:
         raise NotAttention("the values have more batch dimensions than the weights")
-    if weights.shape[-2] < LEAST_ROWS:
-        raise NotAttention(f"{weights.shape[-2]} rows of queries are computed best as products of their own")
     _check_uses(node, softmax)
     assert softmax.inputs[0] is not None
     scores = _scores(softmax.inputs[0])
