@@ -17,17 +17,20 @@ from anycann.assembly.kernels import Generators, KernelMaker, Watch
 from anycann.assembly.placement import Placement
 from anycann.assembly.steps import StepWriter
 from anycann.assembly.weights import ConstantSink, Weights
+from anycann.codegen.contract_dots import multiplies_bfloat
 from anycann.codegen.space import Choices, Tuned
 from anycann.graph.registry import TensorType, dtype_of, library, static_type
 from anycann.om.plan import Program, TensorSpec
 from anycann.passes.aliases import find_aliases
 from anycann.passes.grouping import group_nodes
 from anycann.passes.layout import assign_layouts, insert_transfers
+from anycann.passes.narrow import narrow_values
 from anycann.passes.order import order_units
 from anycann.passes.partition import AICORE, AICPU, CONTROL, DEFERRED, EMPTY, VIEW, Engine, assign_engines
 from anycann.passes.pipeline import Report, run_passes
 from anycann.passes.precision import round_inputs
 from anycann.target.target import Target
+from anycann.te import dtypes
 from anycann.te.dtypes import DType
 
 
@@ -80,6 +83,8 @@ class GraphCompiler:
         generators = Generators(registry, self.target, choices, self.watch)
         engines = assign_engines(graph, registry, generators.problem)
         groups = group_nodes(graph, engines, registry, self.fuse and FUSION not in switched_off)
+        if self.storage is dtypes.bfloat16 and multiplies_bfloat(self.target):
+            narrow_values(graph, engines, groups, registry)
         layouts = {} if LAYOUT in switched_off else assign_layouts(graph, engines, groups, lanes)
         insert_transfers(graph, engines, groups, layouts, generators.wanted_layout)
         units = order_units(graph, engines, groups)

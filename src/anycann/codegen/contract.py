@@ -48,7 +48,7 @@ def wanted_layout(contraction: Contraction, name: str, stored: str, target: Targ
     operator = contraction.operator
     if not isinstance(operator, Convolution):
         return ND
-    if takes_convolution(operator):
+    if takes_convolution(operator, target):
         return dot_layout(operator, name, stored)
     return convolution_layout(operator, name, stored, target, choices)
 
@@ -58,7 +58,7 @@ def generate_contraction(
 ) -> Generated:
     """The kernel of one contraction and its tail. `layouts`: storage of the placeholders by name (absent: row-major)."""
     anchor = contractions([o.tensor for o in outputs])[0]
-    if isinstance(anchor.operator, Convolution) and takes_convolution(anchor.operator):
+    if isinstance(anchor.operator, Convolution) and takes_convolution(anchor.operator, target):
         return generate_dot_convolution(anchor, anchor.operator, outputs, layouts, target, constants, choices)
     if isinstance(anchor.operator, MatMul) and takes_matmul(anchor.operator, constants, target):
         return generate_dot_matmul(anchor, anchor.operator, outputs, layouts, target, constants, choices)

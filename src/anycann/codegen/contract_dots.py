@@ -13,8 +13,10 @@ from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_write import digits
 from anycann.codegen.kernels.dot_convolution import emit_dot_convolution
 from anycann.codegen.kernels.dot_packing import pack_dots
+from anycann.codegen.kernels.dot_products import DotProducts
 from anycann.codegen.kernels.dot_shape import DotPlan, as_plane
 from anycann.codegen.kernels.dot_space import DotSpace
+from anycann.codegen.kernels.dot_tiles import has_tiles
 from anycann.codegen.nest_kernel import Output
 from anycann.codegen.space import Choices
 from anycann.codegen.tail import Constants, Generated, Tail, memory_name, pack
@@ -27,13 +29,20 @@ from anycann.te.layout import NC1HWC0, ND, NHWC
 from anycann.te.tensor import Compute, Constant, Contraction, Placeholder, Tensor
 
 BYTES = (dtypes.uint8, dtypes.int8)
+FLOATS = (dtypes.bfloat16, dtypes.float32)  # weights that are rounded to bfloat16 when they are packed
 PLANAR_CHANNELS = 4  # up to so many channels, a copy gathers the planes of a row-major image as fast as it copies
 
 
-def takes_convolution(operator: Convolution) -> bool:
-    """True for bytes, one group, and one or two spatial dimensions."""
+def multiplies_bfloat(target: Target) -> bool:
+    """True if the processor has instructions for products of bfloat16."""
+    return DotProducts(dtypes.bfloat16, target).is_one_instruction or has_tiles(target, dtypes.bfloat16)
+
+
+def takes_convolution(operator: Convolution, target: Target) -> bool:
+    """True for bytes, or bfloat16 where it has instructions; one group, and one or two spatial dimensions."""
     bytes_ = operator.x.dtype in BYTES and operator.w.dtype in BYTES
-    return bytes_ and operator.group == 1 and not operator.transposed and operator.x.rank in (3, 4)
+    halves = operator.x.dtype is dtypes.bfloat16 and operator.w.dtype in FLOATS and multiplies_bfloat(target)
+    return (bytes_ or halves) and operator.group == 1 and not operator.transposed and operator.x.rank in (3, 4)
 
 
 def dot_layout(operator: Convolution, name: str, stored: str) -> str:
@@ -104,6 +113,8 @@ def _place(
 def _signed_weights(operator: Convolution, constants: Constants) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None]:
     """The weights as signed bytes, and their zero point if they have one; unsigned ones are taken 128 lower, as is their zero point."""
     weights = np.asarray(_value(operator.w, constants))
+    if operator.x.dtype is dtypes.bfloat16:
+        return weights.astype(dtypes.bfloat16.numpy), None
     zero = np.zeros((), np.int32)
     if operator.weight_zero is not None:
         constant = isinstance(operator.weight_zero, Compute) and isinstance(operator.weight_zero.body, Const)
@@ -121,7 +132,7 @@ def _value(tensor: Tensor, constants: Constants) -> Any:
 def _known_zero(zero: Tensor | None, constants: Constants, shape: ConvolutionShape) -> int | None:
     """The zero point of the input, counted from the least byte, if it is known."""
     lift = 128 if shape.dtype is dtypes.int8 else 0
-    if zero is None:
+    if zero is None or shape.dtype is dtypes.bfloat16:
         return lift
     if isinstance(zero, Compute) and isinstance(zero.body, Const):
         return int(zero.body.value) + lift
@@ -139,13 +150,14 @@ def _load_zero(e: Emitter, shape: ConvolutionShape) -> Value:
 
 # ---- matrix products
 def takes_matmul(operator: MatMul, constants: Constants, target: Target) -> bool:
-    """True for bytes times one known matrix of signed bytes, both row-major, where the processor has no better way."""
+    """True for bytes or bfloat16 times one known matrix, where the processor has no better way."""
     a, b = operator.a, operator.b
-    bytes_ = a.dtype in BYTES and b.dtype is dtypes.int8 and b.rank == 2 and b.shape[1] > 1
-    plain = not operator.transpose_a and not operator.transpose_b and 0 not in (*a.shape, *b.shape)
-    if not (bytes_ and plain) or _value(b, constants) is None:
+    if a.rank < 2 or b.rank != 2 or operator.transpose_a or 0 in (*a.shape, *b.shape) or 1 in b.shape:
         return False
-    return a.dtype is dtypes.uint8 or not target.has("avx512vnni")  # signed bytes would be copied
+    if a.dtype is dtypes.bfloat16:
+        return b.dtype in FLOATS and multiplies_bfloat(target) and _value(b, constants) is not None
+    bytes_ = a.dtype in BYTES and b.dtype is dtypes.int8 and _value(b, constants) is not None
+    return bytes_ and (a.dtype is dtypes.uint8 or not target.has("avx512vnni"))  # signed bytes would be copied
 
 
 def generate_dot_matmul(
@@ -160,11 +172,13 @@ def generate_dot_matmul(
     """The kernel of a product and its tail: a 1x1 convolution of as many pixels as A has rows."""
     *rows, depth = operator.a.shape
     pixels = int(np.prod(rows, dtype=np.int64))
-    columns = operator.b.shape[1]
+    columns = operator.b.shape[0 if operator.transpose_b else 1]
     one = (1, 1)
     shape = ConvolutionShape(1, depth, columns, 1, (pixels, 1), one, one, one, (0, 0), (pixels, 1), operator.a.dtype)
     plan = DotPlan(shape, target, choices.tile(DotSpace(shape, target)))
-    weights = np.asarray(_value(operator.b, constants)).T.reshape(columns, depth, 1, 1)
+    matrix = np.asarray(_value(operator.b, constants))
+    weights = (matrix if operator.transpose_b else matrix.T).reshape(columns, depth, 1, 1)
+    weights = weights.astype(dtypes.bfloat16.numpy) if shape.dtype is dtypes.bfloat16 else weights
     packed = pack("dots", pack_dots(plan, weights, _known_zero(None, constants, shape)))
     tail = Tail(anchor, outputs, layouts, target, len(anchor.shape) - 1, split=False)
     e = Emitter()

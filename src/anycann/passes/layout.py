@@ -61,11 +61,11 @@ def _elements(value: ir.Value) -> int:
 
 
 def _channel_layout(value: ir.Value, lanes: int) -> str:
-    """Bytes with the channels last; others in blocks, given enough channels that padding the last block costs less than it gains."""
+    """Bytes and bfloat16 with channels last; others in blocks, given so many channels that padding the last costs less than it gains."""
     type_ = static_type(value)
     if type_ is None or len(type_.shape) < 3:
         return ND
-    if type_.dtype in (dtypes.int8, dtypes.uint8):
+    if type_.dtype in (dtypes.int8, dtypes.uint8, dtypes.bfloat16):
         return NHWC
     return NC1HWC0 if type_.shape[1] * 2 > lanes else ND
 

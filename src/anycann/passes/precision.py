@@ -1,7 +1,8 @@
 """Precision modes: which dtype values are kept in.
 
 A 16-bit mode rounds every float32 value that a kernel stores to the 16-bit type, weights and inputs included, while sums are float32:
-what a program computed on the chip would see. The storage stays four bytes wide, so kernels keep their speed.
+what a program computed on the chip would see. The storage stays four bytes wide, so kernels keep their speed; but where the processor
+multiplies bfloat16, kernels hand each other bfloat16 (passes/narrow.py).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ STORAGE: dict[str, DType | None] = {
     "force_fp32": None,
     "cube_fp16in_fp32out": None,
     "allow_fp32_to_fp16": None,
+    "allow_fp32_to_bf16": None,
     "force_fp16": dtypes.float16,
     "fp16": dtypes.float16,
     "allow_mix_precision": dtypes.float16,

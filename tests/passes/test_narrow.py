@@ -1,0 +1,96 @@
+"""bfloat16 as it is stored: which values become narrow, what reads them, and results near those of float32."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from anycann.compiler import CompileOptions, compile_model
+from anycann.om.plan import Program
+from anycann.om.writer import write_offline_model
+from anycann.session import InferenceSession
+from anycann.target.target import Target, by_name, processor
+from tests.passes.graphs import AVX512, by_definition, floats, parse, tasks
+
+WITH_PAIRS = replace(AVX512, features=AVX512.features + ",+avx512bf16")
+WITH_TILES = replace(WITH_PAIRS, features=WITH_PAIRS.features + ",+amx-tile,+amx-bf16")
+NETWORK = """
+g (float[2,3,10,9] x) => (float[2,20] y) {
+    a = Conv<pads=[1,1,1,1]>(x, w, b) r = Relu(a)
+    c = Conv<pads=[1,1,1,1]>(r, v) s = Add(c, r)
+    d = Conv<group=24, strides=[2,2], pads=[1,1,1,1]>(s, u) e = Sigmoid(d)
+    p = ReduceMean<keepdims=0>(e, axes) q = Relu(p) y = Gemm<transB=1>(q, m, k)
+}"""
+
+
+def network(**changes: np.ndarray[Any, Any]) -> onnx.ModelProto:
+    constants = {
+        "w": floats(24, 3, 3, 3), "b": floats(24), "v": floats(24, 24, 3, 3) * 0.1, "u": floats(24, 1, 3, 3), "axes": np.array([2, 3]),
+        "m": floats(20, 24), "k": floats(20),
+    }  # fmt: skip
+    return parse(NETWORK, **{**constants, **changes})
+
+
+def program(model: onnx.ModelProto, target: Target, mode: str = "mixed_bfloat16") -> Program:
+    return next(iter(compile_model(model, CompileOptions(target=target, precision_mode=mode)).programs.values()))
+
+
+def stored(program: Program) -> dict[str, str]:
+    """The type of each value in the arena."""
+    return {name: location.spec.dtype for name, location in program.values.items() if location.buffer.space == "arena"}
+
+
+@pytest.mark.parametrize("target", [WITH_PAIRS, WITH_TILES])
+def test_what_kernels_hand_each_other_is_stored_narrow(target: Target) -> None:
+    found = program(network(), target)
+    assert set(stored(found).values()) == {"bfloat16"}
+    kinds = ["+".join(task.op_types) for task in tasks(found)]
+    assert "Conv+Relu+Cast" in kinds
+    assert "Cast+Conv+Add+Cast" in kinds  # the residual is read narrow and added wide
+
+
+def test_a_processor_without_the_instructions_keeps_32_bits() -> None:
+    assert set(stored(program(network(), AVX512)).values()) == {"float32"}
+    assert set(stored(program(network(), WITH_PAIRS, "must_keep_origin_dtype")).values()) == {"float32"}
+
+
+def test_values_that_something_else_wants_stay_wide() -> None:
+    model = parse(
+        """g (float[2,8] x) => (float[2,16] y, float[2,8] a) {
+            a = MatMul(x, w) b = Relu(a) c = MatMul(b, w) y = Concat<axis=1>(b, c)
+        }""",
+        w=floats(8, 8),
+    )
+    types = {name: location.spec.dtype for name, location in program(model, WITH_PAIRS).values.items()}
+    assert {types[name] for name in ("a", "b", "c", "y")} == {"float32"}
+
+
+def test_views_of_narrow_values_are_narrow() -> None:
+    model = parse(
+        "g (float[6,8] x) => (float[4,12] y) { a = MatMul(x, w) b = Relu(a) c = Reshape(b, to) y = MatMul(c, v) }",
+        w=floats(8, 8), v=floats(12, 12), to=np.array([4, 12]),
+    )  # fmt: skip
+    found = program(model, WITH_PAIRS)
+    assert found.values["c"].spec.dtype == "bfloat16"
+
+
+def runnable() -> list[Target]:
+    here = processor()
+    plain = replace(here, features=",".join(f for f in here.features.split(",") if not f.startswith("+amx")))
+    return [here, plain, by_name("avx2")]
+
+
+@pytest.mark.parametrize("target", runnable(), ids=["host", "without tiles", "avx2"])
+def test_results_are_those_of_bfloat16(target: Target) -> None:
+    model, feeds = network(), {"x": floats(2, 3, 10, 9, seed=9)}
+    file = BytesIO()
+    write_offline_model(file, compile_model(model, CompileOptions(target=target, precision_mode="mixed_bfloat16")))
+    (got,) = InferenceSession(file.getvalue()).run(None, feeds)
+    (want,) = by_definition(model, feeds)
+    error = np.abs(got - want).max() / np.abs(want).max()
+    assert 1e-5 < error < 2e-2  # rounded, and no worse than eight bits of mantissa over a few layers
