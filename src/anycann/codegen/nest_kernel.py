@@ -9,10 +9,11 @@ from anycann.codegen.accesses import FlatNest, flatten
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel
 from anycann.codegen.lanes import Flat
+from anycann.codegen.nest_space import NestTile, default_nest_tile, nest_space
 from anycann.codegen.nest_writer import NestWriter
 from anycann.codegen.rows import keep_rows
+from anycann.codegen.space import Choices
 from anycann.codegen.transposing import TransposingWriter, transposition
-from anycann.codegen.vector_loop import outer_vector
 from anycann.target.target import Target
 from anycann.te.expression import Load
 from anycann.te.layout import ND, Place
@@ -36,20 +37,32 @@ class Output:
         return self.within or Place(self.tensor.shape, self.layout)
 
 
-def generate(outputs: Sequence[Output], layouts: Mapping[str, str], target: Target, family: str = "te") -> Kernel:
+def generate(
+    outputs: Sequence[Output], layouts: Mapping[str, str], target: Target, family: str = "te", choices: Choices | None = None
+) -> Kernel:
     """The kernel that computes all outputs in one nest. `layouts`: storage of the placeholders by name. Raises CannotFuse."""
     names = [o.name for o in outputs]
     if not any(o.tensor.size for o in outputs):
         symbol, text = Emitter().finish("nothing")
         return Kernel(symbol, text, tuple(names), 1)
     flat = flatten(build_nest([o.tensor for o in outputs]), [o.place for o in outputs], layouts, target.lanes)
+    unasked = default_nest_tile(flat, target.lanes)
+    kernel = _kernel(flat, outputs, target, family, unasked)
+    if choices is None or choices.tuned is None:
+        return kernel
+    tile = choices.tile(nest_space(flat, kernel, target))
+    return kernel if tile == unasked else _kernel(flat, outputs, target, family, tile)
+
+
+def _kernel(flat: FlatNest, outputs: Sequence[Output], target: Target, family: str, tile: NestTile) -> Kernel:
     inputs = placeholders(flat)
-    vector = outer_vector(flat, target.lanes)  # keeping rows takes loads away, so it is decided before
+    vector = None if tile.vector < 0 else flat.outer[tile.vector]  # keeping rows takes loads away, so it is decided before
     flat, rows = keep_rows(flat, target.lanes) if vector is None else (flat, ())
     turned = transposition(flat, target.lanes)
     types = [o.tensor.dtype for o in outputs]
     writer = NestWriter(flat, types, target, vector) if turned is None else TransposingWriter(flat, types, target, turned)
-    kernel = writer.write(family, inputs, names, rows)
+    writer.unroll, writer.parts = tile.unroll, tile.parts
+    kernel = writer.write(family, inputs, [o.name for o in outputs], rows)
     return replace(kernel, scratch_bytes=sum(row.size * row.dtype.nbytes for row in rows))
 
 

@@ -31,6 +31,7 @@ class StageWriter:
         self.nest, self.dtypes, self.target = nest, dtypes_, target
         self.e = emitter or Emitter()
         self.vector = vector
+        self.unroll = UNROLL
         self.pointers: dict[str, Value] = {}
         self.stores: list[Value] = []
         self.values: dict[Var, Value] = {}
@@ -112,7 +113,7 @@ class StageWriter:
                 here = self._lanes(lanes, vector, bound, mask, stage)
                 here.clipped = clipped
                 return combine(self.e, kind, dtype, total, self._contribution(stage, here))
-            if len(loops) == 1 and loops[0] not in bounds and loops[0].extent >= 2 * UNROLL:
+            if len(loops) == 1 and loops[0] not in bounds and loops[0].extent >= 2 * self.unroll:
                 return several(loops[0], total)
             first, last = self._limits(loops[0], bounds.get(loops[0], Bounds()))
             with self.e.loop(first, last, carried=[total]) as loop:
@@ -127,8 +128,8 @@ class StageWriter:
                 self.values[variable] = at
                 return nest((), sofar)
 
-            whole = variable.extent - variable.extent % UNROLL
-            with self.e.loop(0, whole, UNROLL, carried=[total, *[start] * (UNROLL - 1)]) as loop:
+            whole = variable.extent - variable.extent % self.unroll
+            with self.e.loop(0, whole, self.unroll, carried=[total, *[start] * (self.unroll - 1)]) as loop:
                 loop.carry([add(value, self.e.add(loop.index, part)) for part, value in enumerate(loop.values)])
             totals = list(loop.values)
             for number in range(whole, variable.extent):
@@ -174,7 +175,7 @@ class StageWriter:
     def _reduce_row(self, stage: Stage, variable: Var, others: list[Var], bound: Mapping[int, Value]) -> Value:
         e, lanes, kind, dtype = self.e, self.target.lanes, stage.kind, stage.body.dtype
         assert kind is not None
-        unroll = UNROLL if variable.extent >= 2 * UNROLL * lanes else 1
+        unroll = self.unroll if variable.extent >= 2 * self.unroll * lanes else 1
         step = lanes * unroll
         whole = variable.extent - variable.extent % step
 

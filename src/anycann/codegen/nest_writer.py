@@ -18,7 +18,9 @@ _EXPENSIVE = {"exp", "log", "tanh", "erf", "sigmoid", "pow", "sin", "cos", "sqrt
 
 
 class NestWriter(StageWriter):
-    """Writes one kernel."""
+    """Writes one kernel. parts: tasks that are enough for any number of threads."""
+
+    parts = PARALLEL_PARTS
 
     def write(self, family: str, inputs: Sequence[str], outputs: Sequence[str], rows: Sequence[Flat] = ()) -> Kernel:
         """The whole kernel; `rows` lie one behind the other in the thread's scratch memory."""
@@ -47,7 +49,7 @@ class NestWriter(StageWriter):
     def _chunks(self, variable: Var, work: int) -> int:
         """One long vector loop, cut into chunks of whole vectors. Returns how many tasks that makes."""
         e, lanes, extent = self.e, self.target.lanes, variable.extent
-        parts = 1 if work < SERIAL_WORK else min(PARALLEL_PARTS, work // (SERIAL_WORK // 4) + 1)
+        parts = 1 if work < SERIAL_WORK else min(self.parts, work // (SERIAL_WORK // 4) + 1)
         chunk = max(lanes, _round_up(_round_up(extent, parts) // parts, lanes))
         stop = e.smin(e.mul(e.end, chunk), e.const(extent))
         self._vector_loop(variable, e.mul(e.begin, chunk), stop, self.stages)
@@ -56,7 +58,7 @@ class NestWriter(StageWriter):
     def _tasks(self, loops: list[Var], work: int) -> int:
         """The leading loops are the parallel range; the rest run inside a task. Returns how many tasks that makes."""
         leading, tasks = 0, 1
-        while work >= SERIAL_WORK and leading < len(loops) and tasks < PARALLEL_PARTS:
+        while work >= SERIAL_WORK and leading < len(loops) and tasks < self.parts:
             tasks *= loops[leading].extent
             leading += 1
         with self.e.loop(self.e.begin, self.e.end) as task:

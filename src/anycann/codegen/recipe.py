@@ -28,5 +28,5 @@ class Recipe:
     def generate(self, constants: Constants, choices: Choices = UNASKED) -> Generated:
         """The kernel, and the constants packed for it. Raises CannotFuse."""
         if not contractions([o.tensor for o in self.outputs]):
-            return Generated(generate(self.outputs, self.layouts, self.target, self.family))
+            return Generated(generate(self.outputs, self.layouts, self.target, self.family, choices))
         return generate_contraction(self.outputs, self.layouts, self.target, constants, choices)

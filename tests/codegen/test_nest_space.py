@@ -1,0 +1,93 @@
+"""Every choice for a nest computes what the default computes."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from anycann.codegen.kernel_cache import KernelCache, compile_kernels
+from anycann.codegen.nest_kernel import Output
+from anycann.codegen.recipe import Recipe
+from anycann.codegen.space import Choices
+from anycann.target.target import Target, by_name, host
+from anycann.te import dtypes
+from anycann.te import tensor as te
+from anycann.te.expression import unary
+from anycann.te.layout import NC1HWC0
+from anycann.te.tensor import Tensor
+from anycann.tuning.measuring import Job, Measurer
+from anycann.tuning.operands import inputs_of, outputs_of
+from anycann.tuning.study import Study
+from anycann.tuning.task import task_of
+from anycann.tuning.tuner import _candidate, _generated
+
+
+def softmax(shape: tuple[int, ...]) -> Tensor:
+    x = te.placeholder("x", shape, dtypes.float32)
+    most = te.reduce("max", shape[:-1], shape[-1:], lambda *i: x[i])
+    total = te.reduce("sum", shape[:-1], shape[-1:], lambda *i: unary("exp", x[i] - most[i[:-1]]))
+    return te.compute(shape, lambda *i: unary("exp", x[i] - most[i[:-1]]) / total[i[:-1]])
+
+
+def column_sums(shape: tuple[int, int]) -> Tensor:
+    x = te.placeholder("x", shape, dtypes.float32)
+    total = te.reduce("sum", shape[1:], shape[:1], lambda j, i: x[i, j])
+    return te.compute(shape[1:], lambda j: total[j] * 0.5)
+
+
+def added(shape: tuple[int, ...]) -> Tensor:
+    x, row = te.placeholder("x", shape, dtypes.float32), te.placeholder("row", shape[-1:], dtypes.float32)
+    return te.compute(shape, lambda *i: x[i] * row[i[-1]] + 1.0)
+
+
+def turned(shape: tuple[int, int]) -> Tensor:
+    x = te.placeholder("x", shape, dtypes.float32)
+    return te.compute(shape[::-1], lambda i, j: x[j, i])
+
+
+def means(shape: tuple[int, ...]) -> Tensor:
+    x = te.placeholder("x", shape, dtypes.float32)
+    total = te.reduce("sum", shape[:2], shape[2:], lambda n, c, y, z: x[n, c, y, z])
+    return te.compute(shape[:2], lambda n, c: total[n, c] / float(np.prod(shape[2:])))
+
+
+CASES = {
+    "softmax": (softmax((37, 83)), {}),
+    "long rows": (softmax((3, 1030)), {}),
+    "column sums": (column_sums((90, 75)), {}),
+    "added": (added((5, 33, 51)), {}),
+    "turned": (turned((70, 45)), {}),
+    "blocked means": (means((2, 35, 9, 7)), {"x": NC1HWC0}),
+    "large": (added((64, 40, 64)), {}),
+}
+
+
+@pytest.mark.parametrize("target", [host(), by_name("avx2"), by_name("sse")], ids=lambda t: t.name)
+@pytest.mark.parametrize("name", CASES)
+def test_every_choice_computes_the_same(name: str, target: Target, tmp_path: Path) -> None:
+    tensor, layouts = CASES[name]
+    recipe = Recipe((Output("y", tensor),), layouts, target)
+    task = task_of(recipe, lambda name: None, Choices())
+    assert task is not None
+    study = Study(task)
+    keys = [study.default, *product(*(parameter.choices for parameter in study.parameters))]
+    generated = _generated(study, [key for key in dict.fromkeys(keys) if study.estimate(key) is not None])
+    assert len(generated) >= 4
+    unique = {g.kernel.symbol: g for g in generated.values()}
+    code = compile_kernels({symbol: g.kernel.ir for symbol, g in unique.items()}, target, 1, cache=KernelCache(tmp_path / "kernels"))
+    candidates = tuple(_candidate(g, code) for g in unique.values())
+    with Measurer() as measurer:
+        job = Job(candidates, inputs_of(recipe, task.constants), outputs_of(recipe), target, 2, rounds=1, round_seconds=1e-5)
+        assert [timing.problem for timing in measurer.measure(job)] == [""] * len(candidates)
+
+
+def test_a_bank_of_the_past_does_not_fit_a_nest_that_changed() -> None:
+    first, second = (
+        task_of(Recipe((Output("y", added(shape)),), {}, host()), lambda name: None, Choices()) for shape in ((8, 16, 32), (8, 16, 48))
+    )
+    assert first is not None
+    assert second is not None
+    assert first.space.signature() != second.space.signature()
