@@ -138,8 +138,8 @@ def _stream_penalty(shape: MatmulShape, rows: int) -> float:
     return (1.25 if crowded else 1.0) + 0.004 * max(0, rows - _CACHE_WAYS)
 
 
-# A task is worth handing to a thread from about this many operations on; more tasks than this help nobody.
-_TASK_FLOPS, _MOST_TASKS = 1_000_000, 512
+# A task is worth handing to a thread from about this many operations on; more tasks than this help nobody, as each fetches its panel.
+_TASK_FLOPS, _MOST_TASKS = 4_000_000, 256
 
 
 def _tile(shape: MatmulShape, target: Target, rows: int, vectors: int, panels_inner: bool) -> MatmulTile:
@@ -148,7 +148,7 @@ def _tile(shape: MatmulShape, target: Target, rows: int, vectors: int, panels_in
     panels = max(1, -(-shape.n // (lanes * vectors)))
     blocks = max(1, -(-shape.m // rows))
     wanted = min(_MOST_TASKS, shape.flops // _TASK_FLOPS + 1)
-    chunks = min(blocks, max(1, -(-wanted // (panels * shape.batches or 1))))
+    chunks = min(blocks, max(1, wanted // (panels * shape.batches or 1)))
     if panels_inner:
         room = max(1, target.l2_bytes // 2 // max(1, rows * shape.k * shape.a_dtype.nbytes))
         chunks = max(chunks, -(-blocks // room))
@@ -157,8 +157,9 @@ def _tile(shape: MatmulShape, target: Target, rows: int, vectors: int, panels_in
     return MatmulTile(rows, vectors, _depth(shape, target, vectors * lanes, row_blocks), row_blocks, panels_inner, copy)
 
 
-# From so many rows on, a copy of B in place of far-apart rows pays for itself (measured with rows of 4 KiB and more).
-_COPY_ROWS, _FAR_BYTES = 192, 4096
+# From so many rows on, a copy of B in place of far-apart rows pays for itself: 72 to 156 GFLOP/s with 128 rows and 4 KiB, 157 to 177 with
+# 300 rows and 1200 bytes; nothing with 77 rows, and less than nothing with 256 bytes.
+_COPY_ROWS, _FAR_BYTES = 96, 1024
 _ROWS_PER_COPY = 384
 
 
