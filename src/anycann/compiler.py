@@ -39,7 +39,8 @@ class CompileOptions:
 
     input_shapes: by input name; sizes may be open (-1, a range). gears: concrete shapes by input name, a program each. out_nodes: names of
     values (or `node:index`) to return instead of the model's outputs. precision_mode: see passes/precision.py. switched_off: passes and
-    rules to leave out. arguments: the command line, kept in the metadata. banks: folders of knowledge banks to ask in place of the user's.
+    rules to leave out. arguments: the command line, kept in the metadata,
+    as are further `notes`. banks: folders of knowledge banks to ask in place of the user's.
     tuned: measured choices to take in place of any bank's. watch: sees every kernel before it is generated.
     """
 
@@ -54,6 +55,7 @@ class CompileOptions:
     target: Target | None = None
     workers: int | None = None
     arguments: Mapping[str, str] = field(default_factory=dict)
+    notes: Mapping[str, object] = field(default_factory=dict)
     banks: tuple[str, ...] = ()
     tuned: Tuned | None = None
     watch: Watch | None = None
@@ -170,6 +172,7 @@ def _dtype_name(value: ir.Value) -> str:
 
 def _metadata(graph: ir.Graph, options: CompileOptions, programs: Mapping[str, Program]) -> dict[str, object]:
     return {
+        **options.notes,
         "name": options.name,
         "producer": f"anycann {__version__}",
         "soc_version": options.soc_version,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 import math
@@ -21,6 +21,7 @@ from anycann.runtime.executor import CompiledProgram
 from anycann.runtime.memory import numpy_dtype
 
 GEAR_INPUT = "ascend_mbatch_shape_data"  # the input that says which gear a run takes
+_AIPP_CHANNELS = {"YUV420SP_U8": 3, "RGB888_U8": 3, "XRGB8888_U8": 4, "YUV400_U8": 1}
 _GEAR_OPTIONS = {"dynamic_batch_size": "batch", "dynamic_image_size": "hw", "dynamic_dims": "dims"}
 
 
@@ -138,7 +139,18 @@ class Model:
         programs = list(self.offline.programs.values())
         return programs[0].outputs if len(programs) == 1 and not self.gears else self._programs.outputs
 
+    @cached_property
+    def aipp(self) -> Mapping[str, Mapping[str, Any]]:
+        """The AIPP block of each input that has one, by name: its fields, and the picture's batch, rows and columns."""
+        found = self.offline.metadata.get("aipp", {})
+        return found if isinstance(found, dict) else {}
+
     def _tensor(self, number: int, spec: TensorSpec, gears: Sequence[Sequence[TensorSpec]]) -> Tensor:
+        block = self.aipp.get(spec.name)
+        if block is not None and spec.dtype == "uint8":  # told as pixels, as Ascend does; the bytes are those of the source format
+            sizes = (block["batch"], block["rows"], block["columns"], _AIPP_CHANNELS[block["input_format"]])
+            most = max((bytes_of(gear[number]) for gear in gears), default=bytes_of(spec))
+            return Tensor(spec.name, spec.dtype, sizes, most, types.NHWC)
         dims = tuple(size if isinstance(size, int) else -1 for size in spec.shape)
         most = max((bytes_of(gear[number]) for gear in gears), default=bytes_of(spec))
         return Tensor(spec.name, spec.dtype, dims, most, self._format(dims))

@@ -20,6 +20,7 @@ _FILES = (
     "tensor_descs",
     "data_buffers",
     "model_loading",
+    "model_aipp",
     "model_descs",
     "model_execution",
 )

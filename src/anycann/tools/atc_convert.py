@@ -17,6 +17,7 @@ from anycann.passes.rules import RULES
 from anycann.runtime.thread_pool import prepare
 from anycann.support.files import file_error
 from anycann.target.target import by_name
+from anycann.tools.atc_aipp import apply_aipp
 from anycann.tools.atc_graph import apply_request
 from anycann.tools.atc_outcome import Outcome
 from anycann.tools.atc_parse import CommandLine
@@ -36,10 +37,11 @@ def convert(line: CommandLine, words: Sequence[str]) -> Outcome:
     request = convert_request(line)
     model = load_model(request.model)
     apply_request(model, request)
+    request, notes = apply_aipp(model, request)
     switched_off, unknown = switched_off_rules(request)
     as_json = line["message_format"] == "json"
     with progress("compiling kernels", enabled=not as_json) as report:
-        conversion = convert_model(model, compile_options(request, line, switched_off), report)
+        conversion = convert_model(model, compile_options(request, line, switched_off, notes), report)
         prepare()
     explained = explain(conversion) if request.explain else None
     path = output_path(request, conversion)
@@ -57,8 +59,10 @@ def output_path(request: ConvertRequest, conversion: Conversion) -> str:
     return request.named(is_open and not request.gears)
 
 
-def compile_options(request: ConvertRequest, line: CommandLine, switched_off: frozenset[str]) -> CompileOptions:
-    """The request in the compiler's terms."""
+def compile_options(
+    request: ConvertRequest, line: CommandLine, switched_off: frozenset[str], notes: Mapping[str, object] | None = None
+) -> CompileOptions:
+    """The request in the compiler's terms; `notes` are further metadata."""
     return CompileOptions(
         name=Path(request.model).stem,
         input_shapes=request.shapes,
@@ -70,6 +74,7 @@ def compile_options(request: ConvertRequest, line: CommandLine, switched_off: fr
         target=by_name(request.target),
         workers=request.workers,
         arguments=dict(line.given),
+        notes=notes or {},
     )
 
 

@@ -42,6 +42,8 @@ class ConvertRequest:
     out_nodes: OutNodes
     output_types: OutputTypes
     input_fp16_nodes: tuple[str, ...]
+    insert_op_conf: str
+    input_format: str
     op_select_implmode: str
     optypelist: tuple[str, ...]
     op_precision: dict[str, str]
@@ -75,6 +77,8 @@ def convert_request(line: CommandLine) -> ConvertRequest:
         out_nodes=parse_out_nodes(line["out_nodes"]),
         output_types=parse_output_type(line["output_type"]),
         input_fp16_nodes=parse_names(line["input_fp16_nodes"]),
+        insert_op_conf=line["insert_op_conf"],
+        input_format=line["input_format"],
         op_select_implmode=line["op_select_implmode"],
         optypelist=parse_names(line["optypelist_for_implmode"], ","),
         op_precision=_op_precision(line),

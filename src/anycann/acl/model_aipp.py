@@ -1,0 +1,63 @@
+"""acl.mdl: what a model says of the AIPP in front of its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from anycann.acl import types
+from anycann.acl.codes import Code
+from anycann.acl.data_buffers import check_index
+from anycann.acl.entries import value_and_status
+from anycann.acl.errors import AclError
+from anycann.acl.model_loading import MODELS
+from anycann.acl.process import PROCESS
+
+NO_AIPP, STATIC_AIPP = 0, 1
+NO_INDEX = 0xFFFFFFFF  # there is no input with the settings of a dynamic AIPP
+_INPUT_FORMATS = {"YUV420SP_U8": 1, "XRGB8888_U8": 2, "RGB888_U8": 3, "YUV400_U8": 4}
+
+
+@value_and_status("acl.mdl.get_aipp_type", failed=(0, 0), returns="(type, dynamic_index, ret)")
+def get_aipp_type(model_id: int, index: int) -> tuple[int, int]:
+    """0: no AIPP in front of that input, 1: a static one."""
+    return (STATIC_AIPP if _block(model_id, index) else NO_AIPP), NO_INDEX
+
+
+@value_and_status("acl.mdl.get_first_aipp_info", failed=(None,), returns="(dict, ret)")
+def get_first_aipp_info(model_id: int, index: int) -> dict[str, object]:
+    """The settings of a static AIPP under Ascend's names: inputFormat, srcImageSizeW, cropSwitch, matrixR0C0, meanChn0, ..."""
+    block = _block(model_id, index)
+    if block is None:
+        raise AclError(Code.NOT_STATIC_AIPP, f"input {index} has no static AIPP")
+    model = MODELS.get(model_id)
+    shown = {_camel(name): int(setting) if isinstance(setting, bool) else setting for name, setting in block.items()}
+    tensor = model.inputs[index]
+    dims = {"srcDims": {"name": tensor.name, "dimCount": len(tensor.dims), "dims": list(tensor.dims)}, "srcSize": tensor.most_bytes}
+    return {
+        **shown,
+        "inputFormat": _INPUT_FORMATS[block["input_format"]],
+        "cropSwitch": int(block["crop"]),
+        "cropStartPosW": block["load_start_pos_w"],
+        "cropStartPosH": block["load_start_pos_h"],
+        "resizeSwitch": int(block["resize"]),
+        "paddingSwitch": int(block["padding"]),
+        "srcFormat": types.NHWC,
+        "srcDatatype": tensor.data_type,
+        "srcDimNum": len(tensor.dims),
+        "shapeCount": max(len(model.gears), 1),
+        "outDims": [dims],
+    }
+
+
+def _block(model_id: int, index: int) -> Mapping[str, Any] | None:
+    PROCESS.check_initialised()
+    model = MODELS.get(model_id)
+    check_index(index, len(model.inputs), "input")
+    return model.aipp.get(model.inputs[index].name)
+
+
+def _camel(name: str) -> str:
+    """`mean_chn_0` -> `meanChn0`."""
+    first, *others = name.replace("matrix_r", "matrix_R").replace("c0", "C0").replace("c1", "C1").replace("c2", "C2").split("_")
+    return first + "".join(word[:1].upper() + word[1:] for word in others)
