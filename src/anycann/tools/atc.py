@@ -19,6 +19,7 @@ from anycann.tools.report import wants_traceback
 # --mode -> (module, function) that takes the command line and its words, or the reason why there is none
 _MODES = {
     "0": ("atc_convert", "convert"),
+    "singleop": ("atc_singleop", "convert_single_operators"),  # what mode 0 does with --singleop
     "1": ("atc_inspect", "write_model_json"),
     "3": ("atc_inspect", "check_model"),
     "6": ("atc_inspect", "display_model_info"),
@@ -53,7 +54,7 @@ def _run_mode(line: CommandLine, words: Sequence[str]) -> Outcome:
     mode = line["mode"]
     if mode in _NO_MODES:
         raise AtcUnsupportedError(f"--mode={mode}: {_NO_MODES[mode]}")
-    module, function = _MODES[mode]
+    module, function = _MODES["singleop" if mode == "0" and line["singleop"] else mode]
     outcome = getattr(importlib.import_module(f"anycann.tools.{module}"), function)(line, words)
     assert isinstance(outcome, Outcome)
     return outcome

@@ -78,7 +78,7 @@ def _feature() -> tuple[Option, ...]:
     return (
         done("out_nodes", Kind.TEXT, "", 'Outputs of the offline model: "node:0;other:1", or names of output tensors.'),
         done("input_fp16_nodes", Kind.TEXT, "", 'Inputs that are given in fp16: "a;b".'),
-        later("insert_op_conf", Kind.INPUT_FILE, "", "AIPP configuration.", reason="image preprocessing (AIPP) is not there yet"),
+        done("insert_op_conf", Kind.INPUT_FILE, "", "AIPP configuration: pictures as they come become what the model takes."),
         later("op_name_map", Kind.INPUT_FILE, "", "Names of custom operators.", reason="custom operators are not there yet"),
         later("is_input_adjust_hw_layout", Kind.TEXT, "false", "Inputs are fp16 NC1HWC0.", reason=_LAYOUT),
         later("is_output_adjust_hw_layout", Kind.TEXT, "false", "Outputs are fp16 NC1HWC0.", reason=_LAYOUT),

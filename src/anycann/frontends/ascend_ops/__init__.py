@@ -1,0 +1,1 @@
+"""Operators by Ascend's names, as `atc --singleop` and acl.op know them, to ONNX graphs."""
