@@ -88,7 +88,7 @@ def _engine(node: ir.Node, registry: Registry, native: Callable[[ir.Node, list[T
     if node.domain == "" and node.op_type in CONTROL_FLOW:
         return Engine(CONTROL if node.op_type != "SequenceMap" else AICPU)
     operator = registry.of(node)
-    if operator is None:
+    if operator is None or (operator.lower is None and not operator.view):
         return Engine(AICPU, "no native code for this operator")
     outputs = [static_type(v) for v in node.outputs]
     if any(t is None and (v.uses() or v.is_graph_output()) for t, v in zip(outputs, node.outputs, strict=True)):
