@@ -46,6 +46,7 @@ class Lanes:
     mask: Value | None = None
     _memo: dict[tuple[int, str], tuple[Expr, Value]] = field(default_factory=dict)  # keeps the expression alive: ids are reused
     clipped: bool = False  # the loops around keep every read inside (clipping.py)
+    rounds_bfloat: bool = False  # the processor has an instruction that rounds a vector to bfloat16
 
     def value(self, expr: Expr, mask: Value | None = None) -> Value:
         """The value of expr: a scalar if it is the same in all lanes, else a vector. `mask` guards loads inside a select's branch."""

@@ -55,7 +55,8 @@ class StageWriter:
         for guard in (*self.nest.guards, *stage.guards):
             condition = here.spread(here.value(guard))
             mask = condition if mask is None else self.e.binary("and", mask, condition)
-        return Lanes(self.e, lanes, vector, self.values, self.pointers, bound, mask)
+        rounds = self.target.has("avx512bf16")
+        return Lanes(self.e, lanes, vector, self.values, self.pointers, bound, mask, rounds_bfloat=rounds)
 
     def _store(self, stage: Stage, lanes: int, vector: Var | None, bound: Mapping[int, Value], mask: Value | None) -> None:
         self._store_at(stage, self._lanes(lanes, vector, bound, mask, stage))

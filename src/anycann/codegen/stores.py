@@ -6,8 +6,9 @@ from anycann.codegen.accesses import Stage
 from anycann.codegen.conversions import to_storage
 from anycann.codegen.lanes import Lanes
 from anycann.codegen.values import Value, mangle, vector_type
+from anycann.te import dtypes
 from anycann.te.dtypes import DType
-from anycann.te.expression import Var
+from anycann.te.expression import Expr, Op, Var
 from anycann.te.simplify import Linear, linear
 
 
@@ -15,14 +16,28 @@ def emit_store(lanes: Lanes, stage: Stage, pointer: Value, dtype: DType) -> None
     """Evaluate the stage's body at this point and store it, as `dtype`, where its address says."""
     assert stage.address is not None
     form = linear(stage.address)
-    value = lanes.value(stage.body)
+    value = lanes.value(_before_rounding(stage.body, dtype))
     stride = form.coefficient(lanes.vector) if lanes.vector is not None and lanes.lanes > 1 else 0
     opaque = any(not isinstance(a, Var) and lanes.value(a).lanes > 1 for a in form.atoms)
     if lanes.lanes > 1 and (opaque or stride != 1):
         _scatter(lanes, stage, lanes.spread(value), pointer, dtype)
         return
-    stored = to_storage(lanes.emitter, lanes.spread(value) if lanes.lanes > 1 else value, dtype)
+    stored = _stored(lanes, lanes.spread(value) if lanes.lanes > 1 else value, dtype)
     _in_order(lanes, stored, _address(lanes, form, pointer, dtype), dtype.nbytes)
+
+
+def _before_rounding(body: Expr, dtype: DType) -> Expr:
+    """What a cast to the 16-bit type that is stored is made of: storing rounds as well."""
+    rounded = isinstance(body, Op) and body.name == "cast" and body.dtype is dtype and dtype in (dtypes.bfloat16, dtypes.float16)
+    return body.operands[0] if rounded and body.operands[0].dtype is dtypes.float32 else body  # type: ignore[attr-defined]
+
+
+def _stored(lanes: Lanes, value: Value, dtype: DType) -> Value:
+    """A register value as it is stored."""
+    if dtype is dtypes.bfloat16 and lanes.rounds_bfloat and value.lanes > 1:
+        e = lanes.emitter
+        return e.cast("bitcast", e.cast("fptrunc", value, "bfloat"), "i16")
+    return to_storage(lanes.emitter, value, dtype)
 
 
 def _address(lanes: Lanes, form: Linear, pointer: Value, dtype: DType) -> Value:

@@ -139,7 +139,8 @@ class DotSpace(Space[DotTile]):
         """All panels in a task, or parts of them where there are few rows to share out."""
         panels = -(-self.problem.out_channels // (tile.vectors * self.target.lanes))
         chunks = max(1, self.problem.batch * -(-self.problem.out_size[0] // tile.image_rows))
-        work = self.problem.flops / 2 / (512 if self._tiles else self.target.lanes * 8)
+        weights = self.problem.out_channels * self.problem.group_inputs * self.problem.taps * self.problem.dtype.nbytes
+        work = max(self.problem.flops / 2 / (512 if self._tiles else self.target.lanes * 8), weights / _FAR_BYTES_PER_CYCLE)
         wanted = min(_TASKS, max(1, int(work // _TASK_CYCLES)))
         parts = min(panels, max(1, -(-wanted // chunks)))
         return DotTile(tile.rows, tile.vectors, tile.row_tiles, tile.image_rows, max(1, -(-panels // parts)), tile.merge)
@@ -153,7 +154,7 @@ def _best(space: DotSpace) -> DotTile:
 
 def _shared(space: DotSpace, tile: DotTile) -> float:
     """The estimate, and more for less tasks than threads could use."""
-    cycles = space.estimate(tile)
+    cycles = space.estimate(tile)  # weights are in it once, so that matrices of one row have tasks too
     enough = min(_ENOUGH_TASKS, cycles // _TASK_CYCLES)
     tasks = DotPlan(space.problem, space.target, tile, space.planar).tasks
     return cycles * (1.0 if tasks >= enough else 1.3)
