@@ -13,6 +13,7 @@ from anycann.passes.rules.attention import FuseAttention, TransposeAttention
 from anycann.passes.rules.batch_normalization import FoldBatchNormalization
 from anycann.passes.rules.dequantize_lstm import DequantizeLSTM
 from anycann.passes.rules.integer_products import IntegerConvolution, IntegerGemm, IntegerMatMul
+from anycann.passes.rules.microsoft_attention import MultiHeadAttention, PackedAttention
 from anycann.passes.rules.move_dequantize import DequantizeLater, QuantizedAgain, UnsignedBytes
 from anycann.passes.rules.onnx_attention import LowerAttention
 from anycann.passes.rules.reciprocals import MultiplyBeforeErf
@@ -24,7 +25,8 @@ from anycann.passes.rules.zero_points import SplitZeroPoint
 
 RULES: tuple[Rule, ...] = (
     UnsignedBytes(), DequantizeLater(), QuantizedAgain(), IntegerConvolution(), IntegerMatMul(), IntegerGemm(), QuantizeByProduct(),
-    DequantizeLSTM(), FoldBatchNormalization(), SplitZeroPoint(), FuseAttention(), LowerAttention(), TransposeAttention(),
+    DequantizeLSTM(), FoldBatchNormalization(), SplitZeroPoint(), FuseAttention(),
+    MultiHeadAttention(), PackedAttention(), LowerAttention(), TransposeAttention(),
     BoundSuppression(), SeparateMaxPool(), MultiplyBeforeErf(),
 )  # fmt: skip
 

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from anycann.graph.registry import TensorType, static_type
 from anycann.passes.rules.attention import attention_nodes
 from anycann.passes.rules.attention_pattern import Mask, Plan, mask_view
-from anycann.passes.rules.rule import Rule, new_constant, new_node, stand_for
+from anycann.passes.rules.rule import Rule, new_constant, new_node, stand_for, typed_node
 from anycann.passes.rules.views import Origin, origin
 from anycann.te import dtypes
 from anycann.te.strided import Strided
@@ -111,26 +111,22 @@ def _present(graph: ir.Graph, node: ir.Node, number: int, past: int, present: in
     if sizes.heads_last:
         shape = (sizes.batch, sizes.keys, sizes.heads, size)
         made.append(_reshape(graph, new, shape, f"{name}/heads"))
-        made.append(_typed("Transpose", [made[-1].outputs[0]], f"{name}/turned", new, [shape[n] for n in HEADS_FIRST], perm=HEADS_FIRST))
+        made.append(
+            typed_node("Transpose", [made[-1].outputs[0]], f"{name}/turned", new, [shape[n] for n in HEADS_FIRST], perm=HEADS_FIRST)
+        )
     elif before is None:
         made.append(new_node("Identity", [new], name, new))
     if before is not None:
         last = made[-1].outputs[0] if made else new
         shape = (sizes.batch, sizes.heads, sizes.past + sizes.keys, size)
-        made.append(_typed("Concat", [before, last], name, new, shape, axis=2))
+        made.append(typed_node("Concat", [before, last], name, new, shape, axis=2))
     if present < len(node.outputs):
         stand_for(node.outputs[present], made[-1].outputs[0])
     return made
 
 
-def _typed(op_type: str, inputs: Sequence[ir.Value], name: str, like: ir.Value, shape: Sequence[int], **attributes: object) -> ir.Node:
-    node = new_node(op_type, inputs, name, like, attributes)
-    node.outputs[0].shape = ir.Shape(shape)
-    return node
-
-
 def _reshape(graph: ir.Graph, value: ir.Value, shape: Sequence[int], name: str) -> ir.Node:
-    return _typed("Reshape", [value, new_constant(graph, f"{name}/shape", np.array(shape, np.int64))], name, value, shape)
+    return typed_node("Reshape", [value, new_constant(graph, f"{name}/shape", np.array(shape, np.int64))], name, value, shape)
 
 
 def _origin(value: ir.Value | None, sizes: _Sizes, is_query: bool) -> Origin:

@@ -68,3 +68,12 @@ def new_node(
     node = ir.Node("", op_type, list(inputs), attrs, name=name)
     node.outputs[0].type, node.outputs[0].shape, node.outputs[0].name = like.type, like.shape, f"{name}:0"
     return node
+
+
+def typed_node(
+    op_type: str, inputs: Sequence[ir.Value | None], name: str, like: ir.Value, shape: Sequence[int], **attributes: object
+) -> ir.Node:
+    """A node with one output of the element type of `like` and a shape of its own."""
+    node = new_node(op_type, inputs, name, like, attributes)
+    node.outputs[0].shape = ir.Shape(shape)
+    return node
