@@ -73,7 +73,7 @@ def test_every_choice_computes_the_same(name: str, target: Target, tmp_path: Pat
     task = task_of(recipe, lambda name: None, Choices())
     assert task is not None
     study = Study(task)
-    keys = [study.default, *product(*(parameter.choices for parameter in study.parameters))]
+    keys = [study.default, *product(*(p.choices[:2] if p.name == "parts" else p.choices for p in study.parameters))]
     generated = _generated(study, [key for key in dict.fromkeys(keys) if study.estimate(key) is not None])
     assert len(generated) >= 4
     unique = {g.kernel.symbol: g for g in generated.values()}

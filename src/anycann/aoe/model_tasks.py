@@ -23,15 +23,16 @@ class ModelTasks:
     conversion: Conversion
     tasks: Mapping[str, TuningTask]
     algorithms: Mapping[str, Space[Any]]
-    uses: Mapping[str, tuple[str, ...]]  # names of the nodes, by key of the task
+    uses: Mapping[str, tuple[tuple[str, ...], ...]]  # names of the nodes of each kernel, by key of the task
 
     def only(self, names: Collection[str]) -> ModelTasks:
         """The tasks of these nodes. Raises UsageError for a name that no tuned kernel computes."""
-        known = {name for nodes in self.uses.values() for name in nodes}
+        nodes = {key: {name for kernel in kernels for name in kernel} for key, kernels in self.uses.items()}
+        known = set().union(*nodes.values())
         unknown = [name for name in names if name not in known]
         if unknown:
             raise UsageError(f"node {unknown[0]!r} has no kernel to tune; accepted: {', '.join(sorted(known)) or 'none in this model'}")
-        kept = {key: task for key, task in self.tasks.items() if set(names) & set(self.uses[key])}
+        kept = {key: task for key, task in self.tasks.items() if set(names) & nodes[key]}
         return replace(self, tasks=kept)
 
 
@@ -42,7 +43,7 @@ def model_tasks(model: ir.Model, options: CompileOptions, tuned: Tuned | None = 
     """
     asked: dict[str, Space[Any]] = {}
     tasks: dict[str, TuningTask] = {}
-    uses: dict[str, list[str]] = {}
+    uses: dict[str, list[tuple[str, ...]]] = {}
     choices = Choices("winograd" not in options.switched_off, tuned)
 
     def watch(planned: Planned) -> None:
@@ -53,12 +54,12 @@ def model_tasks(model: ir.Model, options: CompileOptions, tuned: Tuned | None = 
         if task is not None:
             key = key_of(task.space)
             tasks.setdefault(key, task)
-            uses.setdefault(key, []).extend(planned.nodes)
+            uses.setdefault(key, []).append(planned.nodes)
 
     conversion = convert_model(model, replace(options, tuned=tuned or Unasked(), watch=watch))
     if not conversion.model.programs:
         raise UsageError("the model leaves shapes open, so there is nothing to measure; give them with --input_shape, or gears")
-    return ModelTasks(conversion, tasks, asked, {key: tuple(nodes) for key, nodes in uses.items()})
+    return ModelTasks(conversion, tasks, asked, {key: tuple(kernels) for key, kernels in uses.items()})
 
 
 class Unasked:

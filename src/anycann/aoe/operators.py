@@ -55,19 +55,34 @@ def tune_operators(job: Job, progress: Progress | None = None) -> Result:
     Ctrl-C ends the search; what was found is kept. Raises as `convert_model`, and UsageError for nodes that do not exist.
     """
     started = time.monotonic()
-    found = model_tasks(job.make(), job.compiling, job.known())
-    wanted = found.only(job.nodes) if job.nodes else found
+    done = search_operators(job, progress)
+    baseline, tuned = measure_model(job, done.found.conversion.model)
+    status = INTERRUPTED if done.interrupted else SUCCEEDED if any(o.improved for o in done.outcomes) else UNCHANGED
+    tried, lost = sum(o.tried for o in done.outcomes), sum(o.lost for o in done.outcomes)
+    seconds = time.monotonic() - started
+    return Result("OPAT", job.name, seconds, baseline, tuned, status, done.modified, done.tasks, tried, lost, done.interrupted)
+
+
+@dataclass(frozen=True)
+class Searched:
+    """What searching came to. found: the model as it was. tasks: how many kernels could be tuned."""
+
+    found: ModelTasks
+    tasks: int
+    outcomes: tuple[Outcome, ...]
+    modified: tuple[Modified, ...]
+    interrupted: bool
+
+
+def search_operators(job: Job, progress: Progress | None = None) -> Searched:
+    """Tune the kernels that the bank does not know, and put what was found into it."""
     known = job.known()
+    found = model_tasks(job.make(), job.compiling, known)
+    wanted = found.only(job.nodes) if job.nodes else found
     tasks = [task for task in wanted.tasks.values() if job.repeat or known.find(task.space) is None]
     tuner = Tuner(tasks, job.tuning, Journal(job.workspace.journal), KernelCache(job.workspace.kernels), progress)
     outcomes = tuner.run() if tasks else []
-    modified = _kept(job, found, outcomes)
-    baseline, tuned = measure_model(job, found.conversion.model)
-    status = INTERRUPTED if tuner.interrupted else SUCCEEDED if any(o.improved for o in outcomes) else UNCHANGED
-    tried, lost = sum(o.tried for o in outcomes), sum(o.lost for o in outcomes)
-    return Result(
-        "OPAT", job.name, time.monotonic() - started, baseline, tuned, status, modified, len(wanted.tasks), tried, lost, tuner.interrupted
-    )
+    return Searched(found, len(wanted.tasks), tuple(outcomes), _kept(job, found, outcomes), tuner.interrupted)
 
 
 def _kept(job: Job, found: ModelTasks, outcomes: list[Outcome]) -> tuple[Modified, ...]:
@@ -78,7 +93,7 @@ def _kept(job: Job, found: ModelTasks, outcomes: list[Outcome]) -> tuple[Modifie
         Modified(name, o.task.op_type, "Schedule", o.before, o.after, mode)
         for o, mode in zip(outcomes, modes, strict=True)
         if o.improved
-        for name in dict.fromkeys(found.uses[key_of(o.task.space)])
+        for name in dict.fromkeys(nodes[0] for nodes in found.uses[key_of(o.task.space)])
     )
 
 

@@ -15,20 +15,18 @@ import click
 from anycann.aoe.operators import Job, tune_operators
 from anycann.aoe.result_file import Result, write_result
 from anycann.aoe.subgraphs import tune_subgraphs
-from anycann.aoe.workspace import Workspace, open_workspace
-from anycann.frontends.onnx.load import load_model
+from anycann.aoe.workspace import Workspace
 from anycann.support import options as settings
 from anycann.support.errors import UsageError
 from anycann.support.files import file_error
 from anycann.support.processors import available_processors
 from anycann.tools.aoe_options import aoe_options, refuse_what_is_not_there
-from anycann.tools.atc_convert import compile_options, switched_off_rules
-from anycann.tools.atc_graph import apply_request
+from anycann.tools.atc_convert import switched_off_rules
 from anycann.tools.atc_parse import parse_command_line
 from anycann.tools.atc_request import convert_request
+from anycann.tools.atc_tune import tuning_job
 from anycann.tools.output import json_option, print_json, progress
 from anycann.tools.report import INTERRUPTED
-from anycann.tuning.bank import custom_folder
 from anycann.tuning.search import searches
 from anycann.tuning.tuner import TuningOptions
 
@@ -42,7 +40,7 @@ def aoe_command(ctx: click.Context, /, atc_words: list[str], as_json: bool, **ow
 
     Results go into the knowledge bank (TUNE_BANK_PATH, else the cache folder), which atc and InferenceSession ask from then on.
     """
-    refuse_what_is_not_there(own)
+    refuse_what_is_not_there(own, atc_words)
     searches(own["auto_tune_mode"])
     started, finished = time.monotonic(), []
     for words in _models(atc_words, own["model_path"]):
@@ -75,26 +73,9 @@ def _job(words: Sequence[str], own: dict[str, Any]) -> Job:
     for warning in line.warnings:
         click.echo(f"[WARNING] {warning}", err=True)
     request = convert_request(line)
-    switched_off, unknown = switched_off_rules(request)
-    for text in unknown:
+    for text in switched_off_rules(request)[1]:
         click.echo(text, err=True)
-    name = Path(request.model).stem
-
-    def make() -> Any:
-        model = load_model(request.model)
-        apply_request(model, request)
-        return model
-
-    return Job(
-        name,
-        make,
-        compile_options(request, line, switched_off),
-        _tuning_options(own),
-        open_workspace(name, own["reload"]),
-        custom_folder(),
-        _nodes(own["tune_ops_file"]),
-        bool(settings.REPEAT_TUNE.get()),
-    )
+    return tuning_job(request, line, _tuning_options(own), _nodes(own["tune_ops_file"]), own["reload"])
 
 
 def _tuning_options(own: dict[str, Any]) -> TuningOptions:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -66,8 +66,10 @@ def _shared(name: str) -> Callable[[Any], Any]:
     return click.option(*names, name, help=OPTIONS[name].help)
 
 
-def refuse_what_is_not_there(options: Mapping[str, Any]) -> None:
-    """Raise UnsupportedError for options that would mean another machine, UsageError for a device there is none of."""
+def refuse_what_is_not_there(options: Mapping[str, Any], atc_words: Sequence[str]) -> None:
+    """Raise UnsupportedError for options that are not there yet, UsageError for a device there is none of."""
+    if any(word.startswith("--singleop=") for word in atc_words):
+        raise UnsupportedError("--singleop: lists of single operators are not tuned yet; tune a model that has them")
     for name in ("ip", "port", "cluster"):
         if options.get(name):
             raise UnsupportedError(f"--{name}: tuning on other machines is not there yet; leave it out to tune on this one")

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 import difflib
+import importlib
 import os
 from pathlib import Path
+
+import onnx_ir as ir
 
 from anycann.compiler import CompileOptions, Conversion, convert_model
 from anycann.explain import Explanation, explain, slow_nodes
@@ -26,6 +29,7 @@ from anycann.tools.atc_shapes import is_dynamic
 from anycann.tools.atc_values import ALL_RULES
 from anycann.tools.model_info import model_info
 from anycann.tools.output import format_bytes, progress
+from anycann.tuning.bank import require_folder
 
 FUSION = "fusion"  # the switch of putting several nodes into one kernel
 WINOGRAD = "winograd"  # the switch of the algorithm that high_precision forbids
@@ -35,11 +39,11 @@ SWITCHES = (FUSION, WINOGRAD, *switches(), *(rule.name for rule in RULES))
 def convert(line: CommandLine, words: Sequence[str]) -> Outcome:
     """Compile `--model` and write `--output`. Raises UsageError, ModelError, UnsupportedError or DeviceError."""
     request = convert_request(line)
-    model = load_model(request.model)
-    apply_request(model, request)
-    request, notes = apply_aipp(model, request)
-    switched_off, unknown = switched_off_rules(request)
     as_json = line["message_format"] == "json"
+    if line["auto_tune_mode"]:
+        importlib.import_module("anycann.tools.atc_tune").tune(request, line, as_json)
+    model, request, notes = prepared_model(request)
+    switched_off, unknown = switched_off_rules(request)
     with progress("compiling kernels", enabled=not as_json) as report:
         conversion = convert_model(model, compile_options(request, line, switched_off, notes), report)
         prepare()
@@ -51,6 +55,13 @@ def convert(line: CommandLine, words: Sequence[str]) -> Outcome:
     if line.switch("display_model_info"):
         lines += model_info(conversion.model).lines()
     return Outcome((*lines, f"{path}: {format_bytes(os.path.getsize(path))}"), facts(path, conversion, unknown, explained))
+
+
+def prepared_model(request: ConvertRequest) -> tuple[ir.Model, ConvertRequest, dict[str, object]]:
+    """The model as the options want it, the request with the inputs it has then, and what the metadata say of AIPP."""
+    model = load_model(request.model)
+    apply_request(model, request)
+    return (model, *apply_aipp(model, request))
 
 
 def output_path(request: ConvertRequest, conversion: Conversion) -> str:
@@ -75,6 +86,7 @@ def compile_options(
         workers=request.workers,
         arguments=dict(line.given),
         notes=notes or {},
+        banks=tuple(require_folder(line[name], f"--{name}") for name in ("mdl_bank_path", "op_bank_path") if line[name]),
     )
 
 

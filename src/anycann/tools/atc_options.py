@@ -13,7 +13,6 @@ _GE = "it only steers the scheduling of Ascend's own compiler"
 _QUANTISE = "quantisation while converting is not there yet"
 _ALWAYS = "it is always done, because shapes must be known"
 _CACHE = "kernels are always cached, in the folder of ANYCANN_CACHE_DIR"
-_BANK = "tuning results of AOE are not read yet"
 _LAYOUT = "inputs and outputs are plain row-major arrays; NC1HWC0 ones are not there yet"
 
 
@@ -32,7 +31,7 @@ def _general() -> tuple[Option, ...]:
 
 
 def _input() -> tuple[Option, ...]:
-    done, idle, later = rows_of("Input")
+    done, idle, _ = rows_of("Input")
     formats = ("NCHW", "NHWC", "ND", "NCDHW", "NDHWC")
     return (
         done("model", Kind.INPUT_FILE, "", "The trained model."),
@@ -46,7 +45,7 @@ def _input() -> tuple[Option, ...]:
         done("dynamic_batch_size", Kind.TEXT, "", 'Batch sizes of a dynamic model: "1,2,4,8".'),
         done("dynamic_image_size", Kind.TEXT, "", 'Image sizes of a dynamic model: "224,224;448,448".'),
         done("dynamic_dims", Kind.TEXT, "", 'One value for each -1 in --input_shape, by profile: "1,128;4,256".'),
-        later("singleop", Kind.INPUT_FILE, "", "A list of single operators to compile.", reason="single-operator models are not there yet"),
+        done("singleop", Kind.INPUT_FILE, "", "A JSON list of single operators; --output is the folder of their models."),
     )
 
 
@@ -121,7 +120,7 @@ def _model_tuning() -> tuple[Option, ...]:
             *("l1_optimize", "l2_optimize", "off_optimize"),
             reason=_SILICON,
         ),
-        later("mdl_bank_path", Kind.INPUT_FILE, "", "Knowledge bank of subgraph tuning.", reason=_BANK),
+        done("mdl_bank_path", Kind.TEXT, "", "Folder of the knowledge bank of subgraph tuning, in place of the user's."),
         done("oo_level", Kind.CHOICE, "O3", "O1: only what makes the model run; O3: every rule.", "O1", "O3"),
         idle("oo_constant_folding", Kind.TRUE_FALSE, "true", "Compute constant parts while converting.", reason=_ALWAYS),
         idle("oo_dead_code_elimination", Kind.TRUE_FALSE, "true", "Drop what no output needs.", reason=_ALWAYS),
@@ -156,8 +155,8 @@ def _operator_tuning() -> tuple[Option, ...]:
         idle("is_weight_clip", Kind.ZERO_ONE, "1", "Clip infinite weights.", reason="weights are kept as they are"),
         done("op_select_implmode", Kind.CHOICE, "high_performance", "Exact kernels, or faster approximate ones.", *IMPL_MODES),
         done("optypelist_for_implmode", Kind.TEXT, "", 'Operator types --op_select_implmode is meant for: "Conv,Gelu".'),
-        later("op_bank_path", Kind.INPUT_FILE, "", "Knowledge bank of operator tuning.", reason=_BANK),
-        idle("auto_tune_mode", Kind.TEXT, "", "Tuning of CANN 5.", reason="CANN 6 removed it in favour of the aoe tool"),
+        done("op_bank_path", Kind.TEXT, "", "Folder of the knowledge bank of operator tuning, in place of the user's."),
+        done("auto_tune_mode", Kind.TEXT, "", 'Tune the kernels before compiling, as `aoe --job_type=2` does: "RL", "GA" or "RL,GA".'),
     )
 
 

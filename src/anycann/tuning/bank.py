@@ -8,7 +8,7 @@ first is said in the log.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 import fcntl
@@ -188,14 +188,9 @@ def _content(path: Path) -> dict[str, Any] | None:
     return content
 
 
-def require_folder(path: str, option: str) -> Path:
+def require_folder(path: str, option: str) -> str:
     """The folder that an option names. Raises UsageError if it is none."""
     if not Path(path).is_dir():
         raise UsageError(f"{option} {path!r} is no folder; accepted: the folder of a knowledge bank")
-    return Path(path).absolute()
+    return str(Path(path).absolute())
 
-
-def describe(entry: Mapping[str, Any]) -> str:
-    """One line about an entry: what it chose, and what that brought."""
-    before, after = entry.get("performance_before_tune(us)", 0.0), entry.get("performance_after_tune(us)", 0.0)
-    return f"{entry.get('knowledge')}: {before} -> {after} us"
