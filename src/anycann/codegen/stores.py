@@ -16,13 +16,15 @@ def emit_store(lanes: Lanes, stage: Stage, pointer: Value, dtype: DType) -> None
     """Evaluate the stage's body at this point and store it, as `dtype`, where its address says."""
     assert stage.address is not None
     form = linear(stage.address)
-    value = lanes.value(_before_rounding(stage.body, dtype))
+    source = _before_rounding(stage.body, dtype)
+    value = lanes.value(source)
     stride = form.coefficient(lanes.vector) if lanes.vector is not None and lanes.lanes > 1 else 0
     opaque = any(not isinstance(a, Var) and lanes.value(a).lanes > 1 for a in form.atoms)
     if lanes.lanes > 1 and (opaque or stride != 1):
         _scatter(lanes, stage, lanes.spread(value), pointer, dtype)
         return
-    stored = _stored(lanes, lanes.spread(value) if lanes.lanes > 1 else value, dtype)
+    value = lanes.spread(value) if lanes.lanes > 1 else value
+    stored = to_storage(lanes.emitter, value, dtype) if source is stage.body else _rounded(lanes, value, dtype)
     _in_order(lanes, stored, _address(lanes, form, pointer, dtype), dtype.nbytes)
 
 
@@ -32,8 +34,8 @@ def _before_rounding(body: Expr, dtype: DType) -> Expr:
     return body.operands[0] if rounded and body.operands[0].dtype is dtypes.float32 else body  # type: ignore[attr-defined]
 
 
-def _stored(lanes: Lanes, value: Value, dtype: DType) -> Value:
-    """A register value as it is stored."""
+def _rounded(lanes: Lanes, value: Value, dtype: DType) -> Value:
+    """A float32 as it is stored in 16 bits; the instruction for it takes denormal numbers for zero, as kernels may."""
     if dtype is dtypes.bfloat16 and lanes.rounds_bfloat and value.lanes > 1:
         e = lanes.emitter
         return e.cast("bitcast", e.cast("fptrunc", value, "bfloat"), "i16")
