@@ -34,7 +34,7 @@ def finalize() -> None:
         if not PROCESS.references:
             code = Code.REPEAT_FINALIZE if PROCESS.finalized else Code.UNINITIALIZE
             raise AclError(code, "acl.finalize was called before" if PROCESS.finalized else "acl.init was not called")
-        PROCESS.references, PROCESS.finalized = 0, True
+        PROCESS.end()
 
 
 @value_and_status("acl.finalize_reference", returns="(reference_count, ret)")
@@ -43,7 +43,7 @@ def finalize_reference() -> int:
     with PROCESS.lock:
         if not PROCESS.references:
             raise AclError(Code.REPEAT_FINALIZE if PROCESS.finalized else Code.UNINITIALIZE, "acl.init is not in effect")
-        PROCESS.references, PROCESS.finalized = 0, True
+        PROCESS.end()
         return PROCESS.references
 
 

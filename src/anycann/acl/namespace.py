@@ -23,6 +23,10 @@ _FILES = (
     "model_aipp",
     "model_descs",
     "model_execution",
+    "operator_attributes",
+    "operator_models",
+    "operator_execution",
+    "blas",
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 import logging
@@ -50,6 +51,7 @@ class Process:
         self.config: dict[str, object] = {}
         self.primary: dict[int, tuple[int, int]] = {}  # device -> its primary context and how often it was set
         self.model_soc = ""
+        self.ending: list[Callable[[], None]] = []  # what else acl.finalize forgets
         self.lock = threading.RLock()
         self.thread = _Thread()
 
@@ -62,6 +64,12 @@ class Process:
     def soc_name(self) -> str:
         """The chip that programs are told: ANYCANN_SOC, else that of the first model loaded, else DEFAULT_SOC."""
         return soc_version(settings.SOC.get() or self.model_soc or DEFAULT_SOC).name
+
+    def end(self) -> None:
+        """Forget what does not outlive acl.finalize."""
+        self.references, self.finalized = 0, True
+        for forget in self.ending:
+            forget()
 
     def check_initialised(self) -> None:
         """Raises AclError before acl.init and after acl.finalize."""
