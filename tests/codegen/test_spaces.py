@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from anycann.codegen.kernels.arithmetic_rate import fma_rate
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_space import AlgorithmSpace, ConvolutionSpace, WinogradSpace
 from anycann.codegen.kernels.matmul_shape import contiguous
@@ -133,3 +134,23 @@ def test_winograd_is_never_chosen_where_it_is_forbidden_or_impossible() -> None:
     impossible = ConvolutionShape(1, 64, 64, 1, (20, 20), (5, 5), (1, 1), (1, 1), (2, 2), (20, 20))
     space = AlgorithmSpace(impossible, NAMED["avx512"])
     assert not Choices(tuned=Says({"winograd": 1})).tile(space).winograd
+
+
+def test_processors_with_two_wide_units_get_tiles_with_fewer_loads() -> None:
+    wide = NAMED["avx512"]
+    halved = replace(wide, cpu="znver4")
+    client, server = replace(wide, cpu="rocketlake"), replace(wide, cpu="rocketlake", features=wide.features + ",+avx512bf16")
+    assert [fma_rate(target) for target in (wide, halved, client, server)] == [2.0, 1.0, 1.0, 2.0]
+    shape = ConvolutionShape(1, 256, 64, 1, (56, 56), (1, 1), (1, 1), (1, 1), (0, 0), (56, 56))
+    loads = {
+        target.cpu: 1 / tile.blocks + 1 / tile.columns for target in (wide, halved) for tile in [ConvolutionSpace(shape, target).default()]
+    }
+    assert loads[wide.cpu] < loads["znver4"]
+
+
+def test_products_of_computed_matrices_hand_whole_panels_to_a_task() -> None:
+    space = MatmulSpace(contiguous((4,), 128, 1024, 512), NAMED["avx512"])
+    tile = space.default()
+    assert tile.copy
+    assert tile.rows * tile.row_blocks >= 128
+    assert not MatmulSpace(contiguous((12,), 128, 64, 128), NAMED["avx512"]).default().copy
