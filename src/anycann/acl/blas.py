@@ -13,6 +13,7 @@ from anycann.acl.errors import AclError
 from anycann.acl.operator_execution import new_handle
 from anycann.acl.operator_models import OPERATORS
 from anycann.acl.process import PROCESS
+from anycann.acl.runs import run_program
 from anycann.acl.util import check_readable, view_at
 from anycann.om.operator_spec import OperandSpec, OperatorSpec
 from anycann.support.errors import AnyCANNError, describe
@@ -104,7 +105,7 @@ class Product:
             a, b, c = (matrix.array(role) for role, matrix in zip("ABC", matrices, strict=True))
             factors = [matrix.array(role).reshape(1) for role, matrix in zip(("alpha", "beta"), scalars, strict=True)]
             try:
-                (result,) = model.program(call).run([a, b, c, *factors], None)
+                (result,) = run_program(model.program(call), [a, b, c, *factors], None, model, call.op)
             except AnyCANNError as error:
                 raise AclError(Code.RT_MODEL_EXECUTE, describe(error)) from error
             c[...] = result

@@ -16,6 +16,7 @@ from anycann.acl.memory import take_device_memory
 from anycann.acl.model_loading import MODELS
 from anycann.acl.models import Model, Tensor, dtype_of
 from anycann.acl.process import PROCESS, Context
+from anycann.acl.runs import run_program
 from anycann.acl.tensor_descs import TensorDesc
 from anycann.runtime.executor import CompiledProgram
 from anycann.support.errors import AnyCANNError, describe
@@ -116,7 +117,7 @@ class _Run:
     def compute(self, feeds: list[np.ndarray], places: list[np.ndarray | None]) -> None:
         """Run on arrays that were looked at."""
         try:
-            values = self.program.run(feeds, places)
+            values = run_program(self.program, feeds, places, self.model, self.model.name)
         except AnyCANNError as error:
             raise AclError(Code.RT_MODEL_EXECUTE, f"{self.model.where}: {describe(error)}") from error
         if self.model.is_static and not any(place is None for place in places):

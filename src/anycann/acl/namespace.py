@@ -27,6 +27,8 @@ _FILES = (
     "operator_models",
     "operator_execution",
     "blas",
+    "prof",
+    "prof_subscriptions",
 )
 
 

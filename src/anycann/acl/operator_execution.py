@@ -21,6 +21,7 @@ from anycann.acl.errors import AclError
 from anycann.acl.operator_attributes import attributes_of
 from anycann.acl.operator_models import OPERATORS, OperatorModel, operator_call
 from anycann.acl.process import PROCESS
+from anycann.acl.runs import run_program
 from anycann.acl.tensor_descs import TensorDesc
 from anycann.om.operator_spec import OperandSpec, OperatorSpec
 from anycann.support.errors import AnyCANNError, describe
@@ -76,7 +77,7 @@ class _Run:
     def __call__(self) -> None:
         feeds, places = self.arrays()
         try:
-            values = self.model.program(self.call).run(feeds, places)
+            values = run_program(self.model.program(self.call), feeds, places, self.model, self.call.op)
         except AnyCANNError as error:
             raise AclError(Code.RT_MODEL_EXECUTE, f"{self.model.where}: {describe(error)}") from error
         for number, (result, place) in enumerate(zip(values, places, strict=True)):

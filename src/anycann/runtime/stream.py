@@ -5,21 +5,41 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+import itertools
 import threading
 import time
 from typing import TypeAlias
 
 Task: TypeAlias = Callable[[], None]
+_numbers = itertools.count(1)
+
+
+class _Thread(threading.local):
+    stream: Stream | None = None  # whose thread this is
+    tasks = 0  # given by this thread
+
+
+_THREAD = _Thread()
+
+
+def current_stream() -> Stream | None:
+    """The stream whose task runs in this thread."""
+    return _THREAD.stream
+
+
+def tasks_given() -> int:
+    """How many tasks this thread has given to streams."""
+    return _THREAD.tasks
 
 
 class Stream:
-    """Runs tasks one after another, in the order they were given, on a thread that starts with the first.
+    """Runs tasks one after another, in the order they were given, on a thread that starts with the first. `number` is its own.
 
     The first error of a task is kept for `synchronize`; later tasks run all the same unless `stop_at_error`.
     """
 
     def __init__(self, name: str = "stream", stop_at_error: bool = False):
-        self.name = name
+        self.name, self.number = name, next(_numbers)
         self.error: BaseException | None = None
         self._stop_at_error = stop_at_error
         self._waiting: deque[Task] = deque()
@@ -39,6 +59,7 @@ class Stream:
             if self._closed:
                 raise RuntimeError(f"{self.name} is closed")
             self._waiting.append(task)
+            _THREAD.tasks += 1
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name=self.name, daemon=True)
                 self._thread.start()
@@ -57,6 +78,12 @@ class Stream:
             error, self.error = self.error, None
             return error
 
+    def drop(self) -> None:
+        """Forget the tasks that wait; the one that runs goes on."""
+        with self._changed:
+            self._waiting.clear()
+            self._changed.notify_all()
+
     def close(self, drop: bool = False) -> None:
         """Take no more tasks, and end the thread after those that wait (`drop`: without them)."""
         with self._changed:
@@ -66,6 +93,7 @@ class Stream:
             self._changed.notify_all()
 
     def _work(self) -> None:
+        _THREAD.stream = self
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting or self._closed)

@@ -1,0 +1,68 @@
+"""What looks on while models and operators run: a profiler, a subscription. Nothing is done for a run that nobody watches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+import threading
+from typing import TypeAlias
+
+import numpy as np
+
+from anycann.runtime.executor import CompiledProgram
+from anycann.runtime.observe import Callback, StepEvent
+from anycann.runtime.stream import current_stream
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run. owner: the loaded model or operator behind it. stream: the number of the stream it runs in, 0 for the caller's thread."""
+
+    owner: object
+    name: str
+    program: CompiledProgram
+    stream: int
+
+
+RunWatcher: TypeAlias = Callable[[Run], Callback | None]
+WATCHERS: list[RunWatcher] = []  # each says whether it wants the steps of a run
+_LOCK = threading.Lock()
+
+
+def run_program(
+    program: CompiledProgram, feeds: Sequence[object], places: Sequence[np.ndarray | None] | None, owner: object, name: str
+) -> list[object]:
+    """Run, with those looking on who want to."""
+    if not WATCHERS:
+        return program.run(feeds, places)
+    stream, thread = current_stream(), threading.get_ident()
+    run = Run(owner, name, program, 0 if stream is None else stream.number)
+    with ExitStack() as watched:
+        for watcher in tuple(WATCHERS):
+            callback = watcher(run)
+            if callback is not None:
+                watched.callback(_observe(program, _of_thread(thread, callback)))
+        return program.run(feeds, places)
+
+
+def _observe(program: CompiledProgram, callback: Callback) -> Callable[[], None]:
+    """Begin to observe; what is returned ends it. Runs of one program in several threads take turns at it."""
+    with _LOCK:
+        observation = program.observe(callback, tensors=False)
+
+    def end() -> None:
+        with _LOCK:
+            observation.close()
+
+    return end
+
+
+def _of_thread(thread: int, callback: Callback) -> Callback:
+    """Only what this thread runs: another one may run the same program at the same time."""
+
+    def tell(event: StepEvent) -> None:
+        if threading.get_ident() == thread:
+            callback(event)
+
+    return tell
