@@ -67,7 +67,8 @@ _MOST_COLUMNS = {"lanes": 16, "blend": 20, "gather": 8}
 
 def _tile(shape: ConvolutionShape, target: Target, blocked: bool, columns: int, blocks: int, merge: bool) -> ConvolutionTile:
     unroll = _unroll(shape, target, blocked, columns * blocks)
-    return ConvolutionTile(columns, blocks, unroll, merge, _rows_stay(shape, target, blocks))
+    shares_rows = method(shape, target.lanes, blocked) != "lanes"  # depthwise, each channel block has rows of its own
+    return ConvolutionTile(columns, blocks, unroll, merge, shares_rows and _rows_stay(shape, target, blocks))
 
 
 def _unroll(shape: ConvolutionShape, target: Target, blocked: bool, accumulators: int) -> int:
