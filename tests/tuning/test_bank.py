@@ -9,9 +9,14 @@ import subprocess
 import sys
 from typing import Any
 
+import numpy as np
+import onnx
+import onnx.parser
 import pytest
 
+from anycann.codegen.kernels.matmul_space import MatmulSpace
 from anycann.codegen.space import Choices, Space
+from anycann.session import InferenceSession
 from anycann.target.target import NAMED
 from anycann.tuning.bank import BUILT_IN, Bank, Entry, bank_file, custom_folder, keep, open_bank
 from anycann.tuning.identity import key_of
@@ -145,3 +150,30 @@ def test_built_in_results_are_ones_that_were_measured() -> None:
             assert len(key) == 32
             assert 0 < kept["performance_after_tune(us)"] <= kept["performance_before_tune(us)"]
             assert kept["info_dict"]["target"]["cpu"]
+
+
+def test_a_session_takes_its_tiles_from_the_bank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.random.default_rng(0).standard_normal((30, 40)).astype(np.float32)
+    model = onnx.parser.parse_model("""
+        <ir_version: 9, opset_import: ["" : 18]>
+        net (float[30,40] x, float[40,50] w) => (float[30,50] y) { y = MatMul(x, w) }""")
+    weight = np.random.default_rng(1).standard_normal((40, 50)).astype(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    del model.graph.input[1]
+    asked: list[MatmulSpace] = []
+    unasked = MatmulSpace.default
+
+    def default(space: MatmulSpace) -> Any:
+        asked.append(space)
+        return unasked(space)
+
+    monkeypatch.setattr(MatmulSpace, "default", default)
+    monkeypatch.setenv("TUNE_BANK_PATH", str(tmp_path))
+    monkeypatch.setenv("ENABLE_TUNE_BANK", "True")
+    InferenceSession(model).run(None, {"x": x})
+    (space,) = set(asked)
+    keep([Entry(space, {**space.point(unasked(space)), "rows": 2, "vectors": 1, "row_blocks": 3}, 1.0, 0.5, 1)], tmp_path)
+    asked.clear()
+    (found,) = InferenceSession(model).run(None, {"x": x})
+    assert asked == []
+    np.testing.assert_allclose(found, x @ weight, rtol=1e-4, atol=1e-4)
