@@ -164,3 +164,19 @@ def test_grouped_convolutions_read_bytes_wherever_they_were_left(channels: int, 
     )  # fmt: skip
     feeds = {"x": RNG.integers(0, 256, (1, 8, 6, 5)).astype(np.uint8)}
     np.testing.assert_array_equal(run(model, feeds)[0], by_definition(model, feeds)[0])
+
+
+@pytest.mark.parametrize("attributes", ["", "<transB=1, alpha=0.5>"])
+@pytest.mark.parametrize("quantised", [True, False])
+def test_qgemm_is_one_kernel(attributes: str, quantised: bool) -> None:
+    shape, several = ((12, 7), scales(12, 0.01, 0.02)) if attributes else ((7, 12), scale(0.01))
+    output, rest = ("uint8[5,12] y", "sy, zy") if quantised else ("float[5,12] y", "")
+    model = parse(
+        f"g (uint8[5,7] a) => ({output}) {{ y = com.microsoft.QGemm{attributes}(a, sa, za, b, sb, zb, c{', ' + rest if rest else ''}) }}",
+        sa=scale(0.02), za=np.array(99, np.uint8), b=RNG.integers(-100, 100, shape).astype(np.int8), sb=several,
+        zb=np.zeros(several.shape, np.int8), c=RNG.integers(-900, 900, 12).astype(np.int32), sy=scale(0.4), zy=np.array(120, np.uint8),
+    )  # fmt: skip
+    assert len(kernels_of(model)) == 1
+    feeds = {"a": RNG.integers(0, 256, (5, 7)).astype(np.uint8)}
+    (got,), (want,) = run(model, feeds), run(model, feeds, switched_off=frozenset({"IntegerQGemm"}))
+    np.testing.assert_allclose(got.astype(np.float32), want.astype(np.float32), rtol=1e-5, atol=1 if quantised else 1e-5)

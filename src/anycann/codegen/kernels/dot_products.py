@@ -69,8 +69,8 @@ class DotProducts:
             return self._halves(e, groups)
         if not self.target.is_x86:
             return [e.binary("and", _shifted(e, "lshr", groups, 8 * i), e.const(255, groups.type)) for i in range(4)]
-        mask = e.const(_EVEN_BYTES, groups.type)
-        return [e.binary("and", groups, mask), e.binary("and", _shifted(e, "lshr", groups, 8), mask)]
+        words = self._words(e, groups)
+        return [self._words(e, e.binary("and", groups, e.const(_EVEN_BYTES, groups.type))), _shifted(e, "lshr", words, 8)]
 
     def second(self, e: Emitter, pointer: Value) -> list[Value]:
         """The groups of all lanes at `pointer` as a second operand: signed bytes."""
@@ -81,7 +81,7 @@ class DotProducts:
             return self._halves(e, groups)
         if not self.target.is_x86:
             return [_shifted(e, "ashr", _shifted(e, "shl", groups, 24 - 8 * i), 24) for i in range(4)]
-        words = e.op(f"bitcast {groups.type} {groups.text} to <{2 * groups.lanes} x i16>", f"<{2 * groups.lanes} x i16>")
+        words = self._words(e, groups)
         return [_shifted(e, "ashr", _shifted(e, "shl", words, 8), 8), _shifted(e, "ashr", words, 8)]
 
     def ones(self, e: Emitter) -> list[Value]:
@@ -116,9 +116,12 @@ class DotProducts:
         """Products of 16-bit integers, neighbours added: exact for all bytes, unlike the instruction that multiplies bytes."""
         lanes = self.target.lanes
         name = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}[lanes]
-        type_ = f"<{2 * lanes} x i16>"
-        a = e.op(f"bitcast {a.type} {a.text} to {type_}", type_)  # b is one of words already
         return e.call(f"llvm.x86.{name}", vector_type("i32", lanes), [a, b])
+
+    def _words(self, e: Emitter, groups: Value) -> Value:
+        """The same bits as 16-bit integers."""
+        type_ = vector_type("i16", 2 * groups.lanes)
+        return e.op(f"bitcast {groups.type} {groups.text} to {type_}", type_)
 
     def _halves(self, e: Emitter, groups: Value) -> list[Value]:
         """The two bfloat16 of each lane as float32."""

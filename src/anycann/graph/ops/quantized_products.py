@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from anycann.graph.ops.common import all_inside, guarded, integer, integers
-from anycann.graph.ops.quantize import saturated
+from anycann.graph.ops.quantize import known_scalar, saturated
 from anycann.graph.ops.windows import window
 from anycann.graph.registry import Lowering, NotLowered, Sample, operator
 from anycann.te import dtypes
@@ -124,13 +124,33 @@ def qlinear_matmul(context: Lowering) -> Tensor:
     """The integer product, requantised."""
     type_ = context.outputs[0]
     sums = integer_product(context, (0, 3, 2, 5), type_.shape)
-    scale_a, scale_b, scale_y, zero_y = (context.operand(n) for n in (1, 4, 6, 7))
+    rank = len(type_.shape)
+    factor, zero_y = _requantising(context, (1, 4, 6), (rank - 2, rank - 1)), _zero_of_result(context, 7)
 
     def element(*index: Expr) -> Expr:
-        factor = _scale_at(scale_a, index, len(index) - 2) * _scale_at(scale_b, index, len(index) - 1) / _scale_at(scale_y, index, 0)
-        return saturated(x.cast(sums[index], dtypes.float32) * factor, zero_y[(integer(0),) * zero_y.rank], type_.dtype)
+        return saturated(x.cast(sums[index], dtypes.float32) * factor(index), zero_y, type_.dtype)
 
     return te.compute(type_.shape, element)
+
+
+def _requantising(context: Lowering, numbers: tuple[int, int, int], axes: tuple[int, int]) -> Element:
+    """What sums are multiplied with: the scales of both operands, which run along `axes`, by that of the result; computed now if known."""
+    known = [_value_or_none(context, number) for number in numbers]
+    if all(each is not None and each.dtype == np.float32 for each in known) and known[0].size == known[2].size == 1:  # type: ignore[union-attr]
+        first, second, result = (np.asarray(each) for each in known)
+        factors = first.reshape(()) * second / result.reshape(())
+        if factors.size == 1:
+            return lambda index: x.const(float(factors.reshape(())), dtypes.float32)
+        if factors.ndim == 1:
+            table = te.table(factors)
+            return lambda index: table[index[axes[1]]]
+    a, b, y = (context.operand(number) for number in numbers)
+    return lambda index: _scale_at(a, index, axes[0]) * _scale_at(b, index, axes[1]) / _scale_at(y, index, 0)
+
+
+def _zero_of_result(context: Lowering, number: int) -> Expr:
+    zero = context.operand(number)
+    return known_scalar(context, number) or zero[(integer(0),) * zero.rank]
 
 
 def _scale_at(tensor: Tensor, index: tuple[Expr, ...], axis: int) -> Expr:
@@ -240,12 +260,11 @@ def qlinear_convolution(context: Lowering) -> Tensor:
     """The integer convolution and its int32 bias, requantised."""
     type_ = context.outputs[0]
     sums = integer_convolution(context, (0, 3, 2, 5), type_.shape)
-    scale_x, scale_w, scale_y, zero_y = (context.operand(n) for n in (1, 4, 6, 7))
+    factor, zero_y = _requantising(context, (1, 4, 6), (0, 1)), _zero_of_result(context, 7)
     bias = context.operand(8) if context.has(8) else None
 
     def element(*index: Expr) -> Expr:
         total = sums[index] if bias is None else sums[index] + bias[index[1]]
-        factor = _scale_at(scale_x, index, 0) * _scale_at(scale_w, index, 1) / _scale_at(scale_y, index, 0)
-        return saturated(x.cast(total, dtypes.float32) * factor, zero_y[(integer(0),) * zero_y.rank], type_.dtype)
+        return saturated(x.cast(total, dtypes.float32) * factor(index), zero_y, type_.dtype)
 
     return te.compute(type_.shape, element)
