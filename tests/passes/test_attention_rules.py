@@ -182,3 +182,37 @@ def test_attention_of_onnx_that_is_not_lowered_says_why(outputs: str, attributes
     made = onnx_attention(inputs, outputs, f"{names} = Attention{attributes}(q, k, v)")
     (report,) = [r for r in convert_model(made, CompileOptions(target=AVX512)).reports if r.name == "rules"]
     assert f"LowerAttention skipped y: {why}" in report.lines
+
+
+def test_products_written_as_einsum_are_an_attention() -> None:
+    text = """
+    g (float[2,19,64] q, float[2,27,64] k, float[2,27,64] v) => (float[2,19,64] y) {
+      a = Reshape(q, heads) b = Reshape(k, heads) c = Reshape(v, heads)
+      s = Einsum<equation = "bqhd, bkhd -> bhqk">(a, b) d = Mul(s, scale) w = Softmax<axis = -1>(d)
+      o = Einsum<equation = "bhqk,bkhd->bqhd">(w, c) y = Reshape(o, joined)
+    }"""
+    made = parse(text, **{name: HEADS[name] for name in ("heads", "joined", "scale")})
+    assert kinds(made) == [("Attention",)]
+    assert_same(run(made, feeds()), by_definition(made, feeds()))
+
+
+@pytest.mark.parametrize(
+    ("equation", "applies"),
+    [("mbk,nkb->bmn", True), ("kb,bkn->nb", False), ("mk,kn->nm", False), ("bmk,bkn->bmn", False), ("nk,bmk->bnm", False)],
+)
+def test_an_einsum_in_another_order_is_a_product_between_transposes(equation: str, applies: bool) -> None:
+    sizes = {"b": 2, "m": 3, "n": 4, "k": 5}
+    a, b = equation.split("->")[0].split(",")
+    inputs = [f"float[{','.join(str(sizes[label]) for label in term)}] {name}" for term, name in ((a, "a"), (b, "b"))]
+    result = ",".join(str(sizes[label]) for label in equation.split("->")[1])
+    made = parse(f'g ({", ".join(inputs)}) => (float[{result}] y) {{ y = Einsum<equation = "{equation}">(a, b) }}')
+    given = {name: floats(*(sizes[label] for label in term), seed=n) for n, (term, name) in enumerate(((a, "a"), (b, "b")))}
+    (report,) = [r for r in convert_model(made, CompileOptions(target=AVX512)).reports if r.name == "rules"]
+    assert any("ProductOfEinsum applied" in line for line in report.lines) == applies
+    assert_same(run(made, given), by_definition(made, given))
+
+
+def test_a_cast_to_the_own_type_is_no_obstacle() -> None:
+    made = model(f"{USUAL}s = MatMul(qt, kt) c = Cast<to = 1>(s) w = Softmax<axis = -1>(c) d = Cast<to = 1>(w) o = MatMul(d, vt) {JOIN}")
+    assert kinds(made) == [("Attention",)]
+    assert_same(run(made, feeds()), by_definition(made, feeds()))

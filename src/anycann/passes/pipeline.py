@@ -77,13 +77,21 @@ def _common(make: Callable[[], object]) -> Pass:
 
 
 def _remove_identities(model: ir.Model) -> list[str]:
-    """Identity(x) -> x, also where it is an output of the graph and a node makes x. onnx_ir's pass fails on values of an outer graph."""
+    """Identity(x) -> x, as a Cast of x to its own type, also where it is an output of the graph and a node makes x.
+
+    onnx_ir's pass fails on values of an outer graph.
+    """
     removed = 0
     for node in list(model.graph):
-        if node.domain == "" and node.op_type == "Identity" and _hand_on(node, model.graph):
+        if node.domain == "" and (node.op_type == "Identity" or _casts_nothing(node)) and _hand_on(node, model.graph):
             model.graph.remove(node, safe=True)
             removed += 1
     return [f"{removed} nodes removed"]
+
+
+def _casts_nothing(node: ir.Node) -> bool:
+    source = node.inputs[0] if node.op_type == "Cast" else None
+    return source is not None and source.dtype is not None and source.dtype == node.attributes["to"].as_int()
 
 
 def _hand_on(node: ir.Node, graph: ir.Graph) -> bool:

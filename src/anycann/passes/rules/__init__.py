@@ -12,11 +12,11 @@ import onnx_ir as ir
 from anycann.passes.rules.attention import FuseAttention, TransposeAttention
 from anycann.passes.rules.batch_normalization import FoldBatchNormalization
 from anycann.passes.rules.dequantize_lstm import DequantizeLSTM
+from anycann.passes.rules.einsum import ProductOfEinsum
 from anycann.passes.rules.integer_products import IntegerConvolution, IntegerGemm, IntegerMatMul
 from anycann.passes.rules.microsoft_attention import MultiHeadAttention, PackedAttention
 from anycann.passes.rules.move_dequantize import DequantizeLater, QuantizedAgain, UnsignedBytes
 from anycann.passes.rules.onnx_attention import LowerAttention
-from anycann.passes.rules.quantised_gemm import IntegerQGemm
 from anycann.passes.rules.reciprocals import MultiplyBeforeErf
 from anycann.passes.rules.requantise import QuantizeByProduct
 from anycann.passes.rules.rule import Rule, replace
@@ -25,9 +25,8 @@ from anycann.passes.rules.suppression import BoundSuppression
 from anycann.passes.rules.zero_points import SplitZeroPoint
 
 RULES: tuple[Rule, ...] = (
-    UnsignedBytes(), DequantizeLater(), QuantizedAgain(), IntegerConvolution(), IntegerMatMul(), IntegerGemm(), IntegerQGemm(),
-    QuantizeByProduct(),
-    DequantizeLSTM(), FoldBatchNormalization(), SplitZeroPoint(), FuseAttention(),
+    UnsignedBytes(), DequantizeLater(), QuantizedAgain(), IntegerConvolution(), IntegerMatMul(), IntegerGemm(), QuantizeByProduct(),
+    DequantizeLSTM(), FoldBatchNormalization(), SplitZeroPoint(), ProductOfEinsum(), FuseAttention(),
     MultiHeadAttention(), PackedAttention(), LowerAttention(), TransposeAttention(),
     BoundSuppression(), SeparateMaxPool(), MultiplyBeforeErf(),
 )  # fmt: skip
