@@ -17,6 +17,7 @@ from anycann.passes.rules.integer_products import IntegerConvolution, IntegerGem
 from anycann.passes.rules.microsoft_attention import MultiHeadAttention, PackedAttention
 from anycann.passes.rules.move_dequantize import DequantizeLater, QuantizedAgain, UnsignedBytes
 from anycann.passes.rules.onnx_attention import LowerAttention
+from anycann.passes.rules.quantised_gemm import IntegerQGemm
 from anycann.passes.rules.reciprocals import MultiplyBeforeErf
 from anycann.passes.rules.requantise import QuantizeByProduct
 from anycann.passes.rules.rule import Rule, replace
@@ -25,7 +26,8 @@ from anycann.passes.rules.suppression import BoundSuppression
 from anycann.passes.rules.zero_points import SplitZeroPoint
 
 RULES: tuple[Rule, ...] = (
-    UnsignedBytes(), DequantizeLater(), QuantizedAgain(), IntegerConvolution(), IntegerMatMul(), IntegerGemm(), QuantizeByProduct(),
+    UnsignedBytes(), DequantizeLater(), QuantizedAgain(), IntegerConvolution(), IntegerMatMul(), IntegerGemm(), IntegerQGemm(),
+    QuantizeByProduct(),
     DequantizeLSTM(), FoldBatchNormalization(), SplitZeroPoint(), ProductOfEinsum(), FuseAttention(),
     MultiHeadAttention(), PackedAttention(), LowerAttention(), TransposeAttention(),
     BoundSuppression(), SeparateMaxPool(), MultiplyBeforeErf(),
