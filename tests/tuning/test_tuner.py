@@ -17,8 +17,13 @@ import time
 import pytest
 
 from anycann.codegen.kernel_cache import KernelCache
+from anycann.codegen.nest_kernel import Output
+from anycann.codegen.recipe import Recipe
+from anycann.codegen.space import Choices
 from anycann.support.errors import UsageError
 from anycann.target.target import host
+from anycann.te import dtypes
+from anycann.te import tensor as te
 from anycann.tuning.cost_model import CostModel
 from anycann.tuning.identity import key_of
 from anycann.tuning.journal import Journal, Line
@@ -26,7 +31,7 @@ from anycann.tuning.measuring import Candidate, Job, Measurer
 from anycann.tuning.operands import inputs_of, outputs_of
 from anycann.tuning.search import propose, searches
 from anycann.tuning.study import Key, Study
-from anycann.tuning.task import TuningTask
+from anycann.tuning.task import TuningTask, task_of
 from anycann.tuning.tuner import Outcome, Tuner, TuningOptions, _candidate
 from tests.tuning.cases import convolution_task, matmul_task
 
@@ -142,6 +147,15 @@ def test_tuning_never_ends_with_something_slower(tmp_path: Path, cache: KernelCa
         assert outcome.after <= outcome.before
         assert outcome.tried > 4
         assert outcome.task.space.refusal(outcome.task.space.tile(outcome.point)) is None
+
+
+def test_kernels_that_take_no_time_are_left_alone(tmp_path: Path, cache: KernelCache) -> None:
+    x = te.placeholder("x", (3, 5), dtypes.float32)
+    tiny = task_of(Recipe((Output("y", te.compute((3, 5), lambda i, j: x[i, j] + 1.0)),), {}, host()), lambda name: None, Choices())
+    assert tiny is not None
+    for outcome in tuned([tiny], tmp_path, cache, candidates=100):
+        assert 0 < outcome.after <= outcome.before
+        assert outcome.tried <= 8
 
 
 def test_a_bad_default_is_found_out(tmp_path: Path, cache: KernelCache, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -193,4 +193,3 @@ def require_folder(path: str, option: str) -> str:
     if not Path(path).is_dir():
         raise UsageError(f"{option} {path!r} is no folder; accepted: the folder of a knowledge bank")
     return str(Path(path).absolute())
-

@@ -27,6 +27,7 @@ BATCH = 8  # candidates of a task in one round
 AT_ONCE = 4  # tasks whose candidates are compiled together
 WORTHWHILE = 0.97  # a ratio that is no noise
 FINALISTS = 3
+LEAST_SECONDS = 1e-6
 
 
 @dataclass(frozen=True)
@@ -112,8 +113,12 @@ class Tuner:
 
     def _live(self) -> list[str]:
         """Tasks worth another round, those that take longest first."""
-        live = [k for k, s in self.studies.items() if self._stale.get(k, 0) < 2 and len(s.ratios) <= self.options.candidates]
+        live = [k for k, s in self.studies.items() if self._stale.get(k, 0) < 2 and self._is_open(s)]
         return sorted(live, key=lambda key: -_or_zero(self.studies[key].seconds))
+
+    def _is_open(self, study: Study) -> bool:
+        """Whether another candidate may be measured; not of kernels whose launch takes as long as they do."""
+        return len(study.ratios) <= self.options.candidates and not study.seconds < LEAST_SECONDS
 
     def _round(self, measurer: Measurer, keys: Sequence[str]) -> None:
         """Propose for each task, compile all, measure each."""

@@ -138,8 +138,9 @@ def _stream_penalty(shape: MatmulShape, rows: int) -> float:
     return (1.25 if crowded else 1.0) + 0.004 * max(0, rows - _CACHE_WAYS)
 
 
-# A task is worth handing to a thread from about this many operations on; more tasks than this help nobody, as each fetches its panel.
-_TASK_FLOPS, _MOST_TASKS = 4_000_000, 256
+# A task is worth handing to a thread from about this many operations on, more where it has to gather its panel of B from rows in place;
+# more tasks than this help nobody.
+_TASK_FLOPS, _UNPACKED_TASK_FLOPS, _MOST_TASKS = 1_000_000, 4_000_000, 256
 
 
 def _tile(shape: MatmulShape, target: Target, rows: int, vectors: int, panels_inner: bool) -> MatmulTile:
@@ -147,7 +148,7 @@ def _tile(shape: MatmulShape, target: Target, rows: int, vectors: int, panels_in
     copy = _copies(shape)
     panels = max(1, -(-shape.n // (lanes * vectors)))
     blocks = max(1, -(-shape.m // rows))
-    wanted = min(_MOST_TASKS, shape.flops // _TASK_FLOPS + 1)
+    wanted = min(_MOST_TASKS, shape.flops // (_TASK_FLOPS if shape.packed else _UNPACKED_TASK_FLOPS) + 1)
     chunks = min(blocks, max(1, wanted // (panels * shape.batches or 1)))
     if panels_inner:
         room = max(1, target.l2_bytes // 2 // max(1, rows * shape.k * shape.a_dtype.nbytes))
