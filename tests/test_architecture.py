@@ -34,7 +34,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "explain": frozenset({"compiler", "assembly", "passes", "om", "te", "support"}),
     "aoe": frozenset({"tuning", "session", "compiler", "assembly", "codegen", "om", "runtime", "target", "support"}),
     "onnx_backend": frozenset({"session", "frontends", "graph", "support"}),
-    "acl": frozenset({"single_operator", "model_programs", "runtime", "om", "target", "support"}),
+    # picture kernels are compiled like the others
+    "media": frozenset({"runtime", "codegen", "target", "support"}),
+    "acl": frozenset({"media", "single_operator", "model_programs", "runtime", "om", "target", "support"}),
     "tools": EVERYTHING,
     "shims": EVERYTHING,
     "__init__": EVERYTHING,

@@ -55,6 +55,13 @@ def fill(module: ModuleType) -> None:
 
 def _explain(module: str) -> Callable[[str], object]:
     """What a name that is not there gets: an AttributeError that says what is near."""
+    "media_memory",
+    "media_pictures",
+    "media_configs",
+    "media_jpeg",
+    "media_vpc",
+    "media_vdec",
+    "media_venc",
 
     def missing(name: str) -> object:
         whole = f"{module}.{name}"

@@ -195,6 +195,35 @@ _subscribed: dict[int, int] = {}  # stream -> thread
 _any_subscription = threading.Condition()
 
 
+class Reporter:
+    """Lets one thread run functions for an owner that is no stream: a video channel."""
+
+    def __init__(self, owner: int, thread_id: int):
+        self._owner, self._thread_id = owner, thread_id
+        with _any_subscription:
+            _reports.setdefault(thread_id, Reports()).streams.add(owner)
+            _any_subscription.notify_all()
+        self._reports = _reports[thread_id]
+
+    def report(self, function: Callable[[], None]) -> None:
+        """Let the thread run `function` in a call of process_report."""
+        with self._reports.changed:
+            self._reports.waiting.append(function)
+            self._reports.changed.notify_all()
+
+    def run_waiting(self) -> None:
+        """Run in this thread what waits."""
+        while self._reports.waiting:
+            self._reports.waiting.popleft()()
+
+    def close(self) -> None:
+        """The thread takes no more reports of this owner."""
+        with _any_subscription:
+            self._reports.streams.discard(self._owner)
+            if not self._reports.streams and _reports.get(self._thread_id) is self._reports:
+                del _reports[self._thread_id]
+
+
 @status("acl.rt.subscribe_report")
 def subscribe_report(thread_id: int, stream: int) -> None:
     """Functions launched in `stream` are run by thread `thread_id`, in its calls of process_report."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 import ctypes
 import math
@@ -24,10 +25,43 @@ NUMPY_TYPES: dict[int, str] = {
 }  # fmt: skip
 
 
+class LastBytes:
+    """The last few objects whose address was given away: as many as have `limit_bytes`, and at least one."""
+
+    def __init__(self, limit_bytes: int = 64 << 20, most: int = 64):
+        self._limit_bytes = limit_bytes
+        self._objects: deque[bytes] = deque(maxlen=most)
+        self._lock = threading.Lock()
+
+    def keep(self, data: bytes) -> None:
+        """Keep `data`, and forget the oldest."""
+        with self._lock:
+            self._objects.append(data)
+            while len(self._objects) > 1 and sum(map(len, self._objects)) > self._limit_bytes:
+                self._objects.popleft()
+
+    def count(self, data: object) -> int:
+        """How often `data` is kept here."""
+        with self._lock:
+            return sum(kept is data for kept in self._objects)
+
+
+LAST_BYTES = LastBytes()
+
+
+def bytes_address(data: bytes) -> int:
+    """Where the bytes lie. `ctypes.cast` would keep them alive until the garbage collector comes by."""
+    return ctypes.c_void_p.from_buffer(ctypes.c_char_p(data)).value or 0
+
+
 @value("acl.util.bytes_to_ptr", returns="ptr")
 def bytes_to_ptr(data: bytes) -> int:
-    """The address of the bytes inside the object, which must be kept as long as the address is used."""
-    return ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value or 0
+    """The address of the bytes inside the object, which must be kept as long as the address is used.
+
+    Programs (acllite) let go of it at once; the last few objects are kept for them.
+    """
+    LAST_BYTES.keep(data)
+    return bytes_address(data)
 
 
 @value("acl.util.numpy_to_ptr", returns="ptr")

@@ -1,0 +1,176 @@
+"""JPEG files to YUV pictures and back, by libjpeg-turbo."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from anycann.media.convert import Samples, gray_of, yuv_planes
+from anycann.media.formats import FORMATS, GRAY, NV12, NV21, UNKNOWN, PixelFormat
+from anycann.media.jpeg_header import JpegFile, JpegHeader
+from anycann.media.kernels import (
+    FIRST_OF_3,
+    MEAN_OF_4,
+    PAIR_OF_3,
+    PAIR_OF_6,
+    SWAPPED_MEAN_OF_4,
+    SWAPPED_PAIR_OF_3,
+    SWAPPED_PAIR_OF_6,
+    kernels,
+)
+from anycann.media.libraries import jpeg_library
+from anycann.media.picture import Picture
+from anycann.runtime.memory import address
+from anycann.support.errors import UnsupportedError, UsageError
+
+# what each subsampling can be decoded to: its own semi-planar formats, and NV12 and NV21; first what UNKNOWN means (V before U)
+OUTPUTS: dict[str, tuple[int, ...]] = {
+    "444": (6, 5, 1, 2),
+    "422": (4, 3, 1, 2),
+    "420": (2, 1),
+    "440": (1001, 1000, 1, 2),
+    "411": (2, 1),
+    "gray": (2, 1, 0),
+}
+_STEPS = {"444": (1, 1), "422": (2, 1), "420": (2, 2), "440": (1, 2), "411": (4, 1)}
+_NEUTRAL = 0x80
+
+
+def output_format(header: JpegHeader, number: int) -> PixelFormat:
+    """The format a picture is decoded to when a program asks for format `number` (10000: as it is stored). Raises UnsupportedError."""
+    accepted = OUTPUTS[header.subsampling]
+    chosen = accepted[0] if number == UNKNOWN else number
+    if chosen not in accepted:
+        names = ", ".join(f"{entry} ({FORMATS[entry].name})" for entry in accepted)
+        raise UnsupportedError(f"a JPEG picture stored as {header.subsampling} is not decoded to pixel format {number}; accepted: {names}")
+    return FORMATS[chosen]
+
+
+class Scratch:
+    """Memory for pixels that is used again by the next picture, one at a time; further threads get memory of their own."""
+
+    def __init__(self) -> None:
+        self._kept: list[Samples] = []
+
+    def take(self, nbytes: int) -> Samples:
+        """`nbytes` bytes of any content."""
+        try:
+            found = self._kept.pop()
+        except IndexError:
+            return np.empty(nbytes, np.uint8)
+        return found if found.size >= nbytes else np.empty(nbytes, np.uint8)
+
+    def give_back(self, memory: Samples) -> None:
+        """The next `take` may have it."""
+        if not self._kept:
+            self._kept.append(memory)
+
+
+def decode(file: JpegFile, target: Picture, scratch: Scratch | None = None) -> None:
+    """Decode `file` into `target`, of the file's size and one of its OUTPUTS.
+
+    The samples are those of libjpeg-turbo's accurate transform. Odd sizes are rounded up in the chroma planes, and what `target` has
+    room for beyond the picture repeats its edge. Raises UsageError for damaged data, UnsupportedError for what DVPP does not decode.
+    """
+    header = file.header
+    header.check_decodable()
+    if (target.width, target.height) != (header.width, header.height):
+        raise UsageError(f"the picture has {header.width} x {header.height} pixels; the target {target.width} x {target.height}")
+    scratch = scratch or Scratch()
+    memory = scratch.take(header.width * header.height * header.components)
+    if header.components == 1:
+        _store_gray(_decoded(file.data, "GRAY", memory)[..., 0], target)
+    else:
+        _store_yuv(_decoded(file.with_components_as_stored(), "RGB", memory), header.subsampling, target)
+    scratch.give_back(memory)
+    _repeat_edges(target)
+
+
+def _decoded(data: bytes, colours: str, memory: Samples) -> Samples:
+    """[rows, columns, samples]; chroma is repeated where it is subsampled, so that every stored sample is among them."""
+    library: Any = jpeg_library()
+    try:
+        return library.decode_jpeg(data, colorspace=colours, fastupsample=True, buffer=memory)  # type: ignore[no-any-return]
+    except ValueError as error:
+        raise UsageError(f"the JPEG data cannot be decoded: {error}") from error
+
+
+def _store_gray(luma: Samples, target: Picture) -> None:
+    planes = target.view().planes
+    planes[0][..., 0] = luma
+    for plane in planes[1:]:
+        plane[:] = _NEUTRAL
+
+
+def _store_yuv(pixels: Samples, subsampling: str, target: Picture) -> None:
+    rows, columns, _ = pixels.shape
+    native = kernels()
+    luma, *chroma = target.view().planes
+    source, stride = address(pixels), pixels.strides[0]
+    native.pick(FIRST_OF_3, source, stride, address(luma), luma.strides[0], rows, columns)
+    if chroma and _STEPS[subsampling] == (target.format.across, target.format.down):
+        _pick_chroma(pixels, chroma[0], target.format)
+    elif chroma:
+        _mean_chroma(pixels, chroma[0], target.format)
+
+
+def _pick_chroma(pixels: Samples, chroma: Samples, form: PixelFormat) -> None:
+    """The chroma of the first pixel of those that share it."""
+    swapped = form.order == "YVU"
+    pick = {1: (PAIR_OF_3, SWAPPED_PAIR_OF_3), 2: (PAIR_OF_6, SWAPPED_PAIR_OF_6)}[form.across][swapped]
+    rows, columns, _ = chroma.shape
+    whole = pixels.shape[1] // form.across  # an odd width: the last pixel has a chroma sample of its own
+    source, stride = address(pixels), pixels.strides[0] * form.down
+    kernels().pick(pick, source, stride, address(chroma), chroma.strides[0], rows, min(whole, columns))
+    if whole < columns:
+        chroma[:, -1] = pixels[:: form.down, -1, 2:0:-1] if swapped else pixels[:: form.down, -1, 1:]
+
+
+def _mean_chroma(pixels: Samples, chroma: Samples, form: PixelFormat) -> None:
+    """Chroma of 420 from what was stored with more: the mean of two by two pixels; at an odd edge the last one counts twice."""
+    mean = SWAPPED_MEAN_OF_4 if form.order == "YVU" else MEAN_OF_4
+    height, width, _ = pixels.shape
+    source, stride = address(pixels), pixels.strides[0]
+    into, into_stride = address(chroma), chroma.strides[0]
+    kernels().mean(mean, source, 2 * stride, stride, into, into_stride, height // 2, width // 2)
+    if height % 2:
+        kernels().mean(mean, source + (height - 1) * stride, stride, 0, into + height // 2 * into_stride, into_stride, 1, width // 2)
+    if width % 2 and chroma.shape[1] > width // 2:
+        edge = pixels[:, -1, 2:0:-1] if form.order == "YVU" else pixels[:, -1, 1:]
+        chroma[:, -1] = _mean_of_pairs(edge)
+
+
+def _mean_of_pairs(edge: Samples) -> Samples:
+    upper = edge[::2].astype(np.uint16)
+    lower = np.concatenate([edge[1::2], edge[-1:]])[: len(upper)]
+    means: Samples = ((upper + lower + 1) // 2).astype(np.uint8)
+    return means
+
+
+def _repeat_edges(target: Picture) -> None:
+    """An odd width or height: DVPP's stride is even, and what a reader takes there is the last pixel again."""
+    plane, stride = target.data, target.width_stride
+    if target.height % 2 and target.height_stride > target.height:
+        row = target.height * stride
+        plane[row : row + target.width] = plane[row - stride : row - stride + target.width]
+    if target.width % 2 and stride > target.width:
+        rows = target.height + (target.height % 2 and target.height_stride > target.height)
+        view = np.lib.stride_tricks.as_strided(plane, (rows, target.width + 1), (stride, 1))
+        view[:, -1] = view[:, -2]
+
+
+def most_bytes(width: int, height: int) -> int:
+    """Room that a JPEG file of a 420 picture never exceeds (libjpeg-turbo's bound)."""
+    return -(-width // 16) * 16 * (-(-height // 16) * 16) * 3 + 2048
+
+
+def encode(source: Picture, quality: int) -> bytes:
+    """`source` as a baseline JPEG file with 1 <= quality <= 100: NV12 and NV21 as 420, packed 422 as 422, gray as gray."""
+    library: Any = jpeg_library()
+    if source.format is GRAY:
+        return library.encode_jpeg(np.ascontiguousarray(gray_of(source.view()))[..., None], quality, "GRAY", "Gray")  # type: ignore[no-any-return]
+    if source.format not in (NV12, NV21) and source.format.layout != "packed 422":
+        raise UnsupportedError(f"pictures of {source.format.name} are not encoded; accepted: YUV420SP (1, 2) and YUV422 packed (7 to 10)")
+    luma, u, v = (np.ascontiguousarray(plane) for plane in yuv_planes(source.view()))
+    return library.encode_jpeg_yuv_planes(luma, u, v, quality)  # type: ignore[no-any-return]

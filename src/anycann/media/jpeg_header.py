@@ -1,0 +1,136 @@
+"""What a JPEG file says of its picture, read from its markers (ITU-T T.81 annex B) without decoding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from anycann.support.errors import UnsupportedError, UsageError
+
+_START, _SCAN, _END = 0xD8, 0xDA, 0xD9
+_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_JFIF, _ADOBE = 0xE0, 0xEE
+_ALONE = frozenset({0x01, *range(0xD0, 0xD8)})  # markers without a length
+_AS_STORED = b"\xff\xd8\xff\xee\x00\x0eAdobe\x00\x64\x00\x00\x00\x00\x00"
+_KINDS = {0xC1: "extended sequential", 0xC2: "progressive", 0xC3: "lossless"}
+_SUBSAMPLINGS: dict[tuple[tuple[int, int], ...], str] = {
+    ((1, 1), (1, 1), (1, 1)): "444",
+    ((2, 1), (1, 1), (1, 1)): "422",
+    ((2, 2), (1, 1), (1, 1)): "420",
+    ((1, 2), (1, 1), (1, 1)): "440",
+    ((4, 1), (1, 1), (1, 1)): "411",
+}
+
+
+@dataclass(frozen=True)
+class JpegHeader:
+    """`subsampling`: "444", "422", "420", "440", "411", "gray" or "unknown". `frame`: the marker SOFn that says how it was coded."""
+
+    width: int
+    height: int
+    components: int
+    subsampling: str
+    bits: int
+    frame: int
+    adobe_transform: int | None
+    has_jfif: bool
+
+    def check_decodable(self) -> None:
+        """Raises UnsupportedError for what DVPP does not decode: all but baseline Huffman-coded YUV of 8 bits."""
+        if self.bits != 8:
+            raise UnsupportedError(f"the JPEG picture has {self.bits} bits a sample; accepted: 8")
+        if self.frame not in (0xC0, 0xC1):
+            kind = _KINDS.get(self.frame, "arithmetic or differential")
+            raise UnsupportedError(f"the JPEG picture is {kind} (SOF{self.frame - 0xC0}); accepted: baseline with Huffman codes (SOF0)")
+        if self.components not in (1, 3):
+            raise UnsupportedError(f"the JPEG picture has {self.components} components (CMYK or other); accepted: 1 (gray) or 3 (YUV)")
+        if self.components == 3 and self.adobe_transform == 0 and not self.has_jfif:
+            raise UnsupportedError("the JPEG picture is stored as RGB; accepted: YUV")
+        if self.subsampling == "unknown":
+            raise UnsupportedError("the JPEG picture has an unusual subsampling; accepted: 444, 422, 420, 440, 411 and gray")
+
+
+class Segment(NamedTuple):
+    """A marker with its length: `code` at `start`, its body from `start` + 4 to `end`."""
+
+    code: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class JpegFile:
+    """A JPEG file and what its markers say."""
+
+    data: bytes
+    header: JpegHeader
+    segments: tuple[Segment, ...]
+
+    def with_components_as_stored(self) -> bytes:
+        """The same picture, marked (Adobe, transform 0) so that a decoder leaves Y, Cb and Cr as they are."""
+        kept = [self.data[each.start : each.end] for each in self.segments if each.code not in (_JFIF, _ADOBE)]
+        return b"".join([_AS_STORED, *kept, self.data[self.segments[-1].end :]])
+
+
+def read_jpeg(data: bytes) -> JpegFile:
+    """The markers of a JPEG file. Raises UsageError for bytes that are none, or that end before the picture begins."""
+    found = tuple(_segments(data))
+    return JpegFile(data, _read_header(data, found), found)
+
+
+def _read_header(data: bytes, segments: tuple[Segment, ...]) -> JpegHeader:
+    jfif, transform, frame = False, None, None
+    for segment in segments:
+        body = data[segment.start + 4 : segment.end]
+        if segment.code == _JFIF:
+            jfif = jfif or body.startswith(b"JFIF")
+        elif segment.code == _ADOBE and body.startswith(b"Adobe") and len(body) >= 12:
+            transform = body[11]
+        elif segment.code in _FRAMES:
+            frame = (segment.code, body)
+    if frame is None:
+        raise UsageError("the JPEG data has no frame header (SOF) before its first scan; it is damaged")
+    return _header(*frame, transform, jfif)
+
+
+def _header(code: int, body: bytes, transform: int | None, jfif: bool) -> JpegHeader:
+    if len(body) < 6 or len(body) < 6 + 3 * body[5]:
+        raise UsageError(f"the frame header of the JPEG data has {len(body)} bytes; it is damaged")
+    height, width, count = int.from_bytes(body[1:3], "big"), int.from_bytes(body[3:5], "big"), body[5]
+    if not height or not width or not count:
+        raise UsageError(f"the JPEG data says it has {width} x {height} pixels of {count} components; it is damaged")
+    factors = [(body[7 + 3 * number] >> 4, body[7 + 3 * number] & 15) for number in range(count)]
+    return JpegHeader(width, height, count, _subsampling(factors), body[0], code, transform, jfif)
+
+
+def _subsampling(factors: list[tuple[int, int]]) -> str:
+    if len(factors) == 1:
+        return "gray"
+    across, down = max(a for a, _ in factors), max(d for _, d in factors)
+    if len(factors) == 3 and factors[1] == factors[2] == (across, down):
+        return "444" if factors[0] == (across, down) else "unknown"
+    return _SUBSAMPLINGS.get(tuple(factors), "unknown")
+
+
+def _segments(data: bytes) -> Iterator[Segment]:
+    """The segments up to and with the first scan's header. Raises UsageError where the data ends before."""
+    if data[:2] != bytes((0xFF, _START)):
+        raise UsageError(f"the data begins with {data[:2].hex() or 'nothing'}; accepted: a JPEG file, which begins with ffd8")
+    at = 2
+    while True:
+        if at + 4 > len(data):
+            raise UsageError(f"the JPEG data ends after {len(data)} bytes, before the picture begins")
+        if data[at] != 0xFF:
+            raise UsageError(f"the JPEG data has {data[at]:#04x} at byte {at} where a marker begins (0xff); it is damaged")
+        code = data[at + 1]
+        if code == 0xFF or code in _ALONE:  # fill byte, or a marker without a body
+            at += 1 if code == 0xFF else 2
+            continue
+        end = at + 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+        if code == _END or end > len(data) or end < at + 4:
+            raise UsageError(f"the JPEG data ends after {len(data)} bytes, before the picture begins")
+        yield Segment(code, at, end)
+        if code == _SCAN:
+            return
+        at = end
