@@ -37,6 +37,16 @@ def matmul_task(m: int = 40, n: int = 50, k: int = 60, target: Target | None = N
     return _task(recipe, "b", b.shape)
 
 
+def nest_task(rows: int = 40, columns: int = 300, target: Target | None = None) -> TuningTask:
+    """The sum of each row, taken from its elements."""
+    x = te.placeholder("x", (rows, columns), dtypes.float32)
+    total = te.reduce("sum", (rows,), (columns,), lambda i, j: x[i, j])
+    result = te.compute((rows, columns), lambda i, j: x[i, j] - total[i])
+    task = task_of(Recipe((Output("y", result),), {}, target or host()), lambda name: None, Choices(), ("node",), "Sub")
+    assert task is not None
+    return task
+
+
 def _task(recipe: Recipe, weight: str, shape: tuple[int, ...]) -> TuningTask:
     weights = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
     task = task_of(recipe, lambda name: weights if name == weight else None, Choices(), ("node",), "Conv")

@@ -33,7 +33,7 @@ from anycann.tuning.search import propose, searches
 from anycann.tuning.study import Key, Study
 from anycann.tuning.task import TuningTask, task_of
 from anycann.tuning.tuner import Outcome, Tuner, TuningOptions, _candidate
-from tests.tuning.cases import convolution_task, matmul_task
+from tests.tuning.cases import convolution_task, matmul_task, nest_task
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def tuned(tasks: list[TuningTask], folder: Path, cache: KernelCache, **rest: obj
 
 
 def test_tuning_never_ends_with_something_slower(tmp_path: Path, cache: KernelCache) -> None:
-    for outcome in tuned([convolution_task(), matmul_task()], tmp_path, cache):
+    for outcome in tuned([convolution_task(), matmul_task(), nest_task()], tmp_path, cache):
         assert outcome.after <= outcome.before
         assert outcome.tried > 4
         assert outcome.task.space.refusal(outcome.task.space.tile(outcome.point)) is None

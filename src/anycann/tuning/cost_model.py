@@ -54,6 +54,6 @@ def features(study: Study, key: Key) -> Vector:
     """How a point differs from the default, as numbers near 1."""
     own, unasked = study.estimate(key), study.estimate(study.default)
     estimate = math.log(own / unasked) if own and unasked else 0.0
-    steps = [math.log2((1 + value) / (1 + usual)) for value, usual in zip(key, study.default, strict=True)]
+    steps = [math.log2((2 + value) / (2 + usual)) for value, usual in zip(key, study.default, strict=True)]
     products = [steps[i] * steps[j] / 2 for i in range(len(steps)) for j in range(i, len(steps))]
     return np.array([estimate, estimate * abs(estimate), *steps, *products])
