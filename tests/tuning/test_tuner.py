@@ -21,7 +21,7 @@ from anycann.codegen.nest_kernel import Output
 from anycann.codegen.recipe import Recipe
 from anycann.codegen.space import Choices
 from anycann.support.errors import UsageError
-from anycann.target.target import host
+from anycann.target.target import NAMED, host
 from anycann.te import dtypes
 from anycann.te import tensor as te
 from anycann.tuning.cost_model import CostModel
@@ -54,7 +54,7 @@ def rugged(study: Study, key: Key) -> float:
 
 @pytest.mark.parametrize("mode", ["RL", "GA", "RL,GA"])
 def test_a_search_comes_near_the_best_of_a_made_up_time_with_few_measurements(mode: str) -> None:
-    study, model, rng = Study(convolution_task(channels=128, size=30)), CostModel(), random.Random(3)
+    study, model, rng = Study(convolution_task(channels=128, size=30, target=NAMED["avx512"])), CostModel(), random.Random(3)
     unasked = rugged(study, study.default)
     for _ in range(8):
         model.fit([study])
@@ -66,7 +66,7 @@ def test_a_search_comes_near_the_best_of_a_made_up_time_with_few_measurements(mo
 
 
 def test_the_cost_model_learns_what_the_estimate_does_not_know() -> None:
-    study, model, rng = Study(convolution_task(channels=128, size=30)), CostModel(), random.Random(4)
+    study, model, rng = Study(convolution_task(channels=128, size=30, target=NAMED["avx512"])), CostModel(), random.Random(4)
     points = [k for _ in range(400) if study.estimate(k := tuple(rng.choice(p.choices) for p in study.parameters)) is not None]
     train, test = points[:40], [p for p in points[40:] if p not in points[:40]][:40]
     for key in train:
