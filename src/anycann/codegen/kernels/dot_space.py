@@ -114,12 +114,18 @@ class DotSpace(Space[DotTile]):
         """Register tiles that fit, each with the tasks that suit it."""
         shape, lanes = self.problem, self.target.lanes
         all_vectors = -(-shape.out_channels // lanes)
-        for merge in (False, True)[: 1 + may_merge(shape, self.target, self.planar)]:
+        for merge in self._merges():
             for vectors in range(1, min(all_vectors, 2 if self._tiles else 4) + 1):
                 for row_tiles in (1, 2)[: 1 + self._tiles]:
                     for image_rows in self._image_rows():
                         for rows in self._row_choices(merge, image_rows, vectors, row_tiles):
                             yield self._with_panels(DotTile(rows, vectors, row_tiles, image_rows, 1, merge))
+
+    def _merges(self) -> tuple[bool, ...]:
+        """A column of pixels is one long row, or nothing."""
+        if not may_merge(self.problem, self.target, self.planar):
+            return (False,)
+        return (True,) if self.problem.out_size[1] == 1 else (False, True)
 
     def _row_choices(self, merge: bool, image_rows: int, vectors: int, row_tiles: int) -> list[int]:
         shape = self.problem
@@ -148,7 +154,7 @@ class DotSpace(Space[DotTile]):
 
 @lru_cache(maxsize=1024)
 def _best(space: DotSpace) -> DotTile:
-    usable = [tile for tile in space.candidates() if space.refusal(tile) is None]
+    usable = [tile for tile in dict.fromkeys(space.candidates()) if space.refusal(tile) is None]
     return min(usable, key=lambda tile: _shared(space, tile), default=DotTile(1, 1, 1, max(1, space.problem.out_size[0]), 1))
 
 
