@@ -216,3 +216,18 @@ def test_a_cast_to_the_own_type_is_no_obstacle() -> None:
     made = model(f"{USUAL}s = MatMul(qt, kt) c = Cast<to = 1>(s) w = Softmax<axis = -1>(c) d = Cast<to = 1>(w) o = MatMul(d, vt) {JOIN}")
     assert kinds(made) == [("Attention",)]
     assert_same(run(made, feeds()), by_definition(made, feeds()))
+
+
+def test_heads_that_are_batches_of_products_are_written_side_by_side() -> None:
+    made = model(
+        "h = Reshape(q, heads) a = Transpose<perm = [0, 2, 1, 3]>(h) b = Reshape(a, batches) c = Reshape(k, heads)"
+        " d = Transpose<perm = [0, 2, 3, 1]>(c) e = Reshape(d, turned) f = Reshape(v, heads) i = Transpose<perm = [0, 2, 1, 3]>(f)"
+        " j = Reshape(i, keys) s = MatMul(b, e) w = Softmax<axis = -1>(s) o = MatMul(w, j) r = Reshape(o, apart)"
+        " t = Transpose<perm = [0, 2, 1, 3]>(r) y = Reshape(t, joined)",
+        batches=np.array([8, 19, 16]),
+        turned=np.array([8, 16, 27]),
+        keys=np.array([8, 27, 16]),
+        apart=np.array([2, 4, 19, 16]),
+    )
+    assert kinds(made) == [("Attention",)]
+    assert_same(run(made, feeds()), by_definition(made, feeds()))

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from anycann.passes.rules.attention import FuseAttention, TransposeAttention
+from anycann.passes.rules.attention import FuseAttention
+from anycann.passes.rules.attention_result import ReshapeAttention, TransposeAttention
 from anycann.passes.rules.batch_normalization import FoldBatchNormalization
 from anycann.passes.rules.dequantize_lstm import DequantizeLSTM
 from anycann.passes.rules.einsum import ProductOfEinsum
@@ -29,7 +30,7 @@ RULES: tuple[Rule, ...] = (
     UnsignedBytes(), DequantizeLater(), QuantizedAgain(), IntegerConvolution(), IntegerMatMul(), IntegerGemm(), IntegerQGemm(),
     QuantizeByProduct(),
     DequantizeLSTM(), FoldBatchNormalization(), SplitZeroPoint(), ProductOfEinsum(), FuseAttention(),
-    MultiHeadAttention(), PackedAttention(), LowerAttention(), TransposeAttention(),
+    MultiHeadAttention(), PackedAttention(), LowerAttention(), ReshapeAttention(), TransposeAttention(),
     BoundSuppression(), SeparateMaxPool(), MultiplyBeforeErf(),
 )  # fmt: skip
 

@@ -1,7 +1,7 @@
 """Attention becomes one node that reads its operands where they were computed.
 
 softmax(q k' * scale + mask) v, as exporters write it with the transposes, reshapes and factors around it, is anycann.Attention of the
-values that the projections made; a transpose behind it is the order of its result.
+values that the projections made.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from anycann.graph.registry import static_type
 from anycann.passes.rules.attention_pattern import Mask, NotAttention, Plan, plan_attention, softmax_before
 from anycann.passes.rules.rule import Rule, new_constant, new_node
 
@@ -34,39 +33,6 @@ class FuseAttention(Rule):
         return attention_nodes(graph, plan_attention(node), node.name or "Attention", node.outputs[0])
 
 
-class TransposeAttention(Rule):
-    """Transpose(anycann.Attention) -> anycann.Attention whose result has that order."""
-
-    anchors = frozenset({("", "Transpose")})
-
-    def check(self, node: ir.Node) -> str | None:
-        inner = node.inputs[0].producer() if node.inputs[0] is not None else None
-        if inner is None or (inner.domain, inner.op_type) != ("anycann", "Attention"):
-            return ""
-        if len(inner.outputs[0].uses()) > 1 or inner.outputs[0].is_graph_output():
-            return "the attention's result is also used as it is"
-        order = _order(node)
-        return None if order[-1] == len(order) - 1 else "it moves the columns of the attention's result"
-
-    def rewrite(self, graph: ir.Graph, node: ir.Node) -> Sequence[ir.Node]:
-        assert node.inputs[0] is not None
-        inner = node.inputs[0].producer()
-        assert inner is not None
-        before = inner.attributes.get_ints("order", ())
-        attributes = {a.name: a.value for a in inner.attributes.values()}
-        attributes["order"] = [before[n] for n in _order(node)]
-        made = new_node("Attention", inner.inputs, inner.name or "Attention", node.outputs[0], attributes)
-        made.domain = "anycann"
-        return [made]
-
-
-def _order(node: ir.Node) -> tuple[int, ...]:
-    type_ = static_type(node.outputs[0])
-    rank = len(type_.shape) if type_ is not None else 0
-    return tuple(node.attributes.get_ints("perm", tuple(range(rank))[::-1]))
-
-
-# ---- the node
 def attention_nodes(graph: ir.Graph, plan: Plan, name: str, like: ir.Value) -> list[ir.Node]:
     """anycann.Attention, behind nodes that make numbers of the conditions of its masks."""
     made: list[ir.Node] = []
