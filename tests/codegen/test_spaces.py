@@ -12,6 +12,8 @@ import pytest
 from anycann.codegen.kernels.arithmetic_rate import fma_rate
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_space import AlgorithmSpace, ConvolutionSpace, WinogradSpace
+from anycann.codegen.kernels.dot_shape import as_plane
+from anycann.codegen.kernels.dot_space import DotSpace
 from anycann.codegen.kernels.matmul_shape import contiguous
 from anycann.codegen.kernels.matmul_space import MatmulSpace
 from anycann.codegen.space import Choices, Point, Space, usable
@@ -19,6 +21,7 @@ from anycann.target.target import NAMED, Target
 from anycann.te import dtypes
 
 TARGETS = [NAMED[name] for name in ("sse", "avx2", "avx512", "neon")]
+TARGETS.append(replace(NAMED["avx512"], name="tiles", features=NAMED["avx512"].features + ",+amx-tile,+amx-int8,+amx-bf16,+avx512bf16"))
 
 
 def random_convolution(rng: random.Random) -> ConvolutionShape:
@@ -51,6 +54,8 @@ def random_space(rng: random.Random, target: Target) -> Space[Any]:
     if rng.random() < 0.4:
         return MatmulSpace(random_matmul(rng), target)
     shape = random_convolution(rng)
+    if shape.group == 1 and rng.random() < 0.5:
+        return DotSpace(as_plane(replace(shape, dtype=rng.choice((dtypes.uint8, dtypes.int8, dtypes.bfloat16)))), target)
     algorithm = AlgorithmSpace(shape, target)
     if len(algorithm.parameters()[0].choices) > 1 and rng.random() < 0.7:
         return WinogradSpace(shape, target)
