@@ -29,6 +29,12 @@ _FILES = (
     "blas",
     "prof",
     "prof_subscriptions",
+    "stream_settings",
+    "failures",
+    "notifies",
+    "device_facts",
+    "memory_facts",
+    "groups",
 )
 
 

@@ -38,6 +38,7 @@ class _Thread(threading.local):
     context: int = 0
     device: int | None = None
     error: str | None = None
+    code: int = 0  # of the last error
 
 
 class Process:
@@ -105,7 +106,7 @@ def _remember(name: str, error: AclError) -> None:
         f"        Function: {name}",
         f"        Return code: {int(error.code)} ({error.code.header_name})",
     ]
-    PROCESS.thread.error = "\n".join(lines)
+    PROCESS.thread.error, PROCESS.thread.code = "\n".join(lines), int(error.code)
     _log.log(logging.DEBUG if error.code in _USUAL else logging.WARNING, "%s: %s (%d)", name, error, error.code)
 
 

@@ -11,7 +11,8 @@ import time
 from typing import TypeAlias
 
 Task: TypeAlias = Callable[[], None]
-_numbers = itertools.count(1)
+FAILURES: list[Callable[[Stream, int, int, BaseException], None]] = []  # told of (stream, number of the task in it, who gave it, error)
+_numbers, _event_numbers = itertools.count(1), itertools.count(1)
 
 
 class _Thread(threading.local):
@@ -41,8 +42,9 @@ class Stream:
     def __init__(self, name: str = "stream", stop_at_error: bool = False):
         self.name, self.number = name, next(_numbers)
         self.error: BaseException | None = None
-        self._stop_at_error = stop_at_error
-        self._waiting: deque[Task] = deque()
+        self.stop_at_error = stop_at_error
+        self._waiting: deque[tuple[Task, int]] = deque()  # and the thread that gave it
+        self._ended = 0
         self._running = 0
         self._closed = False
         self._changed = threading.Condition()
@@ -58,7 +60,7 @@ class Stream:
         with self._changed:
             if self._closed:
                 raise RuntimeError(f"{self.name} is closed")
-            self._waiting.append(task)
+            self._waiting.append((task, threading.get_ident()))
             _THREAD.tasks += 1
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name=self.name, daemon=True)
@@ -99,12 +101,15 @@ class Stream:
                 self._changed.wait_for(lambda: self._waiting or self._closed)
                 if not self._waiting:
                     return
-                task, self._running = self._waiting.popleft(), 1
+                (task, giver), self._running = self._waiting.popleft(), 1
+            self._ended += 1
             try:
-                if self.error is None or not self._stop_at_error:
+                if self.error is None or not self.stop_at_error:
                     task()
             except BaseException as error:  # an error of a task is told where the stream is waited for
                 self.error = self.error or error
+                for tell in FAILURES:
+                    tell(self, self._ended, giver, error)
             with self._changed:
                 self._running = 0
                 del task
@@ -118,6 +123,7 @@ class Event:
     recorded: int = 0  # how often a stream was asked to record it
     reached: int = 0  # the last of these that the stream came to
     time_ns: int = 0
+    number: int = field(default_factory=lambda: next(_event_numbers))
     _changed: threading.Condition = field(default_factory=threading.Condition, repr=False)
 
     @property
