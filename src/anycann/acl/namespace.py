@@ -9,6 +9,7 @@ import sys
 from types import ModuleType
 
 from anycann.acl.entries import BORDER
+from anycann.support import options as settings
 
 # every file that declares functions
 _FILES = (
@@ -57,6 +58,10 @@ def fill(module: ModuleType) -> None:
         setattr(modules[parent], short, call)
     for name, made in modules.items():
         made.__getattr__ = _explain(name)  # type: ignore[method-assign]
+    if settings.SANITIZE.get():
+        from anycann.acl.sanitizer.watcher import enable
+
+        enable()
 
 
 def _explain(module: str) -> Callable[[str], object]:

@@ -37,7 +37,8 @@ class Allocations:
 
     def __init__(self) -> None:
         self.version = 0
-        self.released: list[Callable[[Allocation], None]] = []  # told of each that ends
+        self.created: list[Callable[[Allocation], None]] = []  # told of each that begins
+        self.released: list[Callable[[Allocation], None]] = []  # and of each that ends
         self._by_address: dict[int, Allocation] = {}
         self._starts: list[int] = []
         self._lock = threading.Lock()
@@ -50,6 +51,8 @@ class Allocations:
             self._by_address[made.address] = made
             self._starts.insert(bisect_right(self._starts, made.address), made.address)
             self.version += 1
+        for tell in self.created:
+            tell(made)
         return made
 
     def release(self, address: int) -> Allocation | None:

@@ -116,6 +116,8 @@ DEVICE_MEMORY = option(
 SOC = option(
     "ANYCANN_SOC", word(), None, "chip that programs are told they run on; default: that of the first model loaded, else Ascend310P3"
 )
+SANITIZE = option("ANYCANN_SANITIZE", flag(), False, "1 makes `import acl` report misuse of AscendCL with the lines that made it")
+SANITIZE_JSON = option("ANYCANN_SANITIZE_JSON", path(), None, "file for what ANYCANN_SANITIZE finds")
 DEBUG = option("ANYCANN_DEBUG", flag(), False, "1 makes the commands print where an error was raised")
 VERIFY = option("ANYCANN_VERIFY", flag(), False, "1 checks the graph after each pass, as the tests do")
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+import json
 import os
 import shutil
+import subprocess
 import sys
+import tempfile
 
 import click
 
@@ -34,10 +37,39 @@ def program_words(words: Sequence[str], path: str) -> list[str]:
 
 
 @click.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("--sanitize", is_flag=True, help="Report misuse of AscendCL with the lines that made it (ANYCANN_SANITIZE=1).")
+@click.option("--sanitize-json", metavar="FILE", help="Write the findings to FILE too.")
+@click.option(
+    "--sanitize-exitcode", type=click.IntRange(1, 255), metavar="N", help="End with status N if there are errors among the findings."
+)
 @click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="SCRIPT.py|-m MODULE|COMMAND [ARGS]...")
-def run_command(words: tuple[str, ...]) -> None:
+@click.pass_context
+def run_command(
+    context: click.Context, sanitize: bool, sanitize_json: str | None, sanitize_exitcode: int | None, words: tuple[str, ...]
+) -> None:
     """Run one program with Ascend's command and module names resolving to AnyCANN."""
     environment = {**os.environ, **shim_variables(os.environ)}
+    if sanitize or sanitize_json or sanitize_exitcode:
+        environment["ANYCANN_SANITIZE"] = "1"
+    if sanitize_json:
+        environment["ANYCANN_SANITIZE_JSON"] = os.path.abspath(sanitize_json)
     program = program_words(words, environment["PATH"])
     sys.stdout.flush()
-    os.execve(program[0], program, environment)
+    if sanitize_exitcode is None:
+        os.execve(program[0], program, environment)
+    context.exit(_status_with_findings(program, environment, sanitize_exitcode))
+
+
+def _status_with_findings(program: list[str], environment: dict[str, str], status: int) -> int:
+    """The program's exit status, or `status` if the sanitizer found errors."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = environment.setdefault("ANYCANN_SANITIZE_JSON", os.path.join(folder, "findings.json"))
+        if os.path.exists(report):
+            os.unlink(report)  # of an earlier run
+        ended = subprocess.run(program, env=environment, check=False).returncode
+        try:
+            with open(report, encoding="utf-8") as file:
+                errors = json.load(file)["errors"]
+        except FileNotFoundError:  # the program did not import acl, or was killed
+            errors = 0
+    return status if errors else ended if ended >= 0 else 128 - ended

@@ -1,0 +1,90 @@
+"""Every allocation of the program with its line, those that were freed too, and which of its bytes were written."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from anycann.acl.sanitizer.places import Place, user_place
+from anycann.acl.sanitizer.ranges import Covered, Range
+from anycann.runtime.allocations import Allocation, Allocations
+
+FRESH = 0xCD  # what memory of a device holds until it is written
+_MOST_FILLED = 1 << 26  # bytes; larger memory is left as it comes
+_MOST_KEPT = 1 << 28  # bytes of freed memory whose addresses are not given out again yet
+_MOST_BLOCKS = 4096  # of them
+
+
+@dataclass
+class Block:
+    """An allocation. `freed` is None while it lives."""
+
+    allocation: Allocation
+    allocated: Place | None
+    freed: Place | None = None
+    written: Covered = field(default_factory=Covered)
+
+    @property
+    def range(self) -> Range:
+        return Range(self.allocation.address, self.allocation.nbytes)
+
+    @property
+    def on_device(self) -> bool:
+        return self.allocation.kind != "host"
+
+    @property
+    def words(self) -> str:
+        side = f"device {self.allocation.device}" if self.on_device else "the host"
+        return f"{self.allocation.nbytes} bytes of {side} at {self.allocation.address:#x}"
+
+    def wrote(self, target: Range) -> None:
+        """Remember that these bytes have been written."""
+        self.written.add(target.address, target.end)
+
+    def wrote_all(self) -> None:
+        """Who writes from here on cannot be seen."""
+        self.wrote(self.range)
+
+    def unwritten(self, source: Range) -> int:
+        """How many of these bytes nobody has written; 0 for host memory, which programs write behind our back."""
+        return self.written.missing(source.address, source.end) if self.on_device else 0
+
+    @property
+    def lines(self) -> dict[str, Place | None]:
+        return {"allocated": self.allocated, "freed": self.freed}
+
+
+class Blocks:
+    """Live and freed blocks of `allocations`. Freed memory is kept for a while, so that its addresses mean nothing else."""
+
+    def __init__(self, allocations: Allocations) -> None:
+        self.live: dict[int, Block] = {}
+        self._allocations = allocations
+        self._freed: OrderedDict[int, Block] = OrderedDict()
+        self._kept_bytes = 0
+        allocations.created.append(self._created)
+        allocations.released.append(self._released)
+
+    def find(self, address: int) -> Block | None:
+        """The live block that `address` lies in."""
+        found = self._allocations.find(address)
+        return self.live.get(found.address) if found is not None else None
+
+    def find_freed(self, address: int) -> Block | None:
+        """The block that `address` lay in and that is gone; the last if there were several."""
+        return next((b for b in reversed(self._freed.values()) if b.allocation.address <= address < b.allocation.end), None)
+
+    def _created(self, made: Allocation) -> None:
+        if made.nbytes <= _MOST_FILLED and made.kind != "host":
+            made.block[...] = FRESH
+        self.live[made.address] = Block(made, user_place())
+
+    def _released(self, gone: Allocation) -> None:
+        block = self.live.pop(gone.address, None)
+        if block is None:
+            return
+        block.freed = user_place()
+        self._freed[gone.address] = block
+        self._kept_bytes += gone.nbytes
+        while len(self._freed) > 1 and (self._kept_bytes > _MOST_KEPT or len(self._freed) > _MOST_BLOCKS):
+            self._kept_bytes -= self._freed.popitem(last=False)[1].allocation.nbytes

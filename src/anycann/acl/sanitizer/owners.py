@@ -1,0 +1,79 @@
+"""Memory of Python objects whose addresses the program took: what lies there, and whether anybody but the sanitizer still keeps it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from dataclasses import dataclass
+import sys
+
+import numpy as np
+
+from anycann.acl.sanitizer.places import Place
+from anycann.acl.sanitizer.ranges import Range
+from anycann.acl.util import LAST_BYTES, bytes_address
+
+_MOST_KEPT = 1 << 26  # bytes of objects that only the sanitizer keeps
+_MOST_OBJECTS = 1024  # that are kept before those let go are looked for
+
+
+@dataclass
+class Owner:
+    """An object whose address was taken at line `taken`."""
+
+    thing: object
+    range: Range
+    taken: Place | None
+
+    @property
+    def gone(self) -> bool:
+        """True if the program has let the object go: its memory is kept by us alone."""
+        return sys.getrefcount(self.thing) <= 2 + LAST_BYTES.count(self.thing)  # the attribute and the argument
+
+    @property
+    def words(self) -> str:
+        return f"{type(self.thing).__name__} object of {self.range.nbytes} bytes"
+
+
+class Owners:
+    """By address. The objects are kept, so that an address means one object only; of those let go, only so many."""
+
+    def __init__(self) -> None:
+        self._by_address: dict[int, Owner] = {}
+        self._starts: list[int] = []
+        self._bytes = 0  # taken since objects were dropped last
+
+    def take(self, thing: object, taken: Place | None) -> None:
+        """The program asked for the address of bytes or of an array."""
+        owner = _owner(thing, taken)
+        if owner is None or not owner.range.nbytes:
+            return
+        if owner.range.address not in self._by_address:
+            insort(self._starts, owner.range.address)
+        self._by_address[owner.range.address] = owner
+        self._bytes += owner.range.nbytes
+        if self._bytes > _MOST_KEPT or len(self._starts) > _MOST_OBJECTS:
+            self._drop()
+
+    def find(self, address: int) -> Owner | None:
+        """The object that `address` lies in."""
+        at = bisect_right(self._starts, address) - 1
+        found = self._by_address[self._starts[at]] if at >= 0 else None
+        return found if found is not None and address < found.range.end else None
+
+    def _drop(self) -> None:
+        """Forget what the program let go, but for the last half."""
+        gone = [owner.range.address for owner in self._by_address.values() if owner.gone]
+        for address in gone[: (len(gone) + 1) // 2]:
+            del self._by_address[address]
+        self._starts, self._bytes = sorted(self._by_address), 0
+
+
+def _owner(thing: object, taken: Place | None) -> Owner | None:
+    """The object whose memory it is: bytes, or the array that a view looks at; None for memory of anything else."""
+    while isinstance(thing, np.ndarray) and thing.base is not None:
+        thing = thing.base
+    if isinstance(thing, bytes):
+        return Owner(thing, Range(bytes_address(thing), len(thing)), taken)
+    if type(thing) is np.ndarray and thing.flags.owndata:
+        return Owner(thing, Range(int(thing.ctypes.data), thing.nbytes), taken)
+    return None

@@ -1,0 +1,78 @@
+"""Switching the sanitizer on: it is told of every call, and at the end of the process it says what it has found."""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Sequence
+from functools import cache
+import sys
+
+from anycann.acl.entries import BORDER
+from anycann.acl.errors import AclError
+from anycann.acl.process import PROCESS
+from anycann.acl.sanitizer import check_life, check_memory, check_models, check_others, check_streams
+from anycann.acl.sanitizer.findings import Report
+from anycann.acl.sanitizer.places import called_by_program, user_place
+from anycann.acl.sanitizer.state import AFTER, BEFORE, Call, Check, Sanitizer
+from anycann.support import options as settings
+
+_EVERY: tuple[Check, ...] = (
+    check_life.check_time,
+    check_life.check_context,
+    check_life.check_handles,
+    check_life.check_nulls,
+    check_models.check_model_use,
+    check_streams.check_stream_context,
+)
+_DECLARED = (check_memory, check_models, check_streams, check_others)
+_CALL_DEPTH = 3  # the program's frame above a watcher: _watched, call, the program
+
+
+class Looker:
+    """The watcher. Calls that AscendCL's functions make of each other are not the program's, and not looked at."""
+
+    def __init__(self, state: Sanitizer) -> None:
+        self._state = state
+
+    def before(self, name: str, arguments: Sequence[object]) -> None:
+        if not called_by_program(_CALL_DEPTH):
+            return
+        call = _call(name, arguments)
+        with self._state.lock:
+            for check in (*_EVERY, *BEFORE.get(name, ())):
+                check(self._state, call)
+
+    def after(self, name: str, arguments: Sequence[object], result: object, error: AclError | None) -> None:
+        if not called_by_program(_CALL_DEPTH):
+            return
+        call = _call(name, arguments)
+        call.result, call.error = result, error
+        with self._state.lock:
+            check_life.remember_failure(self._state, call)
+            for check in AFTER.get(name, ()) if error is None else ():
+                check(self._state, call)
+            if error is None and name not in BEFORE and name not in AFTER:
+                check_others.after_any(self._state, call)
+
+
+def _call(name: str, arguments: Sequence[object]) -> Call:
+    listed = arguments if isinstance(arguments, list) else list(arguments)
+    return Call(name, listed, BORDER.entries[name].parameters, user_place())
+
+
+@cache
+def enable() -> None:
+    """Look at every call from now on. Once a process."""
+    state = Sanitizer(Report(settings.SANITIZE_JSON.get()))
+    PROCESS.handles.created.append(state.handle_made)
+    PROCESS.handles.destroyed.append(state.handle_ended)
+    BORDER.watchers = (*BORDER.watchers, Looker(state))
+    atexit.register(_end, state)
+
+
+def _end(state: Sanitizer) -> None:
+    """What is left is told unless the program ended with an exception, which is reason enough."""
+    if state.initialised is not None and state.finalized is None and not hasattr(sys, "last_type"):
+        state.found(None, "not-finalized", "acl.finalize was never called", {"initialised": state.initialised}, "note")
+        check_life.check_left(state)
+    state.report.close()

@@ -1,0 +1,103 @@
+"""Programs with mistakes in them: each is run as a process under the sanitizer, and every line with a mark must be found, no other.
+
+`#! kind` marks the line of an error, `#? kind` that of a note. A leak is found at the line that took what is left.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+import json
+import os
+from pathlib import Path
+import re
+import subprocess
+import sys
+from tempfile import TemporaryDirectory
+
+import onnx
+
+import anycann
+from anycann.compiler import CompileOptions, compile_model
+from anycann.om.writer import write_offline_model
+
+BEGIN = """import sys
+import threading
+import numpy as np
+import acl
+acl.init()
+acl.rt.set_device(0)
+folder = sys.argv[1]
+
+def dataset(*sizes):
+    made = acl.mdl.create_dataset()
+    for size in sizes:
+        ptr, _ = acl.rt.malloc(size, 0)
+        acl.rt.memset(ptr, size, 1, size)
+        acl.mdl.add_dataset_buffer(made, acl.create_data_buffer(ptr, size))
+    return made
+
+def address(dataset, index):
+    return acl.get_data_buffer_addr(acl.mdl.get_dataset_buffer(dataset, index))
+
+def end(*datasets):
+    for made in datasets:
+        for index in range(acl.mdl.get_dataset_num_buffers(made)):
+            buffer = acl.mdl.get_dataset_buffer(made, index)
+            acl.rt.free(acl.get_data_buffer_addr(buffer))
+            acl.destroy_data_buffer(buffer)
+        acl.mdl.destroy_dataset(made)
+"""
+END = """
+acl.rt.reset_device(0)
+acl.finalize()
+"""
+_PACKAGE = Path(next(iter(anycann.__path__)))
+_MARK = re.compile(r"#([!?]) (\S+)")
+
+
+@cache
+def _models() -> TemporaryDirectory[str]:
+    """A folder with fixed.om (x: float32[2,3] -> y, the same) and gears.om (batches of 1 and 4)."""
+    folder = TemporaryDirectory()
+    _write(f"{folder.name}/fixed.om", "2", None)
+    options = CompileOptions(
+        gears=({"x": (1, 3)}, {"x": (4, 3)}), arguments={"dynamic_batch_size": "1,4", "input_shape": "x:-1,3"}, input_shapes={"x": (-1, 3)}
+    )
+    _write(f"{folder.name}/gears.om", "n", options)
+    return folder
+
+
+def _write(path: str, batch: str, options: CompileOptions | None) -> None:
+    text = f'<ir_version: 10, opset_import: ["": 20]> g (float[{batch}, 3] x) => (float[{batch}, 3] y) {{ y = Add(x, x) }}'
+    model = onnx.parser.parse_model(text)
+    model.graph.node[0].name = "add"
+    write_offline_model(path, compile_model(model, options))
+
+
+def check(body: str, folder: Path, begin: str = BEGIN, end: str = END) -> str:
+    """Run the program; its findings must be those that it marks. Answers with what it printed on standard error."""
+    program, report = folder / "program.py", folder / "findings.json"
+    program.write_text(begin + body.strip("\n") + "\n" + end)
+    done = run(program, {"ANYCANN_SANITIZE": "1", "ANYCANN_SANITIZE_JSON": str(report)})
+    assert done.returncode == 0, done.stderr
+    found = sorted(_found(finding) for finding in json.loads(report.read_text())["findings"])
+    assert found == sorted(_marked(program.read_text())), done.stderr
+    return done.stderr
+
+
+def run(program: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run a program with `acl` in reach and two devices."""
+    python_path = os.pathsep.join([str(_PACKAGE / "shims" / "python"), str(_PACKAGE.parent)])
+    environment = {**os.environ, "PYTHONPATH": python_path, "ANYCANN_DEVICES": "2", **variables}
+    command = [sys.executable, str(program), _models().name]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
+
+
+def _found(finding: dict) -> tuple[int, str, str]:  # type: ignore[type-arg]
+    return next(iter(finding["places"].values()))["line"], finding["kind"], finding["level"]
+
+
+def _marked(text: str) -> list[tuple[int, str, str]]:
+    levels = {"!": "error", "?": "note"}
+    lines = enumerate(text.splitlines(), 1)
+    return [(number, kind, levels[sign]) for number, line in lines for sign, kind in _MARK.findall(line)]

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.acl.seeded import BEGIN, check, run
+
+MISTAKES = {
+    "what is left at the end": """
+ptr, _ = acl.rt.malloc(64, 0)  #? leaked-memory
+stream, _ = acl.rt.create_stream()
+context, _ = acl.rt.create_context(0)  #! leaked-context
+event, _ = acl.rt.create_event()  #! leaked-event
+made = acl.mdl.create_dataset()  #! leaked-dataset
+buffer = acl.create_data_buffer(ptr, 64)  #! leaked-data-buffer
+desc = acl.mdl.create_desc()  #! leaked-model-description
+tensor = acl.create_tensor_desc(0, [1], 2)  #! leaked-tensor-description
+model, _ = acl.mdl.load_from_file(folder + "/fixed.om")  #! leaked-model
+""",
+    "what is destroyed twice or used afterwards": """
+stream, _ = acl.rt.create_stream()
+acl.rt.destroy_stream(stream)
+acl.rt.destroy_stream(stream)  #! double-destroy
+acl.rt.synchronize_stream(stream)  #! use-after-destroy
+made = acl.mdl.create_dataset()
+acl.mdl.destroy_dataset(made)
+acl.mdl.get_dataset_num_buffers(made)  #! use-after-destroy
+""",
+    "the context of this thread is gone": """
+context, _ = acl.rt.create_context(0)
+acl.rt.destroy_context(context)
+acl.rt.malloc(64, 0)  #! destroyed-context
+acl.rt.set_context(context)  #! use-after-destroy
+""",
+    "the value of a failed call is used": """
+ptr, ret = acl.rt.malloc(1 << 50, 0)
+acl.rt.memset(ptr, 64, 0, 64)  #! failure-ignored
+""",
+    "a null is given": """
+acl.rt.free(0)  #! null-value
+""",
+    "a thread has no context": """
+def work():
+    ptr, ret = acl.rt.malloc(64, 0)  #! no-context
+
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+""",
+    "initialised twice": """
+acl.init()  #! repeated-init
+""",
+}
+
+
+@pytest.mark.parametrize("program", MISTAKES.values(), ids=list(MISTAKES))
+def test_the_line_of_a_mistake_is_found(tmp_path: Path, program: str) -> None:
+    check(program, tmp_path)
+
+
+def test_calls_before_the_beginning_and_after_the_end(tmp_path: Path) -> None:
+    begin = "import acl\nacl.rt.set_device(0)  #! before-init\nacl.init()\n"
+    body = "acl.rt.reset_device(0)\nacl.finalize()\nacl.rt.free(0x1000)  #! after-finalize #! mismatched-free\n"
+    check(body + "acl.finalize()  #! repeated-finalize", tmp_path, begin, "")
+
+
+def test_a_device_that_is_not_reset_makes_leaks_of_its_memory(tmp_path: Path) -> None:
+    begin = "import acl\nacl.init()\nacl.rt.set_device(0)  #! device-not-reset\n"
+    check("ptr, _ = acl.rt.malloc(64, 0)  #! leaked-memory\nacl.finalize()", tmp_path, begin, "")
+
+
+def test_a_program_that_never_finalizes_is_told_what_is_left(tmp_path: Path) -> None:
+    begin = "import acl\nacl.init()  #? not-finalized\nacl.rt.set_device(0)\n"
+    check("made = acl.mdl.create_dataset()  #! leaked-dataset\nacl.rt.reset_device(0)", tmp_path, begin, "")
+
+
+def test_a_mistake_in_a_loop_is_said_once(tmp_path: Path) -> None:
+    body = "for turn in range(5):\n    acl.rt.free(0)  #! null-value\n"
+    assert check(body, tmp_path).count("null-value") == 2  # the finding, and the mark in its line
+    assert '"count": 5' in (tmp_path / "findings.json").read_text()
+
+
+def test_a_program_without_the_sanitizer_has_no_watcher(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(BEGIN + """
+from anycann.acl.entries import BORDER
+from anycann.acl.process import PROCESS
+print(BORDER.watchers, PROCESS.handles.created, PROCESS.allocations.created, [name for name in sys.modules if "sanitizer" in name])
+""")  # fmt: skip
+    done = run(program, {"ANYCANN_SANITIZE": "0"})
+    assert (done.stdout, done.stderr) == ("() [] [] []\n", "")
