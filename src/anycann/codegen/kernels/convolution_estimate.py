@@ -88,13 +88,17 @@ def step_cycles(target: Target, pixels: int, blocks: int, weight_cycles: float =
     saved = saved if blocks == 1 else saved / 2  # whole and half vectors in one loop measured slower than the sum of both
     arithmetic = pixels * (blocks - saved) / fmas_per_cycle + pixels * widening
     loads = (blocks + broadcast * pixels) / 2
-    waiting = _LOAD_SHARE * loads if target.lanes == 16 and not is_halved(target) else 0.0
+    waiting = 0.0
+    if target.lanes == 16 and not is_halved(target):
+        waiting = _LOAD_SHARE * loads + (_LONG_CYCLES * max(0, pixels - _LONG_TILE) if blocks == 1 else 0.0)
     return max(arithmetic, loads, weight_cycles, _FMA_LATENCY) + waiting
 
 
 # With two 512-bit FMAs a cycle, loads that have ports of their own still take some of the time: measured 0.72, 0.89, 0.94 and 0.95 of the
-# peak with 14 x 1, 14 x 2, 8 x 3 and 6 x 4 pixels and channel blocks.
+# peak with 14 x 1, 14 x 2, 8 x 3 and 6 x 4 pixels and channel blocks. Tiles of one channel block become slower beyond 20 pixels: 150, 138
+# and 135 GFLOP/s with 20, 28 and 31.
 _LOAD_SHARE = 0.2
+_LONG_TILE, _LONG_CYCLES = 20, 0.15
 
 
 def _weight_cycles(shape: ConvolutionShape, target: Target, blocks: int) -> float:
