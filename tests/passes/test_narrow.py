@@ -54,7 +54,9 @@ def test_what_kernels_hand_each_other_is_stored_narrow(target: Target) -> None:
     assert "Cast+Conv+Add+Cast" in kinds  # the residual is read narrow and added wide
 
 
-def test_a_processor_without_the_instructions_keeps_32_bits() -> None:
+def test_a_processor_without_the_instructions_or_with_slow_ones_keeps_32_bits() -> None:
+    slow = replace(WITH_PAIRS, cpu="sapphirerapids")
+    assert set(stored(program(network(), slow)).values()) == {"float32"}
     assert set(stored(program(network(), AVX512)).values()) == {"float32"}
     assert set(stored(program(network(), WITH_PAIRS, "must_keep_origin_dtype")).values()) == {"float32"}
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel
+from anycann.codegen.kernels.arithmetic_rate import gains_by_pairs
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_write import digits
 from anycann.codegen.kernels.dot_convolution import emit_dot_convolution
@@ -34,8 +35,9 @@ PLANAR_CHANNELS = 4  # up to so many channels, a copy gathers the planes of a ro
 
 
 def multiplies_bfloat(target: Target) -> bool:
-    """True if the processor has instructions for products of bfloat16."""
-    return DotProducts(dtypes.bfloat16, target).is_one_instruction or has_tiles(target, dtypes.bfloat16)
+    """True if the processor has instructions for products of bfloat16 that are faster than those of float32."""
+    pairs = DotProducts(dtypes.bfloat16, target).is_one_instruction and gains_by_pairs(target)
+    return pairs or has_tiles(target, dtypes.bfloat16)
 
 
 def takes_convolution(operator: Convolution, target: Target) -> bool:
