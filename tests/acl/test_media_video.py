@@ -322,8 +322,8 @@ def test_bad_calls_of_an_encoder_are_named(acl: ModuleType, reporter: Reporter) 
     assert "the width of the pictures is 33; accepted: even numbers" in acl.get_recent_err_msg()
     media.venc_set_channel_desc_pic_width(channel, WIDTH)
     assert media.venc_set_channel_desc_param(channel, 5, 90) == (channel, 0)
-    assert media.venc_get_channel_desc_param(channel, 5) == (90, 0)
-    assert media.venc_get_channel_desc_param(channel, 99)[1] == INVALID
+    assert media.venc_get_channel_desc_param(channel, 5) == (4, 90, 0)
+    assert media.venc_get_channel_desc_param(channel, 99)[2] == INVALID
     media.venc_set_channel_desc_pic_height(channel, HEIGHT)
     assert media.venc_create_channel(channel) == 0
     assert media.venc_get_channel_desc_channel_id(channel) == 0

@@ -18,6 +18,7 @@ from anycann.media.resize import Interpolation
 
 MODES = {1: "VPC", 2: "JPEGD", 4: "JPEGE", 8: "PNGD"}
 _EVERY_MODE = sum(MODES)
+PARAMETER_BYTES = 4
 _MATRIX = 0  # the only parameter of a channel: which RGB a YUV is
 
 
@@ -62,12 +63,12 @@ def dvpp_set_channel_desc_param(desc: int, kind: int, number: int) -> int:
     return desc
 
 
-@value_and_status("acl.media.dvpp_get_channel_desc_param", returns="(value, ret)")
-def dvpp_get_channel_desc_param(desc: int, kind: int) -> int:
-    """What dvpp_set_channel_desc_param set."""
+@value_and_status("acl.media.dvpp_get_channel_desc_param", failed=(0, 0), returns="(bytes, value, ret)")
+def dvpp_get_channel_desc_param(desc: int, kind: int) -> tuple[int, int]:
+    """How many bytes the parameter has, and what dvpp_set_channel_desc_param set."""
     channel = PROCESS.handles.get(desc, DvppChannel)
     check_matrix(kind, channel.matrix)
-    return channel.matrix
+    return PARAMETER_BYTES, channel.matrix
 
 
 def check_matrix(kind: int, number: int) -> None:

@@ -53,14 +53,16 @@ def _declare_get(kind: type, name: str, field: Field) -> None:
     value(name)(get)
 
 
-def declare_life(kind: type[Any], create: str, destroy: str) -> None:
-    """Declare the two functions that make a description without arguments and that end it."""
+def declare_life(kind: type[Any], create: str, destroy: str, release: Callable[[Any], None] | None = None) -> None:
+    """Declare the two functions that make a description without arguments and that end it; `release` gives back what it owns."""
 
     def make() -> int:
         return PROCESS.handles.add(kind())
 
     def end(desc: int) -> None:
-        PROCESS.handles.remove(desc, kind)
+        gone = PROCESS.handles.remove(desc, kind)
+        if release is not None:
+            release(gone)
 
     make.__name__, end.__name__ = create, destroy
     make.__doc__, end.__doc__ = "An empty description.", "Forget the description; memory that it speaks of stays."

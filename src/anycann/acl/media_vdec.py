@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from anycann.acl.codes import Code
 from anycann.acl.entries import status, value, value_and_status
 from anycann.acl.errors import AclError, as_acl_error
-from anycann.acl.media_configs import check_matrix
+from anycann.acl.media_configs import PARAMETER_BYTES, check_matrix
 from anycann.acl.media_fields import Field, declare_fields, declare_life, one_of
 from anycann.acl.media_memory import device_bytes
 from anycann.acl.media_pictures import STREAM_FORMATS, PicDesc, StreamDesc, set_ret_code
@@ -194,12 +194,12 @@ def vdec_set_channel_desc_param(desc: int, kind: int, number: int) -> int:
     return desc
 
 
-@value_and_status("acl.media.vdec_get_channel_desc_param", returns="(value, ret)")
-def vdec_get_channel_desc_param(desc: int, kind: int) -> int:
-    """What was set."""
+@value_and_status("acl.media.vdec_get_channel_desc_param", failed=(0, 0), returns="(bytes, value, ret)")
+def vdec_get_channel_desc_param(desc: int, kind: int) -> tuple[int, int]:
+    """How many bytes the parameter has, and what was set."""
     channel = PROCESS.handles.get(desc, VdecChannel)
     check_matrix(kind, channel.matrix)
-    return channel.matrix
+    return PARAMETER_BYTES, channel.matrix
 
 
 @status("acl.media.vdec_create_channel")

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from anycann.acl.codes import Code
 from anycann.acl.entries import status, value, value_and_status
 from anycann.acl.errors import AclError, as_acl_error
+from anycann.acl.media_configs import PARAMETER_BYTES
 from anycann.acl.media_fields import Field, declare_fields, declare_life, one_of
 from anycann.acl.media_memory import device_bytes
 from anycann.acl.media_pictures import STREAM_FORMATS, PicDesc, StreamDesc
@@ -198,10 +199,15 @@ def venc_set_channel_desc_param(desc: int, kind: int, number: int) -> int:
     return desc
 
 
-@value_and_status("acl.media.venc_get_channel_desc_param", returns="(value, ret)", limits="the parameters that have functions of their own")
-def venc_get_channel_desc_param(desc: int, kind: int) -> int:
-    """What was set."""
-    return int(getattr(PROCESS.handles.get(desc, VencChannel), _parameter(kind)))
+@value_and_status(
+    "acl.media.venc_get_channel_desc_param",
+    failed=(0, 0),
+    returns="(bytes, value, ret)",
+    limits="the parameters that have functions of their own",
+)
+def venc_get_channel_desc_param(desc: int, kind: int) -> tuple[int, int]:
+    """How many bytes the parameter has, and what was set."""
+    return PARAMETER_BYTES, int(getattr(PROCESS.handles.get(desc, VencChannel), _parameter(kind)))
 
 
 def _parameter(kind: int) -> str:

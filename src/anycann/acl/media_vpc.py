@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 
@@ -165,33 +165,39 @@ def dvpp_vpc_convert_color_async(channel: int, input_pic: int, output_pic: int, 
 
 
 # ---- batches
-def _batch(
-    source: int,
-    counts: list[int],
-    target: int,
-    crops: list[int],
-    make: Callable[[PicDesc, PicDesc, int], Job],
-    further: list[int] | None = None,
-) -> list[Job]:
-    """A job for every region: the first counts[0] of them are of the first picture, and so on."""
+def batch_pairs(source: int, counts: list[int], target: int, crops: list[int]) -> list[tuple[PicDesc, PicDesc]]:
+    """The input and output picture of every region: the first counts[0] regions are of the first picture, and so on.
+
+    Raises AclError for numbers that do not go together.
+    """
     sources, targets = (PROCESS.handles.get(batch, BatchPicDesc).pictures for batch in (source, target))
-    if len(counts) != len(sources) or sum(counts) != len(crops) or not 1 <= len(crops) <= MOST_IN_A_BATCH:
+    if len(counts) != len(sources) or sum(counts) != len(crops) or not 1 <= len(crops) <= MOST_IN_A_BATCH or min(counts) < 0:
         raise AclError(
             Code.INVALID_PARAM,
             f"{len(counts)} counts of regions that add up to {sum(counts)}, for {len(sources)} pictures and {len(crops)} regions; "
             f"accepted: one count a picture, together the number of regions, at most {MOST_IN_A_BATCH}",
         )
-    if len(targets) < len(crops) or (further is not None and len(further) != len(crops)):
-        rest = "" if further is None else f" and {len(further)} further ones"
-        raise AclError(Code.INVALID_PARAM, f"{len(crops)} regions{rest} for {len(targets)} output pictures; accepted: as many of each")
+    if len(targets) < len(crops):
+        raise AclError(Code.INVALID_PARAM, f"{len(crops)} regions for {len(targets)} output pictures; accepted: as many of each")
     of = [picture for picture, count in zip(sources, counts, strict=True) for _ in range(count)]
-    return [make(_picture(of[number]), _picture(targets[number]), number) for number in range(len(crops))]
+    return [(_picture(one), _picture(other)) for one, other in zip(of, targets, strict=False)]
+
+
+def _batch(
+    source: int, counts: list[int], target: int, crops: list[int], pastes: list[int] | None = None, chosen: Interpolation | None = None
+) -> list[Job]:
+    pairs = batch_pairs(source, counts, target, crops)
+    if pastes is not None and len(pastes) != len(crops):
+        raise AclError(Code.INVALID_PARAM, f"{len(crops)} crop regions and {len(pastes)} paste regions; accepted: as many of each")
+    wanted = [None] * len(crops) if pastes is None else [_region(paste) for paste in pastes]
+    how = chosen or Interpolation.BILINEAR
+    return [Job(*pair, _region(crop), paste, how) for pair, crop, paste in zip(pairs, crops, wanted, strict=True)]
 
 
 @value_and_status("acl.media.dvpp_vpc_batch_crop_async", returns="(batch, ret)")
 def dvpp_vpc_batch_crop_async(channel: int, source: int, counts: list[int], target: int, crops: list[int], stream: int) -> int:
     """dvpp_vpc_crop_async for regions of several pictures: counts[i] regions of picture i."""
-    _submit(channel, stream, _batch(source, counts, target, crops, lambda a, b, i: Job(a, b, _region(crops[i]))))
+    _submit(channel, stream, _batch(source, counts, target, crops))
     return target
 
 
@@ -200,8 +206,7 @@ def dvpp_vpc_batch_crop_and_paste_async(
     channel: int, source: int, counts: list[int], target: int, crops: list[int], pastes: list[int], stream: int
 ) -> int:
     """dvpp_vpc_crop_and_paste_async for regions of several pictures."""
-    jobs = _batch(source, counts, target, crops, lambda a, b, i: Job(a, b, _region(crops[i]), _region(pastes[i])), pastes)
-    _submit(channel, stream, jobs)
+    _submit(channel, stream, _batch(source, counts, target, crops, pastes))
     return target
 
 
@@ -210,8 +215,7 @@ def dvpp_vpc_batch_crop_resize_async(
     channel: int, source: int, counts: list[int], target: int, crops: list[int], config: int, stream: int
 ) -> None:
     """dvpp_vpc_crop_resize_async for regions of several pictures."""
-    chosen = _interpolation(config)
-    _submit(channel, stream, _batch(source, counts, target, crops, lambda a, b, i: Job(a, b, _region(crops[i]), None, chosen)))
+    _submit(channel, stream, _batch(source, counts, target, crops, None, _interpolation(config)))
 
 
 @status("acl.media.dvpp_vpc_batch_crop_resize_paste_async")
@@ -219,6 +223,4 @@ def dvpp_vpc_batch_crop_resize_paste_async(
     channel: int, source: int, counts: list[int], target: int, crops: list[int], pastes: list[int], config: int, stream: int
 ) -> None:
     """dvpp_vpc_crop_resize_paste_async for regions of several pictures."""
-    chosen = _interpolation(config)
-    jobs = _batch(source, counts, target, crops, lambda a, b, i: Job(a, b, _region(crops[i]), _region(pastes[i]), chosen), pastes)
-    _submit(channel, stream, jobs)
+    _submit(channel, stream, _batch(source, counts, target, crops, pastes, _interpolation(config)))

@@ -48,6 +48,7 @@ def declared() -> dict[str, Callable[..., object]]:
 
 def fill(module: ModuleType) -> None:
     """Put every function into `module` ("acl") and the modules below it, which are made and found by `import acl.rt` too."""
+    "media_filters",
     modules = {"acl": module}
     for name, call in declared().items():
         parent, _, short = name.rpartition(".")
