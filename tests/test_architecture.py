@@ -35,8 +35,10 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "aoe": frozenset({"tuning", "session", "compiler", "assembly", "codegen", "om", "runtime", "target", "support"}),
     "onnx_backend": frozenset({"session", "frontends", "graph", "support"}),
     # picture kernels are compiled like the others
+    # dynamic AIPP is compiled when a program sets it
+    "picture_input": frozenset({"frontends", "model_programs", "runtime", "om"}),
     "media": frozenset({"runtime", "codegen", "target", "support"}),
-    "acl": frozenset({"media", "single_operator", "model_programs", "runtime", "om", "target", "support"}),
+    "acl": frozenset({"media", "single_operator", "picture_input", "model_programs", "runtime", "om", "target", "support"}),
     "tools": EVERYTHING,
     "shims": EVERYTHING,
     "__init__": EVERYTHING,

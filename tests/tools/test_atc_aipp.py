@@ -118,7 +118,7 @@ def test_gears_count_pixels_of_the_picture(invoke: Invoke, tmp_path: Path) -> No
         ("aipp_mode: static input_format: YUV400_U8", "YUV400_U8 gives 1 channels; the model takes 3"),
         ("aipp_mode: static input_format: YUV420SP_U8 load_start_pos_w: 3", "even numbers only"),
         ("aipp_mode: static input_format: RGB888_U8 resize: true", "resize is reserved"),
-        ("aipp_mode: dynamic max_src_image_size: 10000", "dynamic AIPP is not there yet"),
+        ("aipp_mode: dynamic related_input_rank: 0", "max_src_image_size is 0"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_a_sentence(invoke: Invoke, tmp_path: Path, block: str, words: str) -> None:

@@ -11,16 +11,22 @@ from anycann.acl.data_buffers import check_index
 from anycann.acl.entries import value_and_status
 from anycann.acl.errors import AclError
 from anycann.acl.model_loading import MODELS
+from anycann.acl.models import AIPP_INPUT
 from anycann.acl.process import PROCESS
 
-NO_AIPP, STATIC_AIPP = 0, 1
+NO_AIPP, STATIC_AIPP, DYNAMIC_AIPP, AIPP_SETTINGS = 0, 1, 2, 3
 NO_INDEX = 0xFFFFFFFF  # there is no input with the settings of a dynamic AIPP
 _INPUT_FORMATS = {"YUV420SP_U8": 1, "XRGB8888_U8": 2, "RGB888_U8": 3, "YUV400_U8": 4}
 
 
 @value_and_status("acl.mdl.get_aipp_type", failed=(0, 0), returns="(type, dynamic_index, ret)")
 def get_aipp_type(model_id: int, index: int) -> tuple[int, int]:
-    """0: no AIPP in front of that input, 1: a static one."""
+    """0: no AIPP in front of that input, 1: a static one, 2: a dynamic one, whose settings take input `dynamic_index`; 3: that input."""
+    model = MODELS.get(model_id)
+    if index in model.dynamic_aipp:
+        return DYNAMIC_AIPP, model.aipp_index(index)
+    if 0 <= index < len(model.inputs) and model.inputs[index].name == AIPP_INPUT:
+        return AIPP_SETTINGS, NO_INDEX
     return (STATIC_AIPP if _block(model_id, index) else NO_AIPP), NO_INDEX
 
 

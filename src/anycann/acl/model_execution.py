@@ -10,6 +10,7 @@ import numpy as np
 
 from anycann.acl.codes import Code
 from anycann.acl.data_buffers import DataBuffer, Dataset, check_index
+from anycann.acl.dynamic_aipp import convert_pictures
 from anycann.acl.entries import status, value
 from anycann.acl.errors import AclError
 from anycann.acl.memory import take_device_memory
@@ -18,6 +19,7 @@ from anycann.acl.models import Model, Tensor, dtype_of
 from anycann.acl.process import PROCESS, Context
 from anycann.acl.runs import run_program
 from anycann.acl.tensor_descs import TensorDesc
+from anycann.om.plan import TensorSpec
 from anycann.runtime.executor import CompiledProgram
 from anycann.support.errors import AnyCANNError, describe
 
@@ -26,7 +28,10 @@ from anycann.support.errors import AnyCANNError, describe
 def execute(model_id: int, inputs: int, outputs: int) -> None:
     """Run a model: reads the inputs where they lie, writes the outputs where they shall be."""
     run = _kept_run(model_id, inputs, outputs)
-    run.compute(*run.places)
+    if run.model.dynamic_aipp:  # the pictures are converted anew
+        run()
+    else:
+        run.compute(*run.places)
 
 
 @status("acl.mdl.execute_async")
@@ -76,7 +81,7 @@ def prepare_run(model: Model, inputs: int, outputs: int) -> _Run:
     """Look at everything a run needs, and answer with what does it. Raises AclError."""
     given, wanted = PROCESS.handles.get(inputs, Dataset), PROCESS.handles.get(outputs, Dataset)
     feeds, results = _buffers(given, model.inputs, "input", model), _buffers(wanted, model.outputs, "output", model)
-    own = feeds[: len(model.inputs) - 1] if model.gears else feeds
+    own = feeds[: len(model.own_inputs)]
     shapes = _shapes(model, given, own)
     try:
         program = model.executable(given.gear, shapes)
@@ -84,7 +89,7 @@ def prepare_run(model: Model, inputs: int, outputs: int) -> _Run:
         raise
     except AnyCANNError as error:
         raise AclError(Code.RT_MODEL_EXECUTE, describe(error)) from error
-    run = _Run(program, model, own, results, wanted, PROCESS.context())
+    run = _Run(program, model, own, results, wanted, PROCESS.context(), dict(given.settings))
     run.places = run.arrays()
     return run
 
@@ -99,17 +104,21 @@ class _Run:
     results: Sequence[DataBuffer]
     outputs: Dataset
     context: Context
+    settings: dict[int, object] = field(default_factory=dict)  # of dynamic AIPP, by input
     places: tuple[list[np.ndarray], list[np.ndarray | None]] = ([], [])
 
     def arrays(self) -> tuple[list[np.ndarray], list[np.ndarray | None]]:
         """The inputs, and where the outputs go. Raises AclError for a data buffer that is too small or whose memory is gone."""
         plan = self.program.program
-        feeds = [
-            buffer.array(dtype_of(tensor), spec.shape)  # type: ignore[arg-type]
-            for buffer, tensor, spec in zip(self.feeds, self.model.inputs, plan.inputs, strict=False)
-        ]
+        feeds = [self._feed(number, spec) for number, spec in enumerate(plan.inputs)]
         triples = zip(self.results, self.model.outputs, plan.outputs, strict=True)
         return feeds, [_place(buffer, tensor, spec.shape) for buffer, tensor, spec in triples]
+
+    def _feed(self, number: int, spec: TensorSpec) -> np.ndarray:
+        buffer, shape = self.feeds[number], tuple(int(size or 0) for size in spec.shape)
+        if number in self.model.dynamic_aipp:
+            return convert_pictures(self.model, number, self.settings.get(number), buffer, shape, spec.dtype)
+        return buffer.array(dtype_of(self.model.inputs[number]), shape)
 
     def __call__(self) -> None:
         self.compute(*self.arrays())
@@ -181,10 +190,10 @@ def _buffers(dataset: Dataset, tensors: Sequence[Tensor], role: str, model: Mode
 
 def _shapes(model: Model, given: Dataset, feeds: Sequence[DataBuffer]) -> list[tuple[int, ...]] | None:
     """The input shapes that tensor descriptions give, for a model of open shapes; else None."""
-    if model.gears or all(tensor.most_bytes for tensor in model.inputs) or not given.descs:
+    if model.gears or all(tensor.most_bytes for tensor in model.own_inputs) or not given.descs:
         return None
     shapes = []
-    for number, tensor in enumerate(model.inputs):
+    for number, tensor in enumerate(model.own_inputs):
         desc = given.descs.get(number)
         shape = tuple(desc.dims) if desc is not None else tensor.dims
         fits = len(shape) == len(tensor.dims) and all(d in (-1, s) and s >= 0 for d, s in zip(tensor.dims, shape, strict=True))
@@ -216,7 +225,7 @@ def set_input_dynamic_dims(model_id: int, dataset: int, index: int, dims: dict) 
     if not isinstance(sizes, list | tuple) or dims.get("dimCount", len(sizes)) > len(sizes):
         raise AclError(Code.INVALID_PARAM, f"dims are {dims!r:.120}; accepted: {{'dimCount': n, 'dims': [n sizes]}}")
     chosen = [int(size) for size in sizes[: dims.get("dimCount", len(sizes))]]
-    own = MODELS.get(model_id).inputs[:-1]
+    own = MODELS.get(model_id).own_inputs
     declared = [size for tensor in own for size in tensor.dims]
     if len(chosen) == len(declared):
         wrong = [size for size, fixed in zip(chosen, declared, strict=True) if fixed not in (-1, size)]

@@ -22,6 +22,8 @@ from anycann.runtime.memory import numpy_dtype
 
 GEAR_INPUT = "ascend_mbatch_shape_data"  # the input that says which gear a run takes
 _AIPP_CHANNELS = {"YUV420SP_U8": 3, "RGB888_U8": 3, "XRGB8888_U8": 4, "YUV400_U8": 1}
+AIPP_INPUT = "ascend_dynamic_aipp_data"  # the input that takes the settings of a dynamic AIPP
+_AIPP_HEAD, _AIPP_PICTURE = 64, 96  # bytes of the settings, of those for each picture
 _GEAR_OPTIONS = {"dynamic_batch_size": "batch", "dynamic_image_size": "hw", "dynamic_dims": "dims"}
 
 
@@ -121,12 +123,34 @@ class Model:
 
     @cached_property
     def inputs(self) -> tuple[Tensor, ...]:
-        """Its inputs; behind them, for a model with gears, the one that chooses the gear."""
+        """Its inputs; behind them those for the settings of a dynamic AIPP, and the one that chooses a gear."""
         own = tuple(self._tensor(n, spec, [gear.inputs for gear in self.gears]) for n, spec in enumerate(self._programs.inputs))
+        settings = tuple(self._aipp_settings(index) for index in self.dynamic_aipp)
         if not self.gears:
-            return own
+            return (*own, *settings)
         count = len(self.gears[0].sizes)
-        return (*own, Tensor(GEAR_INPUT, "int32", (count,), 4 * count, types.ND))
+        return (*own, *settings, Tensor(GEAR_INPUT, "int32", (count,), 4 * count, types.ND))
+
+    @property
+    def own_inputs(self) -> tuple[Tensor, ...]:
+        """Those that its programs read."""
+        return self.inputs[: len(self._programs.inputs)]
+
+    @cached_property
+    def dynamic_aipp(self) -> Mapping[int, Mapping[str, Any]]:
+        """What atc was told of each input with a dynamic AIPP, by its number."""
+        found = self.offline.metadata.get("dynamic_aipp", {})
+        known = found if isinstance(found, dict) else {}
+        return {number: known[spec.name] for number, spec in enumerate(self._programs.inputs) if spec.name in known}
+
+    def aipp_index(self, index: int) -> int:
+        """The number of the input with the settings for input `index`."""
+        return len(self._programs.inputs) + list(self.dynamic_aipp).index(index)
+
+    def _aipp_settings(self, index: int) -> Tensor:
+        batch = max((gear.inputs[index].shape[0] for gear in self.gears), default=self._programs.inputs[index].shape[0])  # type: ignore[type-var]
+        nbytes = _AIPP_HEAD + _AIPP_PICTURE * (batch if isinstance(batch, int) else 1)
+        return Tensor(AIPP_INPUT, "uint8", (nbytes,), nbytes, types.ND)
 
     @cached_property
     def outputs(self) -> tuple[Tensor, ...]:
@@ -146,6 +170,9 @@ class Model:
         return found if isinstance(found, dict) else {}
 
     def _tensor(self, number: int, spec: TensorSpec, gears: Sequence[Sequence[TensorSpec]]) -> Tensor:
+        if spec in self._programs.inputs and number in self.dynamic_aipp:
+            most = int(self.dynamic_aipp[number]["max_src_image_size"])
+            return Tensor(spec.name, "uint8", (most,), most, types.NHWC)
         block = self.aipp.get(spec.name)
         if block is not None and spec.dtype == "uint8":  # told as pixels, as Ascend does; the bytes are those of the source format
             sizes = (block["batch"], block["rows"], block["columns"], _AIPP_CHANNELS[block["input_format"]])

@@ -21,9 +21,18 @@ _FILES = (
     "tensor_descs",
     "data_buffers",
     "model_loading",
+    "dynamic_aipp",
     "model_aipp",
     "model_descs",
     "model_execution",
+    "media_memory",
+    "media_pictures",
+    "media_configs",
+    "media_jpeg",
+    "media_vpc",
+    "media_vdec",
+    "media_venc",
+    "media_filters",
     "operator_attributes",
     "operator_models",
     "operator_execution",
@@ -48,7 +57,6 @@ def declared() -> dict[str, Callable[..., object]]:
 
 def fill(module: ModuleType) -> None:
     """Put every function into `module` ("acl") and the modules below it, which are made and found by `import acl.rt` too."""
-    "media_filters",
     modules = {"acl": module}
     for name, call in declared().items():
         parent, _, short = name.rpartition(".")
@@ -67,13 +75,6 @@ def fill(module: ModuleType) -> None:
 
 def _explain(module: str) -> Callable[[str], object]:
     """What a name that is not there gets: an AttributeError that says what is near."""
-    "media_memory",
-    "media_pictures",
-    "media_configs",
-    "media_jpeg",
-    "media_vpc",
-    "media_vdec",
-    "media_venc",
 
     def missing(name: str) -> object:
         whole = f"{module}.{name}"

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from anycann.compiler import set_input_shapes
 from anycann.frontends.aipp.configuration import Aipp, read_aipp
 from anycann.frontends.aipp.graph import AXES, Source, insert_aipp, source_shape
-from anycann.support.errors import UnsupportedError
+from anycann.support.errors import UsageError
 from anycann.support.files import file_error
 from anycann.tools.atc_errors import AtcUsageError
 from anycann.tools.atc_request import ConvertRequest
@@ -21,7 +21,8 @@ _LAYOUTS = tuple(AXES)
 def apply_aipp(model: ir.Model, request: ConvertRequest) -> tuple[ConvertRequest, dict[str, object]]:
     """Change `model` in place. (The request with the shapes of the new inputs, what the metadata say of AIPP.)
 
-    Raises UsageError for a configuration that is damaged or does not fit, UnsupportedError for dynamic blocks.
+    A dynamic block changes nothing here: programs of AscendCL set it, and what it says is compiled then. Raises UsageError for a
+    configuration that is damaged or does not fit.
     """
     if not request.insert_op_conf:
         return request, {}
@@ -30,16 +31,31 @@ def apply_aipp(model: ir.Model, request: ConvertRequest) -> tuple[ConvertRequest
             "E10001", value=request.input_format, parameter="--input_format", reason=f"AIPP wants pictures: {' or '.join(_LAYOUTS)}"
         )
     blocks = _read(request.insert_op_conf)
-    if any(block.aipp_mode == "dynamic" for block in blocks):
-        raise UnsupportedError(f"{request.insert_op_conf}: dynamic AIPP is not there yet; accepted: aipp_mode: static")
     set_input_shapes(model.graph, request.shapes)
-    sources = insert_aipp(model.graph, blocks, request.input_format)
+    sources = insert_aipp(model.graph, [block for block in blocks if block.aipp_mode == "static"], request.input_format)
+    dynamic = {
+        _input_name(model, block): {"max_src_image_size": block.max_src_image_size, "input_format": request.input_format}
+        for block in blocks
+        if block.aipp_mode == "dynamic"
+    }
     by_name = {source.name: source for source in sources}
     shapes = {name: shape for name, shape in request.shapes.items() if name not in by_name}
     gears = tuple(
         {name: _in_source(by_name.get(name), sizes, request.input_format) for name, sizes in gear.items()} for gear in request.gears
     )
-    return replace(request, shapes=shapes, gears=gears), {"aipp": {source.name: facts(source) for source in sources}}
+    return replace(request, shapes=shapes, gears=gears), {
+        "aipp": {source.name: facts(source) for source in sources},
+        "dynamic_aipp": dynamic,
+    }
+
+
+def _input_name(model: ir.Model, block: Aipp) -> str:
+    inputs = model.graph.inputs
+    if block.related_input_rank >= len(inputs):
+        raise UsageError(
+            f"aipp_op is for input {block.related_input_rank} (related_input_rank); the model has inputs 0 to {len(inputs) - 1}"
+        )
+    return inputs[block.related_input_rank].name or ""
 
 
 def facts(source: Source) -> Mapping[str, object]:

@@ -137,11 +137,12 @@ def _block(message: Any, where: str) -> Aipp:
             given[name] = message.DESCRIPTOR.fields_by_name[name].enum_type.values_by_number[given[name]].name
     rounded: dict[str, Any] = {name: round(value, 7) if isinstance(value, float) else value for name, value in given.items()}
     block = Aipp(**rounded)
-    _check(block, where)
+    check_block(block, where)
     return block
 
 
-def _check(block: Aipp, where: str) -> None:
+def check_block(block: Aipp, where: str) -> None:
+    """Raises UsageError, beginning with `where`, for settings that are missing or out of range."""
     if block.aipp_mode not in _MODES[1:]:
         raise UsageError(f"{where}: aipp_mode is missing; accepted: static, dynamic")
     if block.aipp_mode == "dynamic":
