@@ -173,7 +173,7 @@ class AtcUnsupportedError(UnsupportedError):
         super().__init__(self.code.text.format(reason=reason.rstrip(".")))
 
 
-_CLASS_CODES: dict[type[AnyCANNError], tuple[str, str]] = {
+CLASS_CODES: dict[type[AnyCANNError], tuple[str, str]] = {
     UnsupportedError: ("E10055", "Change the model, or ask for the missing part in an issue."),
     ModelError: ("E10041", "Check that the model file is complete and valid (`onnx.checker.check_model`)."),
     UsageError: ("E10060", 'Run "atc --help" to view the usage.'),
@@ -196,4 +196,4 @@ def _code_and_solution(error: AnyCANNError) -> tuple[str, str]:
     row = getattr(error, "code", None)
     if isinstance(row, ErrorCode):
         return row.code, row.solution
-    return next((found for kind, found in _CLASS_CODES.items() if isinstance(error, kind)), _CLASS_CODES[InternalError])
+    return next((found for kind, found in CLASS_CODES.items() if isinstance(error, kind)), CLASS_CODES[InternalError])

@@ -19,6 +19,7 @@ COMMANDS = {
     "bench": ("bench", "Measure latency, throughput and memory."),
     "env": ("env", "Print the lines that make this shell an Ascend shell."),
     "run": ("run", "Run one program as if in such a shell."),
+    "explain": ("explain", "Say what a return code or an error word of Ascend means."),
     "doctor": ("doctor", "Check the processor, the cache and the installation."),
 }
 
