@@ -25,7 +25,7 @@ from anycann.tuning.task import TuningTask
 
 BATCH = 8  # candidates of a task in one round
 AT_ONCE = 4  # tasks whose candidates are compiled together
-WORTHWHILE = 0.97  # a ratio that is no noise
+WORTHWHILE = 0.95  # a ratio that is no noise, and that the model will see
 FINALISTS = 3
 LEAST_SECONDS = 1e-6
 

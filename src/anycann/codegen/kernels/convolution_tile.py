@@ -66,16 +66,19 @@ _MOST_COLUMNS = {"lanes": 16, "blend": 20, "gather": 8}
 
 
 def _tile(shape: ConvolutionShape, target: Target, blocked: bool, columns: int, blocks: int, merge: bool) -> ConvolutionTile:
-    unroll = _unroll(shape, target, blocked, columns * blocks)
+    unroll = _unroll(shape, target, blocked, columns, blocks)
     shares_rows = method(shape, target.lanes, blocked) != "lanes"  # depthwise, each channel block has rows of its own
     return ConvolutionTile(columns, blocks, unroll, merge, shares_rows and _rows_stay(shape, target, blocks))
 
 
-def _unroll(shape: ConvolutionShape, target: Target, blocked: bool, accumulators: int) -> int:
+def _unroll(shape: ConvolutionShape, target: Target, blocked: bool, columns: int, blocks: int) -> int:
     """Input channels in the innermost loop: enough FMAs to hide the loop, as more only costs compile time."""
     most = _LOOP_FMAS // 2 if target.registers < 32 and has_fma(target) else _LOOP_FMAS  # more made LLVM spill
     choices = unroll_choices(shape, target, blocked)
-    return max(n for n in choices if n * accumulators <= most or n == choices[0])
+    is_full = target.registers >= 32 and blocks > 1 and columns * blocks + blocks + 1 >= target.registers - 1
+    if is_full and method(shape, target.lanes, blocked) == "dense":
+        return choices[0]  # LLVM loads the next channel's weights ahead where it sees them, and spills: 7 % of 4 x 6, 6 % of 14 x 2
+    return max(n for n in choices if n * columns * blocks <= most or n == choices[0])
 
 
 def unroll_choices(shape: ConvolutionShape, target: Target, blocked: bool) -> tuple[int, ...]:
