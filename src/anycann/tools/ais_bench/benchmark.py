@@ -1,0 +1,180 @@
+"""One process of ais_bench: a session, its warm-up, every sample, the results and the summary."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+import json
+import os
+from pathlib import Path
+import time
+
+import numpy as np
+
+from anycann.support.errors import UsageError
+from anycann.tools.ais_bench.files import PURE, Sample, read_inputs, samples_of, split_output, write_output
+from anycann.tools.ais_bench.inference import parse_shapes
+from anycann.tools.ais_bench.interface import InferSession, MemorySummary
+from anycann.tools.ais_bench.summary import Summary, logger
+from anycann.tools.ais_bench.tensors import Tensor
+
+
+def run_benchmark(options: Namespace, arguments: list[str]) -> float:
+    """Run everything, print and write the summary; answers with the throughput."""
+    session = InferSession(options.device[0], options.model, configuration(options), options.debug, options.loop)
+    try:
+        return Benchmark(session, options, arguments).run()
+    finally:
+        session.finalize()
+
+
+def configuration(options: Namespace) -> str | None:
+    """The file for acl.init: the one that is named, or one written for --profiler and --dump."""
+    if options.acl_json_path or not (options.profiler or options.dump):
+        return options.acl_json_path  # type: ignore[no-any-return]
+    place = Path(options.output) / ("profiler" if options.profiler else "dump")
+    place.mkdir(parents=True, exist_ok=True)
+    if options.profiler:
+        settings: dict[str, object] = {"profiler": {"switch": "on", "aicpu": "on", "output": str(place), "aic_metrics": ""}}
+    else:
+        settings = {"dump": {"dump_path": str(place), "dump_mode": "all", "dump_list": [{"model_name": Path(options.model).stem}]}}
+    path = Path(options.output) / "acl.json"
+    path.write_text(json.dumps(settings, indent=4))
+    return str(path)
+
+
+class Benchmark:
+    """The runs of one session."""
+
+    def __init__(self, session: InferSession, options: Namespace, arguments: list[str]):
+        self._session, self._options = session, options
+        self._summary = Summary(arguments)
+        self._by_file = options.auto_set_dymshape_mode or options.auto_set_dymdims_mode
+        self._choose_shapes()
+        self._batch = options.batchsize or self._batch_of_model()
+        if not options.batchsize:
+            logger.info("try get model batchsize:%s", self._batch)
+
+    def run(self) -> float:
+        """Warm up, run, print; answers with the throughput."""
+        self._folder = self._output_folder()
+        samples = samples_of(self._options.input, self._session.get_inputs(), combine=not self._by_file)
+        if self._options.run_mode == "files" and samples[0].files[0][0] == PURE:
+            raise UsageError("--run_mode files needs --input")
+        self._warm_up(samples[0])
+        for number, (sample, outputs) in enumerate(self._runs(samples)):
+            self._keep(number, sample, outputs)
+        return self._report()
+
+    # ---- before
+    def _choose_shapes(self) -> None:
+        options, session = self._options, self._session
+        if options.dymBatch:
+            session.set_dynamic_batchsize(options.dymBatch)
+        elif options.dymHW:
+            session.set_dynamic_hw(*_height_and_width(options.dymHW))
+        elif options.dymDims:
+            session.set_dynamic_dims(options.dymDims)
+        elif options.dymShape:
+            session.set_dynamic_shape(options.dymShape)
+        elif not self._by_file:
+            session.set_staticbatch()
+        if options.outputSize:
+            session.set_custom_outsize([int(size) for size in options.outputSize.split(",")])
+
+    def _batch_of_model(self) -> int:
+        first = self._session.get_inputs()[0]
+        text = self._options.dymDims or self._options.dymShape
+        shape = parse_shapes(text)[first.name] if text else first.shape
+        return self._options.dymBatch or (shape[0] if shape else 1)
+
+    def _output_folder(self) -> Path | None:
+        if not self._options.output:
+            return None
+        folder = Path(self._options.output) / (self._options.output_dirname or time.strftime("%Y_%m_%d-%H_%M_%S"))
+        folder.mkdir(parents=True, exist_ok=True)
+        logger.info("output path:%s", folder)
+        return folder
+
+    def _warm_up(self, sample: Sample) -> None:
+        feeds = self._feeds(sample)
+        self._session.set_loop_count(1)
+        for _ in range(self._options.warmup_count):
+            self._infer(feeds)
+        self._session.set_loop_count(self._options.loop)
+        self._session.reset_sumaryinfo()
+        self._summary.batches.clear()
+        MemorySummary.reset()
+        logger.info("warm up %s done", self._options.warmup_count)
+
+    # ---- runs
+    def _runs(self, samples: Sequence[Sample]) -> Iterator[tuple[Sample, list[Tensor]]]:
+        if self._options.run_mode == "full":
+            feeds_of_all = [self._on_device(self._feeds(sample)) for sample in samples]
+            done = [self._infer(feeds) for feeds in feeds_of_all]
+            yield from zip(samples, done, strict=True)
+        elif self._options.pipeline:
+            yield from self._side_by_side(samples)
+        else:
+            for sample in samples:
+                feeds = self._feeds(sample)
+                yield sample, self._infer(self._on_device(feeds) if self._options.run_mode != "array" else feeds)
+
+    def _side_by_side(self, samples: Sequence[Sample]) -> Iterator[tuple[Sample, list[Tensor]]]:
+        """The next samples are read while one runs; at most so many wait as there are threads, and one."""
+        with ThreadPoolExecutor(self._options.threads) as readers:
+            waiting: list[tuple[Sample, Future[list[np.ndarray]]]] = []
+            for sample in samples:
+                waiting.append((sample, readers.submit(self._feeds, sample)))
+                if len(waiting) > self._options.threads:
+                    first, feeds = waiting.pop(0)
+                    yield first, self._infer(feeds.result())
+            for sample, feeds in waiting:
+                yield sample, self._infer(feeds.result())
+
+    def _feeds(self, sample: Sample) -> list[np.ndarray]:
+        return read_inputs(sample, self._session.get_inputs(), self._options.pure_data_type)
+
+    def _on_device(self, feeds: Sequence[np.ndarray]) -> Sequence[Tensor]:
+        return [self._session.create_tensor_from_arrays_to_device(feed) for feed in feeds]
+
+    def _infer(self, feeds: Sequence[np.ndarray | Tensor]) -> list[Tensor]:
+        if self._by_file:
+            names = [description.name for description in self._session.get_inputs()]
+            text = ";".join(f"{name}:{','.join(map(str, feed.shape))}" for name, feed in zip(names, feeds, strict=True))
+            choose = self._session.set_dynamic_shape if self._options.auto_set_dymshape_mode else self._session.set_dynamic_dims
+            choose(text)
+            self._summary.batches.append(next(iter(feeds[0].shape)))
+        return self._session.run(feeds)
+
+    # ---- after
+    def _keep(self, number: int, sample: Sample, outputs: Sequence[Tensor]) -> None:
+        """Bring the outputs of a run to the host, and write those of each sample to a file of their own."""
+        self._session.convert_tensors_to_host(outputs)
+        if self._folder is None:
+            return
+        for index, output in enumerate(outputs):
+            parts = split_output(np.array(output), sample.per_run, self._options.output_batchsize_axis)
+            for place, part in enumerate(parts):
+                names = sample.names(place)
+                if names is not None:
+                    path = self._folder / f"{Path(names[0]).name.split('.')[0]}_{index}.{self._options.outfmt.lower()}"
+                    write_output(path, part)
+                    self._summary.wrote(number * sample.per_run + place, names, str(path))
+
+    def _report(self) -> float:
+        summary = self._summary
+        summary.runs_ms = self._session.sumary().exec_time_list
+        summary.to_device_ms, summary.to_host_ms = MemorySummary.get_H2D_time_list(), MemorySummary.get_D2H_time_list()
+        summary.print(self._batch, self._options.display_all_summary)
+        if self._folder is not None:
+            summary.write(f"{os.fspath(self._folder)}_summary.json", self._batch)
+        return summary.throughput(self._batch)
+
+
+def _height_and_width(text: str) -> tuple[int, int]:
+    parts = text.split(",")
+    if len(parts) != 2 or not all(part.strip().isdigit() for part in parts):
+        raise UsageError(f"--dymHW is {text!r}; accepted: height,width")
+    return int(parts[0]), int(parts[1])

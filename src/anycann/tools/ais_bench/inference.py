@@ -1,0 +1,211 @@
+"""aclruntime.InferenceSession: an offline model on a virtual device, run on tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+import math
+import time
+
+import numpy as np
+
+from anycann.acl.contexts import reset_device, set_device
+from anycann.acl.initialise import finalize, init
+from anycann.acl.model_loading import MODELS
+from anycann.acl.models import Model
+from anycann.acl.process import PROCESS
+from anycann.acl.runs import run_program
+from anycann.support.errors import UsageError
+from anycann.tools.ais_bench.tensors import COPIES, BaseTensor, Tensor, TensorDescription, description
+
+
+@dataclass
+class SessionOptions:
+    """Options of a session. `loop`: how often a run is repeated. `log_level`: 1 debug, 2 info."""
+
+    acl_json_path: str = ""
+    log_level: int = 2
+    loop: int = 1
+
+
+@dataclass
+class RunTimes:
+    """Milliseconds of each run."""
+
+    exec_time_list: list[float] = field(default_factory=list)
+
+
+def parse_shapes(text: str) -> dict[str, tuple[int, ...]]:
+    """ "data:1,600;info:1,2" as {"data": (1, 600), ...}. Raises UsageError."""
+    try:
+        pairs = [part.rpartition(":") for part in text.split(";") if part.strip()]
+        return {name.strip(): tuple(int(size) for size in sizes.split(",")) for name, _, sizes in pairs}
+    except ValueError:
+        raise UsageError(f"shapes are {text!r}; accepted: 'name:1,3,224,224;other:1,10'") from None
+
+
+class InferenceSession:
+    """A model of `path` on device `device`."""
+
+    def __init__(self, path: str, device: int, options: SessionOptions | None = None):
+        self._options, self.device = options or SessionOptions(), device
+        self._owns_acl = not PROCESS.references
+        if self._owns_acl:
+            _ask(init, self._options.acl_json_path or "")
+        _ask(set_device, device)
+        self._number = MODELS.load(path)
+        self.model: Model = MODELS.get(self._number)
+        self._gear: int | None = None
+        self._shapes: list[tuple[int, ...]] | None = None
+        self._most_bytes: list[int] = []
+        self._times = RunTimes()
+
+    def options(self) -> SessionOptions:
+        """Its options, which may be changed."""
+        return self._options
+
+    # ---- what it takes and gives
+    def get_inputs(self) -> list[TensorDescription]:
+        """Its inputs, without the one that chooses a gear; with the shapes that are set."""
+        own = self.model.inputs[:-1] if self.model.gears else self.model.inputs
+        shapes = self._set_shapes() or [tensor.dims for tensor in own]
+        return [description(t.name, t.dtype, t.format, list(shape)) for t, shape in zip(own, shapes, strict=True)]
+
+    def get_outputs(self) -> list[TensorDescription]:
+        """Its outputs."""
+        shapes = [tensor.dims for tensor in self.model.outputs]
+        if self._gear is not None:
+            shapes = [_sizes(spec.shape) for spec in self.model.gears[self._gear].outputs]
+        return [description(t.name, t.dtype, t.format, list(shape)) for t, shape in zip(self.model.outputs, shapes, strict=True)]
+
+    def _set_shapes(self) -> list[tuple[int, ...]] | None:
+        if self._gear is not None:
+            return [_sizes(spec.shape) for spec in self.model.gears[self._gear].inputs]
+        return self._shapes
+
+    # ---- choosing shapes
+    def set_staticbatch(self) -> None:
+        """Shapes are those of the model. Raises UsageError for a model that needs a choice; the run would fail otherwise."""
+        if self.model.gears:
+            raise UsageError(f"{self.model.where} has gears; choose one: {self.model.gear_words}")
+        self._shapes = None
+
+    def set_dynamic_batchsize(self, batch: int) -> None:
+        """Choose the gear with that batch."""
+        self._gear = self.model.find_gear("batch", (int(batch),))
+
+    def set_dynamic_hw(self, height: int, width: int) -> None:
+        """Choose the gear with images of that size."""
+        self._gear = self.model.find_gear("hw", (int(height), int(width)))
+
+    def set_dynamic_dims(self, shapes: str) -> None:
+        """Choose the gear with these shapes of all inputs: "data:1,600;info:1,2"."""
+        wanted = self._by_name(shapes)
+        declared = [size for tensor in self.model.inputs[: len(wanted)] for size in tensor.dims]
+        sizes = [size for shape in wanted for size in shape]
+        self._gear = self.model.find_gear("dims", tuple(size for size, fixed in zip(sizes, declared, strict=True) if fixed == -1))
+
+    def set_dynamic_shape(self, shapes: str) -> None:
+        """The inputs of the next runs have these shapes."""
+        self._shapes = self._by_name(shapes)
+
+    def set_custom_outsize(self, sizes: Sequence[int]) -> None:
+        """Bytes that each output may have at most where its shape is known after the run only."""
+        self._most_bytes = [int(size) for size in sizes]
+
+    def _by_name(self, text: str) -> list[tuple[int, ...]]:
+        given = parse_shapes(text)
+        own = self.model.inputs[:-1] if self.model.gears else self.model.inputs
+        names = [tensor.name for tensor in own]
+        if sorted(given) != sorted(names) or any(len(given[t.name]) != len(t.dims) for t in own):
+            raise UsageError(f"shapes are {text!r}; accepted: one for each of {', '.join(f'{t.name} {list(t.dims)}' for t in own)}")
+        return [given[name] for name in names]
+
+    # ---- runs
+    def run(self, names: Sequence[str], feeds: Sequence[Tensor | BaseTensor]) -> list[Tensor]:
+        """Run on one tensor for each input, in order, and answer with those outputs that are named, on the device."""
+        feeds_there = [self._on_device(feed) for feed in feeds]
+        descriptions = self.get_inputs()
+        if len(feeds_there) != len(descriptions):
+            raise UsageError(f"{len(feeds_there)} tensors are given; {self.model.where} has {len(descriptions)} inputs")
+        arrays = [_as_described(data, wanted) for data, wanted in zip(feeds_there, descriptions, strict=True)]
+        program = self.model.executable(self._gear, None if self._gear is not None else self._shapes)
+        values: list[object] = []
+        for _ in range(max(self._options.loop, 1)):
+            begin = time.perf_counter()
+            values = run_program(program, arrays, None, self.model, self.model.name)
+            self._times.exec_time_list.append((time.perf_counter() - begin) * 1e3)
+        self._check_sizes(values)
+        by_name = dict(zip((tensor.name for tensor in self.model.outputs), values, strict=True))
+        unknown = [name for name in names if name not in by_name]
+        if unknown:
+            raise UsageError(f"output {unknown[0]!r} is not there; {self.model.where} has {', '.join(by_name)}")
+        return [Tensor(np.asarray(by_name[name]), self.device) for name in names]
+
+    def _on_device(self, feed: Tensor | BaseTensor) -> np.ndarray:
+        if isinstance(feed, Tensor) and feed.device != -1:
+            return feed.data
+        begin = time.perf_counter()
+        data = feed.copy() if isinstance(feed, BaseTensor) else np.array(feed.data, order="C")
+        COPIES.to_device_ms.append((time.perf_counter() - begin) * 1e3)
+        return data
+
+    def _check_sizes(self, values: Sequence[object]) -> None:
+        for tensor, value, most in zip(self.model.outputs, values, self._most_bytes, strict=False):
+            if isinstance(value, np.ndarray) and not tensor.most_bytes and value.nbytes > most:
+                raise UsageError(f"output {tensor.name!r} came to {value.nbytes} bytes; its custom size is {most} (--outputSize)")
+
+    def create_tensor_from_fileslist(self, wanted: TensorDescription, files: Sequence[str]) -> Tensor:
+        """The raw files one after another as a tensor on the device. Raises UsageError where they have not the bytes it needs."""
+        parts = [np.fromfile(path, np.uint8) for path in files]
+        tensor = Tensor(_as_described(np.concatenate(parts), wanted))
+        tensor.to_device(self.device)
+        return tensor
+
+    # ---- times and the end
+    def sumary(self) -> RunTimes:
+        """Milliseconds of each run since the last reset."""
+        return self._times
+
+    def reset_sumaryinfo(self) -> None:
+        """Forget them."""
+        self._times = RunTimes()
+
+    def free_resource(self) -> None:
+        """Unload the model."""
+        if self._number in MODELS.live():
+            MODELS.unload(self._number)
+
+    def finalize(self) -> None:
+        """Unload the model, and end AscendCL if this session began it and no other uses it."""
+        self.free_resource()
+        if PROCESS.references and self.device in PROCESS.primary:
+            _ask(reset_device, self.device)
+        if self._owns_acl and not MODELS.live() and PROCESS.references:
+            _ask(finalize)
+
+
+def _sizes(shape: Sequence[object]) -> tuple[int, ...]:
+    return tuple(size if isinstance(size, int) else -1 for size in shape)
+
+
+def _as_described(data: np.ndarray, wanted: TensorDescription) -> np.ndarray:
+    """The bytes as the input has them; open sizes are those of the array. Raises UsageError."""
+    if wanted.realsize or 0 in wanted.shape:
+        if data.nbytes != wanted.realsize:
+            raise UsageError(f"input {wanted.name!r} has {data.nbytes} bytes; {wanted.dtype.name}{wanted.shape} needs {wanted.realsize}")
+        return np.ascontiguousarray(data).reshape(-1).view(np.uint8).view(wanted.dtype).reshape(wanted.shape)
+    fits = data.ndim == len(wanted.shape) and all(d in (-1, s) for d, s in zip(wanted.shape, data.shape, strict=True))
+    if not fits or data.nbytes != math.prod(data.shape) * wanted.dtype.itemsize:
+        raise UsageError(
+            f"input {wanted.name!r} is {data.dtype.name}{list(data.shape)}; accepted: {wanted.dtype.name}{wanted.shape}, -1 open. "
+            "Set shapes with set_dynamic_shape (--dymShape)"
+        )
+    return np.ascontiguousarray(data).view(wanted.dtype)
+
+
+def _ask(function: Callable[..., object], *arguments: object) -> None:
+    """Call a function of AscendCL. Raises UsageError with its sentence for a code that is not 0."""
+    code = function(*arguments)
+    if code:
+        raise UsageError(PROCESS.thread.error or f"AscendCL answered {code}")

@@ -1,0 +1,204 @@
+"""ais_bench: its options, files and lines, and the interface of Python."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+import re
+
+import numpy as np
+import onnx
+import pytest
+
+from anycann.compiler import CompileOptions, compile_model
+from anycann.om.writer import write_offline_model
+from anycann.support.errors import UsageError
+from anycann.tools.ais_bench.inference import InferenceSession, parse_shapes
+from anycann.tools.ais_bench.interface import InferSession, MemorySummary, MultiDeviceSession
+from anycann.tools.ais_bench.main import main, shapes_in
+from anycann.tools.ais_bench.tensors import BaseTensor, Tensor
+from tests.tools.conftest import Process
+
+NUMBER = r"[0-9][0-9.e+-]*"
+FIGURES = rf"\(ms\): min = {NUMBER}, max = {NUMBER}, mean = {NUMBER}, median = {NUMBER}, percentile\(99%\) = {NUMBER}"
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+def write(folder: Path, shape: str, options: CompileOptions | None = None) -> str:
+    """A model that doubles x."""
+    model = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["": 20]> g (float[{shape}] x) => (float[{shape}] y) {{ y = Add(x, x) }}'
+    )
+    model.graph.node[0].name = "add"
+    path = str(folder / "model.om")
+    write_offline_model(path, compile_model(model, options))
+    return path
+
+
+def gears(folder: Path, kind: str) -> str:
+    given = {
+        "batch": ("n, 3", (-1, 3), [(1, 3), (4, 3)], {"dynamic_batch_size": "1,4", "input_shape": "x:-1,3"}),
+        "hw": ("1, 3, h, w", (1, 3, -1, -1), [(1, 3, 2, 4), (1, 3, 4, 2)], {"dynamic_image_size": "2,4;4,2", "input_shape": "x:1,3,-1,-1"}),
+        "dims": ("n, m", (-1, -1), [(1, 6), (2, 5)], {"dynamic_dims": "1,6;2,5", "input_shape": "x:-1,-1"}),
+    }
+    shape, declared, sizes, arguments = given[kind]
+    options = CompileOptions(gears=tuple({"x": size} for size in sizes), arguments=arguments, input_shapes={"x": declared})
+    return write(folder, shape, options)
+
+
+def test_the_lines_are_those_of_ais_bench(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--model", write(tmp_path, "2, 3"), "--loop", "3", "--display_all_summary", "true"]) == 0
+    lines = [
+        r"\[INFO\] try get model batchsize:2",
+        r"\[INFO\] warm up 1 done",
+        r"\[INFO\] -----------------Performance Summary------------------",
+        rf"\[INFO\] H2D_latency {FIGURES}",
+        rf"\[INFO\] NPU_compute_time {FIGURES}",
+        rf"\[INFO\] D2H_latency {FIGURES}",
+        rf"\[INFO\] throughput 1000\*batchsize.mean\(2\)/NPU_compute_time.mean\({NUMBER}\): {NUMBER}",
+        r"\[INFO\] ------------------------------------------------------",
+    ]
+    assert re.fullmatch("\n".join(lines) + "\n", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("more", [[], ["--run_mode", "tensor"], ["-rm", "full"], ["--pipeline", "1", "--threads", "2"]])
+def test_files_become_batches_and_outputs_become_files_again(tmp_path: Path, more: list[str]) -> None:
+    (tmp_path / "in").mkdir()
+    for number in (0, 1, 10):  # a batch of two, and one file that does not fill the second
+        np.save(tmp_path / "in" / f"s{number}.npy", np.full((1, 3), number, np.float32))
+    words = ["-om", write(tmp_path, "2, 3"), "-i", str(tmp_path / "in"), "-o", str(tmp_path / "out"), "-od", "r", "--outfmt", "npy"]
+    assert main([*words, *more]) == 0
+    out = tmp_path / "out" / "r"
+    assert sorted(path.name for path in out.iterdir()) == ["s0_0.npy", "s10_0.npy", "s1_0.npy"]
+    assert all((np.load(out / f"s{number}_0.npy") == 2 * number).all() for number in (0, 1, 10))
+    summary = json.loads((tmp_path / "out" / "r_summary.json").read_text())
+    assert summary["filesinfo"]["2"] == {"infiles": [str(tmp_path / "in" / "s10.npy")], "outfiles": [str(out / "s10_0.npy")]}
+    assert summary["NPU_compute_time"]["count"] == len(summary["npu_compute_time_list"]) == 2
+    assert summary["throughput"] == pytest.approx(1000 * 2 / summary["NPU_compute_time"]["mean"])
+
+
+def test_raw_files_and_text(tmp_path: Path) -> None:
+    X.tofile(tmp_path / "x.bin")
+    words = ["-m", write(tmp_path, "2, 3"), "-i", str(tmp_path / "x.bin"), "-o", str(tmp_path), "--output_dirname", "r"]
+    assert main([*words, "--outfmt", "TXT", "--run_mode", "files"]) == 0
+    assert (tmp_path / "r" / "x_0.txt").read_text() == "0.000000 2.000000 4.000000 \n6.000000 8.000000 10.000000 \n"
+
+
+def test_several_devices_share_the_files(tmp_path: Path, process: Process) -> None:
+    for number in range(3):
+        (X + number).tofile(tmp_path / f"x{number}.bin")
+    files = ",".join(str(tmp_path / f"x{number}.bin") for number in range(3))
+    words = ["-m", "ais_bench", "--model", write(tmp_path, "2, 3"), "-i", files, "-o", tmp_path, "-od", "r", "--device", "0,1"]
+    done = process("run", *words, ANYCANN_DEVICES="2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "[INFO] multidevice run end qsize:4 result:0" in done.stdout
+    assert re.search(rf"^i:1 device_1 throughput:{NUMBER} start_time:{NUMBER} end_time:{NUMBER}$", done.stdout, re.MULTILINE)
+    assert sorted(str(path.relative_to(tmp_path / "r")) for path in tmp_path.glob("r/device*/*")) == [
+        "device0/x0_0.bin", "device0/x1_0.bin", "device1/x2_0.bin",
+    ]  # fmt: skip
+    assert (np.fromfile(tmp_path / "r/device1/x2_0.bin", np.float32) == 2 * (X + 2).ravel()).all()
+
+
+def test_a_range_of_shapes_is_tried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert shapes_in("x:1~2,600-700;y:3") == ["x:1,600;y:3", "x:1,700;y:3", "x:2,600;y:3", "x:2,700;y:3"]
+    assert shapes_in("x:1~5~2") == ["x:1", "x:3", "x:5"]
+    assert main(["--model", write(tmp_path, "n, 3"), "--dymShape_range", "x:1~2,3", "--outputSize", "100"]) == 0
+    assert "run_count:2 success_count:2" in capsys.readouterr().out
+
+
+def test_what_cannot_be_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = write(tmp_path, "2, 3")
+    assert main(["--model", model, "--input", str(tmp_path / "none.bin")]) == 1
+    assert "[ERROR] --input: " in capsys.readouterr().out
+    assert main(["--model", gears(tmp_path, "batch")]) == 1
+    assert "accepts 1, 4" in capsys.readouterr().out
+    for words in (["--backend", "trtexec"], ["--output_dirname", "x"], ["--device", "256"], ["--loop", "0"]):
+        with pytest.raises(SystemExit) as error:
+            main(["--model", model, *words])
+        assert error.value.code == 2
+
+
+def test_a_session_takes_and_gives_arrays(tmp_path: Path) -> None:
+    session = InferSession(0, write(tmp_path, "2, 3"), loop=2)
+    (x,) = session.get_inputs()
+    assert (x.name, x.datatype.name, x.shape, x.size, x.realsize) == ("x", "float32", [2, 3], 6, 24)
+    assert (session.infer([X])[0] == 2 * X).all()
+    assert len(session.sumary().exec_time_list) == 2
+    outputs = session.run([session.create_tensor_from_arrays_to_device(X)])
+    with pytest.raises(UsageError, match="call to_host"):
+        np.array(outputs[0])
+    session.convert_tensors_to_host(outputs)
+    assert (session.convert_tensors_to_arrays(outputs)[0] == 2 * X).all()
+    assert MemorySummary.get_D2H_time_list()
+    with pytest.raises(UsageError, match="12 bytes"):
+        session.run([X[:1]])
+    with pytest.raises(UsageError, match="accepted: static, dymbatch"):
+        session.infer([X], "dynamic")
+    session.finalize()
+
+
+@pytest.mark.parametrize(
+    ("kind", "shapes"), [("batch", [(1, 3), (4, 3)]), ("hw", [(1, 3, 4, 2), (1, 3, 2, 4)]), ("dims", [(2, 5), (1, 6)])]
+)
+def test_gears_are_chosen_by_the_shapes_of_the_feeds(tmp_path: Path, kind: str, shapes: list[tuple[int, ...]]) -> None:
+    session = InferSession(0, gears(tmp_path, kind))
+    for shape in shapes:
+        x = np.random.default_rng(1).random(shape, np.float32)
+        (y,) = session.infer([x], f"dym{kind}")
+        assert y.shape == shape
+        assert (y == 2 * x).all()
+    session.finalize()
+
+
+def test_open_shapes_are_those_of_the_feeds(tmp_path: Path) -> None:
+    session = InferSession(0, write(tmp_path, "n, 3"))
+    assert (session.infer([X], "dynshape", custom_sizes=[24])[0] == 2 * X).all()
+    with pytest.raises(UsageError, match="its custom size is 23"):
+        session.infer([X], "dymshape", custom_sizes=23)
+    session.finalize()
+
+
+def test_many_feeds_and_turns(tmp_path: Path) -> None:
+    session = InferSession(0, write(tmp_path, "2, 3"))
+    results = session.infer_pipeline([[X + number] for number in range(5)])
+    assert all((result[0] == 2 * (X + number)).all() for number, result in enumerate(results))
+    assert (session.infer_iteration([X], [0], 3)[0] == 8 * X).all()
+    session.finalize()
+
+
+def test_several_devices_at_once(tmp_path: Path) -> None:
+    session = MultiDeviceSession(write(tmp_path, "2, 3"))
+    results = session.infer({0: [[X], [X + 1]]})
+    assert (results[0][1][0] == 2 * (X + 1)).all()
+    assert [len(times) for times in session.summary()[0]] == [1, 1]
+
+
+def test_aclruntime_runs_on_its_tensors(tmp_path: Path) -> None:
+    session = InferenceSession(write(tmp_path, "2, 3"), 0)
+    (output,) = session.run(["y"], [BaseTensor(X.ctypes.data, X.nbytes)])
+    output.to_host()
+    assert (np.array(output) == 2 * X).all()
+    (again,) = session.run(["y"], [Tensor(X)])
+    again.to_host()
+    assert (np.array(again, copy=True) == 2 * X).all()
+    with pytest.raises(UsageError, match="output 'z' is not there"):
+        session.run(["z"], [Tensor(X)])
+    session.finalize()
+
+
+def test_shapes_are_parsed() -> None:
+    assert parse_shapes("a:0:1,2;b:3") == {"a:0": (1, 2), "b": (3,)}
+    with pytest.raises(UsageError, match="accepted: 'name:1,3,224,224"):
+        parse_shapes("a:x")
+
+
+def test_the_names_of_ascend_are_there(tmp_path: Path, process: Process) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import aclruntime\nfrom ais_bench.infer.interface import InferSession, MultiDeviceSession, MemorySummary\n"
+        "options = aclruntime.session_options()\noptions.loop = 2\n"
+        f"session = aclruntime.InferenceSession({write(tmp_path, '2, 3')!r}, 0, options)\nprint(session.get_inputs()[0].datatype)\n"
+    )
+    done = process("run", program)
+    assert (done.returncode, done.stdout) == (0, "dtype.float32\n"), done.stderr
+    assert process("run", "msit", "benchmark", "-om", tmp_path / "model.om").returncode == 0
