@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Code(IntEnum):
-    """Codes by the names of the header files, without their prefix ACL_ERROR_ (RT_: of the runtime, GE_: of the graph engine)."""
+    """Codes by the names of the header files, without their prefix ACL_ERROR_ (RT_: runtime, GE_: graph engine, HI_: himpi)."""
 
     SUCCESS = 0
     INVALID_PARAM = 100000
@@ -163,8 +163,40 @@ class Code(IntEnum):
     GE_FORMAT_INVALID = 145020
     GE_SHAPE_INVALID = 145021
     GE_DATATYPE_INVALID = 145022
+    # himpi: what it calls HI_ERR_
+    HI_VDEC_INVALID_CHN_ID = 0xA0058002
+    HI_VDEC_ILLEGAL_PARAM = 0xA0058003
+    HI_VDEC_EXIST = 0xA0058004
+    HI_VDEC_UNEXIST = 0xA0058005
+    HI_VDEC_NULL_PTR = 0xA0058006
+    HI_VDEC_NOT_SUPPORT = 0xA0058008
+    HI_VDEC_NOT_PERM = 0xA0058009
+    HI_VDEC_NO_MEM = 0xA005800C
+    HI_VDEC_BUF_EMPTY = 0xA005800E
+    HI_VDEC_BUF_FULL = 0xA005800F
+    HI_VDEC_SYS_NOT_READY = 0xA0058010
+    HI_VDEC_BAD_ADDR = 0xA0058011
+    HI_VDEC_TIMEOUT = 0xA0058014
+    HI_VDEC_SYS_ERROR = 0xA0058015
+    HI_VENC_NOT_SUPPORT = 0xA0088008
+    HI_VPC_INVALID_CHN_ID = 0xA0078002
+    HI_VPC_ILLEGAL_PARAM = 0xA0078003
+    HI_VPC_EXIST = 0xA0078004
+    HI_VPC_UNEXIST = 0xA0078005
+    HI_VPC_NULL_PTR = 0xA0078006
+    HI_VPC_NOT_SUPPORT = 0xA0078008
+    HI_VPC_NOT_PERM = 0xA0078009
+    HI_VPC_NO_MEM = 0xA007800C
+    HI_VPC_BUF_EMPTY = 0xA007800E
+    HI_VPC_BUF_FULL = 0xA007800F
+    HI_VPC_SYS_NOT_READY = 0xA0078010
+    HI_VPC_BAD_ADDR = 0xA0078011
+    HI_VPC_TIMEOUT = 0xA0078014
+    HI_VPC_SYS_ERROR = 0xA0078015
 
     @property
     def header_name(self) -> str:
         """The name in Ascend's headers: ACL_SUCCESS, ACL_ERROR_INVALID_PARAM, ACL_ERROR_RT_PARAM_INVALID."""
+        if self.name.startswith("HI_"):
+            return f"HI_ERR_{self.name.removeprefix('HI_')}"
         return "ACL_SUCCESS" if self is Code.SUCCESS else f"ACL_ERROR_{self.name}"

@@ -12,6 +12,7 @@ from anycann.acl.media_fields import Field, declare_fields, declare_life, one_of
 from anycann.acl.media_pictures import series
 from anycann.acl.process import PROCESS
 from anycann.media.convert import Matrix
+from anycann.media.filters import BorderKind
 from anycann.media.jpeg import Scratch
 from anycann.media.picture import Region
 from anycann.media.resize import Interpolation
@@ -230,7 +231,7 @@ class BorderConfig:
     values: list[float] = field(default_factory=lambda: [0.0] * 4)
 
 
-BORDER_TYPES = {0: "constant", 1: "replicate", 2: "reflect", 3: "reflect 101"}
+BORDER_TYPES: dict[int, BorderKind] = {0: "constant", 1: "replicate", 2: "reflect", 3: "reflect 101"}
 declare_life(BorderConfig, "dvpp_create_border_config", "dvpp_destroy_border_config")
 declare_fields(
     BorderConfig,

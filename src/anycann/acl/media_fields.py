@@ -70,6 +70,6 @@ def declare_life(kind: type[Any], create: str, destroy: str, release: Callable[[
     status(f"acl.media.{destroy}")(end)
 
 
-def one_of(numbers: Mapping[int, str]) -> tuple[Check, str]:
+def one_of(numbers: Mapping[int, object]) -> tuple[Check, str]:
     """A check for a few numbers, and the words that list them."""
     return numbers.__contains__, ", ".join(f"{number} ({word})" for number, word in numbers.items())

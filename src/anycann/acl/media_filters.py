@@ -19,14 +19,13 @@ from anycann.acl.media_tasks import submit
 from anycann.acl.media_vpc import VPC, batch_pairs
 from anycann.acl.process import PROCESS
 from anycann.media.convert import Matrix, convert
-from anycann.media.filters import BINS, Border, BorderKind, add_border, halve_smoothly, histogram, look_up
+from anycann.media.filters import BINS, Border, add_border, halve_smoothly, histogram, look_up
 from anycann.media.picture import View, new_picture
 from anycann.media.resize import Interpolation
 from anycann.media.scale import check_inside, scale
 from anycann.runtime.allocations import Allocation
 
 _CHANNELS = 3
-_KINDS: dict[int, BorderKind] = BORDER_TYPES  # type: ignore[assignment]
 
 
 def _tables(dtype: np.dtype) -> Allocation:
@@ -207,4 +206,4 @@ def _cut_and_frame(source: View, target: View, border: Border, chosen: Interpola
 def _border(handle: int) -> Border:
     found = PROCESS.handles.get(handle, BorderConfig)
     values = tuple(int(min(max(number, 0), 255)) for number in found.values)
-    return Border(_KINDS[found.border_type], found.top, found.bottom, found.left, found.right, values)
+    return Border(BORDER_TYPES[found.border_type], found.top, found.bottom, found.left, found.right, values)

@@ -47,9 +47,9 @@ def dvpp_jpeg_get_image_info_v2(data: int, size: int) -> tuple[int, int, int, in
 @value_and_status("acl.media.dvpp_jpeg_predict_dec_size", returns="(bytes, ret)")
 def dvpp_jpeg_predict_dec_size(data: int, size: int, output_format: int) -> int:
     """Bytes that the decoded picture needs, strides aligned as the chip does. output_format 10000: as the file has it, V before U."""
-    header = _decodable(_header(data, size))
+    header = decodable(_header(data, size))
     form = _chosen_format(header, output_format)
-    return form.nbytes(*_strides(header.width, header.height))
+    return form.nbytes(*strides_for(header.width, header.height))
 
 
 @value_and_status("acl.media.dvpp_jpeg_predict_enc_size", returns="(bytes, ret)")
@@ -73,7 +73,7 @@ def dvpp_png_get_image_info(data: int, size: int) -> tuple[int, int, int]:
 def dvpp_png_predict_dec_size(data: int, size: int, output_format: int) -> int:
     """Bytes that the decoded picture needs: 12 RGB888, 16 RGBA8888, 10000 as the file has it; strides as the chip does."""
     header = png.read_header(any_bytes(data, size, "PNG data"))
-    return _png_layout(header, output_format)[1]
+    return png_layout(header, output_format)[1]
 
 
 # ---- decoding
@@ -86,8 +86,8 @@ def dvpp_jpeg_decode_async(channel: int, data: int, size: int, pic: int, stream:
     """
     found, target = PROCESS.handles.get(channel, DvppChannel), PROCESS.handles.get(pic, PicDesc)
     found.check_open_for(JPEGD)
-    file = _read(device_bytes(data, size, "the JPEG data").tobytes())
-    picture = _decode_target(_decodable(file.header), target)
+    file = read_file(device_bytes(data, size, "the JPEG data").tobytes())
+    picture = decode_target(decodable(file.header), target)
 
     def task() -> None:
         device_bytes(target.data, picture.nbytes, "the decoded picture")  # it may have been freed since
@@ -111,14 +111,16 @@ def dvpp_png_decode_async(channel: int, data: int, size: int, pic: int, stream: 
 
 
 def _header(data: int, size: int) -> JpegHeader:
-    return _read(any_bytes(data, size, "JPEG data")).header
+    return read_file(any_bytes(data, size, "JPEG data")).header
 
 
-def _read(content: bytes) -> JpegFile:
+def read_file(content: bytes) -> JpegFile:
+    """The markers of a JPEG file. Raises UsageError."""
     return read_jpeg(content)
 
 
-def _decodable(header: JpegHeader) -> JpegHeader:
+def decodable(header: JpegHeader) -> JpegHeader:
+    """The header. Raises AclError for a picture that the chip does not decode."""
     try:
         header.check_decodable()
     except UnsupportedError as error:
@@ -137,15 +139,16 @@ def _chosen_format(header: JpegHeader, number: int) -> PixelFormat:
         raise AclError(Code.INVALID_PARAM, describe(error)) from error
 
 
-def _strides(width: int, height: int) -> tuple[int, int]:
-    """What the chip decodes to: 128 x 16 on 310 and 910, 64 x 16 on later ones."""
+def strides_for(width: int, height: int) -> tuple[int, int]:
+    """Strides that the chip decodes to: 128 x 16 on 310 and 910, 64 x 16 on later ones."""
     across = _WIDE_STRIDE if series() in ("310", "910") else _STRIDE
     return -(-width // across) * across, -(-height // _ROWS) * _ROWS
 
 
-def _decode_target(header: JpegHeader, target: PicDesc) -> Picture:
+def decode_target(header: JpegHeader, target: PicDesc) -> Picture:
+    """The picture to decode to, which `target` then describes. Raises AclError for one that is too small."""
     form = _chosen_format(header, target.format)
-    stride, rows = _strides(header.width, header.height)
+    stride, rows = strides_for(header.width, header.height)
     own = target.width_stride, target.height_stride
     fits = own[0] >= header.width and own[0] % _STRIDE == 0 and own[1] >= header.height and own[1] % 2 == 0
     if fits and form.nbytes(*own) <= target.size:
@@ -167,7 +170,7 @@ def _describe(target: PicDesc, picture: Picture, width: int, height: int) -> Non
     target.width_stride, target.height_stride = picture.width_stride, picture.height_stride
 
 
-def _png_layout(header: png.PngHeader, number: int) -> tuple[PixelFormat, int, int, int]:
+def png_layout(header: png.PngHeader, number: int) -> tuple[PixelFormat, int, int, int]:
     """Format, bytes, strides: the width is aligned to 128 on 310 and 910, to 16 on later chips, the height to 16."""
     form = _png_format(header, number)
     across = _WIDE_STRIDE if series() in ("310", "910") else _ROWS
@@ -183,7 +186,7 @@ def _png_format(header: png.PngHeader, number: int) -> PixelFormat:
 
 
 def _png_target(header: png.PngHeader, target: PicDesc) -> tuple[PixelFormat, int, int, int]:
-    form, needed, stride, rows = _png_layout(header, target.format)
+    form, needed, stride, rows = png_layout(header, target.format)
     own = target.width_stride, target.height_stride
     if own[0] >= form.row_bytes(header.width) and own[1] >= header.height and form.nbytes(*own) <= target.size:
         return form, form.nbytes(*own), *own

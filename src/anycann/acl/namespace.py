@@ -57,6 +57,11 @@ def declared() -> dict[str, Callable[..., object]]:
 
 def fill(module: ModuleType) -> None:
     """Put every function into `module` ("acl") and the modules below it, which are made and found by `import acl.rt` too."""
+    "himpi_system",
+    "himpi_vpc",
+    "himpi_vdec",
+    "himpi_pngd",
+    "himpi_refused",
     modules = {"acl": module}
     for name, call in declared().items():
         parent, _, short = name.rpartition(".")

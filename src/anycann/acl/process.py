@@ -112,7 +112,7 @@ def _remember(name: str, error: AclError) -> None:
 
 def error_block(code: Code) -> str:
     """Ascend's short name for where an error comes from: EH (AscendCL), EE (runtime), GE's E1, EZ9999 for internal ones."""
-    if code >= Code.INTERNAL_ERROR:
+    if code >= Code.INTERNAL_ERROR and not code.name.startswith("HI_"):
         return "EZ9999"
     if code.name.startswith("RT_"):
         return "EE1001"

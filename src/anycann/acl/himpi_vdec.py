@@ -1,0 +1,356 @@
+"""acl.himpi: JPEG pictures and video decoded by channels with numbers; programs fetch what is done."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+import threading
+from typing import Any
+
+from anycann.acl.codes import Code
+from anycann.acl.entries import status, value, value_and_status
+from anycann.acl.errors import AclError
+from anycann.acl.himpi_system import Channels, Dict, code_of, errors_of, number_in
+from anycann.acl.media_jpeg import decodable, decode_target, read_file, strides_for
+from anycann.acl.media_memory import any_bytes, device_bytes
+from anycann.acl.media_pictures import PicDesc
+from anycann.acl.process import PROCESS
+from anycann.media import jpeg
+from anycann.media.formats import pixel_format
+from anycann.media.picture import Picture, View
+from anycann.media.video_decoder import VideoDecoder, store
+from anycann.runtime.stream import Stream
+
+JPEG, H264, H265 = 26, 96, 265
+_TYPES = {JPEG: "JPEG", H264: "H.264", H265: "H.265"}
+_FAILED = 1  # frame_flag of a picture that was not decoded
+_PLANES = 3
+_ALIGNMENT = 16
+
+
+@dataclass
+class Sent:
+    """A frame that was sent: its stream, where its picture goes, and how it went."""
+
+    stream: dict[str, Any]
+    target: PicDesc | None
+    flag: int = 0
+
+
+@dataclass
+class VdecChannel:
+    """A decoder and what it has done; pictures come in the order they are shown."""
+
+    attributes: dict[str, Any]
+    parameters: dict[str, Any] = field(default_factory=dict)
+    receiving: bool = False
+    received: int = 0
+    display_mode: int = 0
+    scratch: jpeg.Scratch = field(default_factory=jpeg.Scratch, repr=False)
+
+    def __post_init__(self) -> None:
+        self.kind = number_in(self.attributes, "type", "hi_vdec_chn_attr")
+        if self.kind not in _TYPES:
+            raise AclError(Code.INVALID_PARAM, f"channel type {self.kind}; accepted: 26 (JPEG), 96 (H.264), 265 (H.265)")
+        self._decoder = None if self.kind == JPEG else VideoDecoder("h264" if self.kind == H264 else "hevc")
+        self._stream = Stream("VDEC channel")
+        self._pending: deque[Sent] = deque()
+        self._done: deque[Sent] = deque()
+        self._changed = threading.Condition()
+
+    @property
+    def left(self) -> int:
+        """Frames that were sent and not fetched."""
+        return len(self._pending) + len(self._done)
+
+    def send(self, sent: Sent, data: bytes) -> None:
+        """Decode later."""
+        self.received += 1
+        self._stream.submit(lambda: self._decode(sent, data))
+
+    def fetch(self, timeout_ms: int) -> Sent:
+        """The next frame that is done. Raises AclError if there is none in time."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._done, None if timeout_ms < 0 else timeout_ms / 1000):
+                raise AclError(code_of("VDEC", "BUF_EMPTY"), f"no frame was done within {timeout_ms} ms")
+            return self._done.popleft()
+
+    def close(self) -> None:
+        """Do what waits and end."""
+        self._stream.synchronize()
+        self._stream.close()
+
+    def _decode(self, sent: Sent, data: bytes) -> None:
+        if sent.target is None and not data:
+            self._flush(sent)
+        elif self._decoder is None:
+            self._attempt(sent, lambda: self._decode_jpeg(sent, data))
+        else:
+            self._decode_frame(sent, data, self._decoder)
+
+    def _decode_jpeg(self, sent: Sent, data: bytes) -> None:
+        file = read_file(data)
+        if sent.target is not None:
+            jpeg.decode(file, decode_target(decodable(file.header), sent.target), self.scratch)
+
+    def _decode_frame(self, sent: Sent, data: bytes, decoder: VideoDecoder) -> None:
+        self._pending.append(sent)
+        try:
+            frames = decoder.decode(data)
+        except Exception:
+            self._pending.remove(sent)
+            self._finish(sent, _FAILED)
+            return
+        self._deliver(frames)
+
+    def _flush(self, sent: Sent) -> None:
+        if self._decoder is not None:
+            self._deliver(self._decoder.flush())
+        while self._pending:
+            self._finish(self._pending.popleft(), _FAILED)
+        self._finish(sent, 0)
+
+    def _deliver(self, frames: list[View]) -> None:
+        for frame in frames:
+            if self._pending:
+                sent = self._pending.popleft()
+                self._attempt(sent, lambda sent=sent, frame=frame: _place(sent, frame))  # type: ignore[misc]
+
+    def _attempt(self, sent: Sent, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception:
+            self._finish(sent, _FAILED)
+        else:
+            self._finish(sent, 0)
+
+    def _finish(self, sent: Sent, flag: int) -> None:
+        sent.flag = flag
+        with self._changed:
+            self._done.append(sent)
+            self._changed.notify_all()
+
+
+def _place(sent: Sent, frame: View) -> None:
+    target = sent.target
+    if target is None:
+        return
+    form = pixel_format(target.format)
+    if not target.width_stride:
+        target.width_stride = form.row_bytes(-(-frame.width // _ALIGNMENT) * _ALIGNMENT)
+        target.height_stride = -(-frame.height // 2) * 2
+    target.width, target.height = frame.width, frame.height
+    needed = form.nbytes(target.width_stride, target.height_stride)
+    if needed > target.size:
+        raise AclError(Code.INVALID_PARAM, f"the picture has {target.size} bytes; the decoded frame needs {needed}")
+    memory = device_bytes(target.data, needed, "the picture")
+    store(frame, Picture(form, frame.width, frame.height, target.width_stride, target.height_stride, memory))
+
+
+CHANNELS: Channels[VdecChannel] = Channels("VDEC")
+
+
+@status("acl.himpi.vdec_create_chn")
+def vdec_create_chn(channel: int, attributes: dict[str, Any]) -> None:
+    """A channel with a number of the program's. attributes["type"]: 26 JPEG, 96 H.264, 265 H.265."""
+    with errors_of("VDEC"):
+        PROCESS.context()
+        CHANNELS.check_free(channel)
+        CHANNELS.add(channel, VdecChannel(dict(attributes)))
+
+
+@status("acl.himpi.vdec_destroy_chn")
+def vdec_destroy_chn(channel: int) -> None:
+    """End a channel after what was sent."""
+    with errors_of("VDEC"):
+        CHANNELS.remove(channel).close()
+
+
+@status("acl.himpi.vdec_start_recv_stream")
+def vdec_start_recv_stream(channel: int) -> None:
+    """Take frames from now on."""
+    with errors_of("VDEC"):
+        CHANNELS.get(channel).receiving = True
+
+
+@status("acl.himpi.vdec_stop_recv_stream")
+def vdec_stop_recv_stream(channel: int) -> None:
+    """Take no more frames."""
+    with errors_of("VDEC"):
+        CHANNELS.get(channel).receiving = False
+
+
+@status("acl.himpi.vdec_send_stream")
+def vdec_send_stream(channel: int, stream: dict[str, Any], picture: dict[str, Any], timeout_ms: int) -> None:
+    """Decode one frame {addr, len, pts, end_of_stream, need_display, ...} into {vir_addr, buffer_size, pixel_format, width, ...}."""
+    with errors_of("VDEC"):
+        found = CHANNELS.get(channel)
+        if not found.receiving:
+            raise AclError(code_of("VDEC", "NOT_PERM"), "the channel takes no frames; call acl.himpi.vdec_start_recv_stream first")
+        length = number_in(stream, "len", "the stream")
+        ends = bool(stream.get("end_of_stream", 0))
+        if not length and not ends:
+            raise AclError(Code.INVALID_PARAM, "the frame has 0 bytes and does not end the stream; accepted: at least 1, or end_of_stream")
+        if length:
+            data = device_bytes(number_in(stream, "addr", "the stream"), length, "the frame").tobytes()
+            found.send(Sent(dict(stream), _target(picture) if stream.get("need_display", 1) else None), data)
+        if ends:
+            found.send(Sent({**stream, "len": 0, "addr": 0}, None), b"")
+
+
+def _target(given: Dict) -> PicDesc:
+    names = ("vir_addr", "buffer_size", "pixel_format", "width", "height", "width_stride", "height_stride")
+    target = PicDesc(*(number_in(given, name, "the picture") for name in names))
+    device_bytes(target.data, target.size, "the picture")
+    return target
+
+
+_NO_FRAME: dict[str, object] = {"v_frame": {}, "pool_id": 0, "mod_id": 0}
+
+
+@value_and_status("acl.himpi.vdec_get_frame", failed=(_NO_FRAME, {}, {}), returns="(frame, supplement, stream, ret)")
+def vdec_get_frame(channel: int, timeout_ms: int) -> tuple[dict[str, object], dict[str, object], dict[str, Any]]:
+    """The next picture that is done; wait for at most `timeout_ms` (-1: for ever). v_frame["frame_flag"] is 0 where decoding went well."""
+    with errors_of("VDEC"):
+        found = CHANNELS.get(channel)
+        sent = found.fetch(timeout_ms)
+        supplement = {"type": found.kind, "video_supplement_info": {"frame_type": 0, "err_rate": 0, "poc": 0}}
+        return {"v_frame": _frame(sent), "pool_id": 0, "mod_id": 0}, supplement, sent.stream
+
+
+def _frame(sent: Sent) -> dict[str, object]:
+    target = sent.target or PicDesc()
+    plane = target.width_stride * target.height_stride
+    return {
+        "width": target.width, "height": target.height, "field": 0, "pixel_format": target.format, "video_format": 0, "compress_mode": 0,
+        "dynamic_range": 0, "color_gamut": 0, "header_stride": [0] * _PLANES, "width_stride": [target.width_stride] * _PLANES,
+        "height_stride": [target.height_stride] * _PLANES, "header_phys_addr": [0] * _PLANES, "phys_addr": [0] * _PLANES,
+        "header_virt_addr": [0] * _PLANES, "virt_addr": [target.data, target.data + plane if target.data else 0, 0], "time_ref": 0,
+        "pts": sent.stream.get("pts", 0), "user_data": [0] * 8, "frame_flag": sent.flag, "supplement": {},
+    }  # fmt: skip
+
+
+@status("acl.himpi.vdec_release_frame")
+def vdec_release_frame(channel: int, frame: dict[str, Any]) -> None:
+    """Nothing has to be given back: pictures lie in memory of the program's."""
+    with errors_of("VDEC"):
+        CHANNELS.get(channel)
+
+
+@value_and_status("acl.himpi.vdec_query_status", failed=({},), returns="(dict, ret)")
+def vdec_query_status(channel: int) -> dict[str, object]:
+    """What the channel has taken and not given back."""
+    with errors_of("VDEC"):
+        found = CHANNELS.get(channel)
+        return {
+            "type": found.kind, "left_stream_bytes": 0, "left_stream_frames": 0, "left_decoded_frames": found.left,
+            "is_started": int(found.receiving), "recv_stream_frames": found.received, "dec_stream_frames": found.received - found.left,
+            "dec_err": {}, "width": found.attributes.get("pic_width", 0), "height": found.attributes.get("pic_height", 0),
+            "latest_frame_pts": 0,
+        }  # fmt: skip
+
+
+@status("acl.himpi.vdec_reset_chn")
+def vdec_reset_chn(channel: int) -> None:
+    """The channel becomes as new. It may not be receiving."""
+    with errors_of("VDEC"):
+        found = CHANNELS.get(channel)
+        if found.receiving:
+            raise AclError(code_of("VDEC", "NOT_PERM"), "the channel is receiving; call acl.himpi.vdec_stop_recv_stream first")
+        found.close()
+        CHANNELS.remove(channel)
+        CHANNELS.add(channel, VdecChannel(found.attributes, found.parameters))
+
+
+@value_and_status("acl.himpi.vdec_get_chn_attr", failed=({},), returns="(dict, ret)")
+def vdec_get_chn_attr(channel: int) -> dict[str, object]:
+    """What the channel was created with."""
+    with errors_of("VDEC"):
+        return dict(CHANNELS.get(channel).attributes)
+
+
+@status("acl.himpi.vdec_set_chn_attr", limits="sizes of buffers are not used")
+def vdec_set_chn_attr(channel: int, attributes: dict[str, Any]) -> None:
+    """Other attributes of the same type."""
+    with errors_of("VDEC"):
+        found = CHANNELS.get(channel)
+        if attributes.get("type") != found.kind:
+            raise AclError(Code.INVALID_PARAM, f"the type of a channel stays {found.kind}; got {attributes.get('type')}")
+        found.attributes = dict(attributes)
+
+
+@value_and_status("acl.himpi.vdec_get_chn_param", failed=({},), returns="(dict, ret)")
+def vdec_get_chn_param(channel: int) -> dict[str, object]:
+    """What was set."""
+    with errors_of("VDEC"):
+        found = CHANNELS.get(channel)
+        return found.parameters or {"type": found.kind, "display_frame_num": 0}
+
+
+@status("acl.himpi.vdec_set_chn_param", limits="pictures come in the order they are shown, whatever out_order is")
+def vdec_set_chn_param(channel: int, parameters: dict[str, Any]) -> None:
+    """How frames are decoded."""
+    with errors_of("VDEC"):
+        CHANNELS.get(channel).parameters = dict(parameters)
+
+
+@status("acl.himpi.vdec_set_display_mode")
+def vdec_set_display_mode(channel: int, mode: int) -> None:
+    """0 preview, 1 playback: alike here."""
+    with errors_of("VDEC"):
+        CHANNELS.get(channel).display_mode = mode
+
+
+@value_and_status("acl.himpi.vdec_get_display_mode", returns="(mode, ret)")
+def vdec_get_display_mode(channel: int) -> int:
+    """What was set."""
+    with errors_of("VDEC"):
+        return CHANNELS.get(channel).display_mode
+
+
+@status("acl.himpi.vdec_set_jpegd_precision_mode", limits="odd sizes are rounded down, whatever the mode is")
+def vdec_set_jpegd_precision_mode(channel: int, mode: int) -> None:
+    """0 and 2: odd sizes are rounded down, 1: up."""
+    with errors_of("VDEC"):
+        CHANNELS.get(channel)
+
+
+@value("acl.himpi.vdec_get_pic_buf_size", returns="bytes")
+def vdec_get_pic_buf_size(kind: int, attributes: dict[str, Any]) -> int:
+    """Bytes that a decoded picture of {width, height, pixel_format} needs."""
+    form = pixel_format(number_in(attributes, "pixel_format", "hi_pic_buf_attr"))
+    width, height = (number_in(attributes, key, "hi_pic_buf_attr") for key in ("width", "height"))
+    stride, rows = strides_for(width, height) if kind == JPEG else (-(-width // _ALIGNMENT) * _ALIGNMENT, -(-height // 2) * 2)
+    return form.nbytes(form.row_bytes(stride), rows)
+
+
+@value("acl.himpi.vdec_get_tmv_buf_size", returns="bytes")
+def vdec_get_tmv_buf_size(kind: int, width: int, height: int) -> int:
+    """Motion vectors need no memory of the program's."""
+    return 0
+
+
+@value_and_status("acl.himpi.dvpp_get_image_info", failed=({},), returns="(dict, ret)")
+def dvpp_get_image_info(kind: int, stream: dict[str, Any]) -> dict[str, object]:
+    """Size, strides and bytes of the picture of a JPEG file {addr, len, ...} in any memory, and the format it has."""
+    with errors_of("VDEC"):
+        return _information(stream, 10000)
+
+
+@value_and_status("acl.himpi.vdec_get_jpegd_output_info", failed=({},), returns="(dict, ret)")
+def vdec_get_jpegd_output_info(stream: dict[str, Any], pixel_format: int) -> dict[str, object]:
+    """As dvpp_get_image_info, for the format that it is to be decoded to."""
+    with errors_of("VDEC"):
+        return _information(stream, pixel_format)
+
+
+def _information(stream: Dict, number: int) -> dict[str, object]:
+    data = any_bytes(number_in(stream, "addr", "the stream"), number_in(stream, "len", "the stream"), "the JPEG data")
+    header = decodable(read_file(data).header)
+    form = jpeg.output_format(header, number)
+    stride, rows = strides_for(header.width, header.height)
+    return {
+        "width": header.width, "height": header.height, "width_stride": stride, "height_stride": rows,
+        "img_buf_size": form.nbytes(stride, rows), "pixel_format": form.number, "reserved": [0] * 16,
+    }  # fmt: skip

@@ -1,0 +1,238 @@
+"""himpi: channels with numbers, pictures as dicts, and the codes of each module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import ctypes
+import io
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+import pytest
+import simplejpeg
+
+from anycann.media.formats import FORMATS
+from anycann.media.picture import Picture
+from anycann.media.video_encoder import EncoderSettings, VideoEncoder
+from tests.media.pictures import smooth
+
+VPC, VDEC = 0xA0078000, 0xA0058000
+ILLEGAL, EXIST, UNEXIST, NOT_SUPPORT, NOT_PERM, EMPTY, NOT_READY, TIMEOUT = 3, 4, 5, 8, 9, 0xE, 0x10, 0x14
+
+
+@pytest.fixture
+def mpi(acl: ModuleType) -> Iterator[ModuleType]:
+    assert acl.himpi.sys_init() == 0
+    yield acl.himpi
+    acl.himpi.sys_exit()
+    for number in range(8):
+        acl.himpi.vpc_destroy_chn(number)
+        acl.himpi.vdec_destroy_chn(number)
+        acl.himpi.pngd_destroy_chn(number)
+
+
+def memory(mpi: ModuleType, content: NDArray[np.uint8] | bytes | int) -> tuple[int, int]:
+    data = np.zeros(content, np.uint8) if isinstance(content, int) else np.frombuffer(content, np.uint8)
+    ptr, ret = mpi.dvpp_malloc(0, data.nbytes)
+    assert ret == 0
+    ctypes.memmove(ptr, data.ctypes.data, data.nbytes)
+    return ptr, data.nbytes
+
+
+def picture(mpi: ModuleType, form: int, width: int, height: int, content: NDArray[np.uint8] | None = None) -> dict[str, int]:
+    stride = width * (3 if form == 12 else 1)
+    size = stride * height * (1 if form == 12 else 3) // (1 if form == 12 else 2)
+    ptr, _ = memory(mpi, size if content is None else content)
+    return {
+        "picture_address": ptr, "picture_buffer_size": size, "picture_format": form, "picture_width": width, "picture_height": height,
+        "picture_width_stride": stride, "picture_height_stride": height,
+    }  # fmt: skip
+
+
+def bytes_at(given: dict[str, int]) -> NDArray[np.uint8]:
+    return np.frombuffer(ctypes.string_at(given["picture_address"], given["picture_buffer_size"]), np.uint8)
+
+
+def gray_nv12(width: int, height: int) -> NDArray[np.uint8]:
+    data = np.full(width * height * 3 // 2, 128, np.uint8)
+    data[: width * height] = (np.arange(width * height) % 251).astype(np.uint8)
+    return data
+
+
+def done(mpi: ModuleType, task: tuple[int, int], channel: int = 0) -> int:
+    assert task[1] == 0
+    return int(mpi.vpc_get_process_result(channel, task[0], 5000))
+
+
+def crop(target: dict[str, int], left: int, top: int, width: int, height: int, **more: Any) -> dict[str, Any]:
+    region = {"left_offset": left, "top_offset": top, "crop_width": width, "crop_height": height}
+    return {"dest_pic_info": target, "crop_region": region, **more}
+
+
+def test_pictures_are_scaled_cut_pasted_and_converted(mpi: ModuleType) -> None:
+    assert mpi.vpc_create_chn(0, {"attr": 0, "pic_width": 0, "pic_height": 0}) == 0
+    content = gray_nv12(64, 48)
+    plane = content[: 64 * 48].reshape(48, 64)
+    source, small, canvas = picture(mpi, 1, 64, 48, content), picture(mpi, 1, 32, 24), picture(mpi, 1, 64, 48)
+    assert done(mpi, mpi.vpc_resize(0, source, small, 0.0, 0.0, 2, 100)) == 0
+    assert (bytes_at(small)[: 32 * 24].reshape(24, 32) == plane[::2, ::2]).all()
+    assert done(mpi, mpi.vpc_crop(0, source, [crop(small, 8, 4, 32, 24)], 1, 100)) == 0
+    assert (bytes_at(small)[: 32 * 24].reshape(24, 32) == plane[4:28, 8:40]).all()
+    size = {"resize_width": 16, "resize_height": 12, "interpolation": 2}
+    pasted = crop(canvas, 0, 0, 32, 24, resize_info=size, dest_top_offset=6, dest_left_offset=16)
+    assert done(mpi, mpi.vpc_crop_resize_paste(0, source, [pasted], 1, 100)) == 0
+    assert (bytes_at(canvas)[: 64 * 48].reshape(48, 64)[6:18, 16:32] == plane[:24:2, :32:2]).all()
+    assert done(mpi, mpi.vpc_crop_resize(0, source, [crop(canvas, 0, 0, 32, 24, resize_info=size)], 1, 100)) == 0
+    assert (bytes_at(canvas)[: 64 * 48].reshape(48, 64)[:12, :16] == plane[:24:2, :32:2]).all()
+    rgb = picture(mpi, 12, 64, 48)
+    assert done(mpi, mpi.vpc_convert_color(0, source, rgb, 100)) == 0
+    assert (bytes_at(rgb).reshape(48, 64, 3) == plane[..., None]).all()
+    assert done(mpi, mpi.vpc_convert_color_v2(0, source, rgb, {"alpha": 0, "attr": [0] * 4}, 100)) == 0
+    assert done(mpi, mpi.vpc_convert_color_to_yuv420(0, rgb, canvas, 100)) == 0
+    assert (bytes_at(canvas) == content).all()
+    framed = picture(mpi, 1, 96, 64)
+    border = {"top": 8, "bottom": 8, "left": 16, "right": 16, "border_type": 0, "scalar_value": {"val": [9.0, 1.0, 2.0, 0.0]}}
+    assert done(mpi, mpi.vpc_copy_make_border(0, source, framed, border, 100)) == 0
+    assert bytes_at(framed)[:96].tolist() == [9] * 96
+    assert mpi.vpc_destroy_chn(0) == 0
+
+
+def test_wrong_calls_have_the_codes_of_vpc(acl: ModuleType, mpi: ModuleType) -> None:
+    source, small = picture(mpi, 1, 64, 48), picture(mpi, 1, 32, 24)
+    assert mpi.vpc_resize(0, source, small, 0.0, 0.0, 0, 100) == (0, VPC + UNEXIST)
+    number, ret = mpi.vpc_sys_create_chn({})
+    assert ret == 0
+    assert mpi.vpc_create_chn(number, {}) == VPC + EXIST
+    assert mpi.vpc_create_chn(999, {}) == VPC + 2
+    assert mpi.vpc_resize(number, source, small, 0.0, 0.0, 8, 100) == (0, VPC + ILLEGAL)
+    message = acl.get_recent_err_msg()
+    assert "interpolation 8 is not supported" in message
+    assert "HI_ERR_VPC_ILLEGAL_PARAM" in message
+    assert mpi.vpc_resize(number, {**source, "picture_buffer_size": 9}, small, 0.0, 0.0, 0, 100) == (0, VPC + ILLEGAL)
+    assert mpi.vpc_resize(number, {**source, "picture_address": 0}, small, 0.0, 0.0, 0, 100) == (0, VPC + ILLEGAL)
+    assert mpi.vpc_resize(number, {"picture_address": 1}, small, 0.0, 0.0, 0, 100) == (0, VPC + ILLEGAL)
+    assert "['picture_buffer_size'] is None" in acl.get_recent_err_msg()
+    assert mpi.vpc_crop(number, source, [crop(small, 40, 0, 32, 24)], 1, 100) == (0, VPC + ILLEGAL)
+    assert mpi.vpc_crop(number, source, [], 1, 100) == (0, VPC + ILLEGAL)
+    assert mpi.vpc_get_process_result(number, 77, 10) == VPC + ILLEGAL
+    assert mpi.vpc_rotate(number) == (0, VPC + NOT_SUPPORT)
+    assert mpi.dvpp_free(12345) == VPC + 0x11
+    mpi.sys_exit()
+    assert mpi.vpc_create_chn(5, {}) == VPC + NOT_READY
+    assert mpi.dvpp_get_version()[3] == 0
+
+
+def test_a_task_that_waits_has_a_timeout(mpi: ModuleType) -> None:
+    import threading
+
+    from anycann.acl.himpi_vpc import CHANNELS
+
+    assert mpi.vpc_create_chn(0, {}) == 0
+    release = threading.Event()
+    task = CHANNELS.get(0).submit(lambda: release.wait(10) and None)
+    assert mpi.vpc_get_process_result(0, task, 20) == VPC + TIMEOUT
+    release.set()
+    assert mpi.vpc_get_process_result(0, task, -1) == 0
+
+
+def stream_of(ptr: int, length: int, end: int = 0) -> dict[str, int]:
+    return {"addr": ptr, "len": length, "pts": 7, "private_data": 0, "end_of_frame": 1, "end_of_stream": end, "need_display": 1}
+
+
+def output(mpi: ModuleType, size: int, form: int = 1) -> dict[str, int]:
+    ptr, _ = memory(mpi, size)
+    names = ("width", "height", "width_stride", "height_stride", "offset_top", "offset_bottom", "offset_left", "offset_right")
+    return {**dict.fromkeys(names, 0), "vir_addr": ptr, "buffer_size": size, "pixel_format": form}
+
+
+def attributes(kind: int) -> dict[str, Any]:
+    return {"type": kind, "mode": 0, "pic_width": 128, "pic_height": 96, "stream_buf_size": 0, "frame_buf_size": 0, "frame_buf_cnt": 0}
+
+
+def test_a_jpeg_file_is_decoded(acl: ModuleType, mpi: ModuleType) -> None:
+    data = bytes(simplejpeg.encode_jpeg(smooth(200, 120), quality=90, colorsubsampling="420"))
+    ptr, length = memory(mpi, data)
+    information, ret = mpi.dvpp_get_image_info(26, stream_of(ptr, length))
+    assert ret == 0
+    assert [information[key] for key in ("width", "height", "width_stride", "height_stride", "pixel_format")] == [200, 120, 256, 128, 2]
+    assert mpi.vdec_get_jpegd_output_info(stream_of(ptr, length), 1)[0]["pixel_format"] == 1
+    assert mpi.vdec_create_chn(1, attributes(26)) == 0
+    assert mpi.vdec_send_stream(1, stream_of(ptr, length), output(mpi, 256 * 192), 100) == VDEC + NOT_PERM
+    assert mpi.vdec_start_recv_stream(1) == 0
+    target = output(mpi, information["img_buf_size"])
+    assert mpi.vdec_send_stream(1, stream_of(ptr, length), target, 100) == 0
+    frame, supplement, stream, ret = mpi.vdec_get_frame(1, 5000)
+    assert ret == 0
+    assert (frame["v_frame"]["frame_flag"], frame["v_frame"]["width"], frame["v_frame"]["pts"], stream["addr"]) == (0, 200, 7, ptr)
+    assert supplement["type"] == 26
+    luma = np.frombuffer(ctypes.string_at(frame["v_frame"]["virt_addr"][0], 256 * 120), np.uint8).reshape(120, 256)[:, :200]
+    assert (luma == simplejpeg.decode_jpeg(data, "GRAY")[..., 0]).all()
+    assert mpi.vdec_release_frame(1, frame) == 0
+    assert mpi.vdec_send_stream(1, stream_of(ptr, length // 2), target, 100) == 0
+    assert mpi.vdec_get_frame(1, 5000)[0]["v_frame"]["frame_flag"] == 1
+    assert mpi.vdec_get_frame(1, 10)[3] == VDEC + EMPTY
+    assert mpi.vdec_query_status(1)[0]["recv_stream_frames"] == 2
+    assert mpi.vdec_reset_chn(1) == VDEC + NOT_PERM
+    assert [mpi.vdec_stop_recv_stream(1), mpi.vdec_reset_chn(1), mpi.vdec_destroy_chn(1)] == [0, 0, 0]
+    assert mpi.vdec_destroy_chn(1) == VDEC + UNEXIST
+
+
+def test_video_is_decoded(mpi: ModuleType) -> None:
+    encoder = VideoEncoder(EncoderSettings("h264", "main", 128, 96, 250))
+    assert mpi.vdec_create_chn(2, attributes(96)) == 0
+    assert mpi.vdec_set_chn_param(2, {"type": 96, "display_frame_num": 3}) == 0
+    assert mpi.vdec_get_chn_param(2)[0]["display_frame_num"] == 3
+    assert mpi.vdec_get_chn_attr(2)[0]["pic_width"] == 128
+    assert mpi.vdec_start_recv_stream(2) == 0
+    size = mpi.vdec_get_pic_buf_size(96, {"width": 128, "height": 96, "pixel_format": 1})
+    assert size == 128 * 96 * 3 // 2
+    for number in range(5):
+        level = Picture(FORMATS[1], 128, 96, 128, 96, np.full(size, 40 + 20 * number, np.uint8))
+        ptr, length = memory(mpi, encoder.encode(level)[0])
+        assert mpi.vdec_send_stream(2, stream_of(ptr, length), output(mpi, size), 100) == 0
+    assert mpi.vdec_send_stream(2, stream_of(0, 0, 1), output(mpi, size), 100) == 0
+    for number in range(5):
+        frame, _, _, ret = mpi.vdec_get_frame(2, 5000)
+        assert (ret, frame["v_frame"]["frame_flag"]) == (0, 0)
+        assert abs(ctypes.string_at(frame["v_frame"]["virt_addr"][0], 1)[0] - 40 - 20 * number) <= 2
+    _, _, stream, ret = mpi.vdec_get_frame(2, 5000)
+    assert (ret, stream["end_of_stream"]) == (0, 1)
+    assert mpi.vdec_create_chn(3, attributes(5)) == VDEC + ILLEGAL
+
+
+def test_a_png_file_is_decoded(mpi: ModuleType) -> None:
+    file, pixels = io.BytesIO(), smooth(50, 40)
+    Image.fromarray(pixels).save(file, "PNG")
+    ptr, length = memory(mpi, file.getvalue())
+    stream = {"type": 1, "addr": ptr, "len": length, "pts": 0, "reserved": [0] * 4}
+    information, ret = mpi.png_get_image_info(stream)
+    assert (ret, information["width"], information["pixel_format"]) == (0, 50, 12)
+    assert mpi.pngd_create_chn(1, {"stream_que_cnt": 0, "reserved": [0] * 7}) == 0
+    empty = dict.fromkeys(("picture_width", "picture_height", "picture_width_stride", "picture_height_stride"), 0)
+    size = information["img_buf_size"]
+    wanted = {**empty, "picture_address": memory(mpi, size)[0], "picture_buffer_size": size, "picture_format": 12}
+    assert mpi.pngd_send_stream(1, stream, wanted, 100) == 0
+    found, source, ret = mpi.pngd_get_image_data(1, 100)
+    assert (ret, source["addr"]) == (0, ptr)
+    rows = bytes_at(found)[: 40 * found["picture_width_stride"]].reshape(40, -1)[:, :150].reshape(40, 50, 3)
+    assert (rows == pixels).all()
+    assert mpi.pngd_get_image_data(1, 0)[2] == VDEC + EMPTY
+    assert mpi.pngd_send_stream(1, stream, {**wanted, "picture_buffer_size": 10}, 100) == VDEC + ILLEGAL
+    assert mpi.pngd_destroy_chn(1) == 0
+
+
+def test_strides_that_suit_the_chip(mpi: ModuleType) -> None:
+    base = {"width": 50, "height": 33, "pixel_format": 1, "reserved": [0] * 4}
+    assert mpi.sys_get_image_align_info([0], 1, base) == (
+        {"width_stride": 64, "height_stride": 34, "img_buf_size": 64 * 34 * 3 // 2, "reserved": [0, 0]},
+        0,
+    )
+
+
+def test_what_is_not_done_says_so(acl: ModuleType, mpi: ModuleType) -> None:
+    assert mpi.venc_create_chn(0, {}) == 0xA0088008
+    assert "encoded by acl.media" in acl.get_recent_err_msg()
+    assert mpi.sys_create_epoll(4) == (0, VDEC + NOT_SUPPORT)
