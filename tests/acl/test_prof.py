@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import csv
+import json
 import os
 from pathlib import Path
 import time
@@ -163,3 +164,30 @@ def test_calls_out_of_order_are_refused(acl: ModuleType, model: tuple[int, Run],
     assert "AI Core metrics are 77" in acl.get_recent_err_msg()
     assert acl.prof.create_config([0], 0, 0, 0) == 0
     assert acl.prof.create_subscribe_config(1, 0, 9999) == 0
+
+
+def test_a_whole_process_is_profiled_by_its_settings(acl: ModuleType, tmp_path: Path) -> None:
+    config = tmp_path / "acl.json"
+
+    def begin(settings: object, **others: object) -> int:
+        config.write_text(json.dumps({"profiler": settings, **others}))
+        return int(acl.init(str(config)))
+
+    assert acl.finalize() == 0
+    assert begin({"switch": "maybe", "output": str(tmp_path)}) == 100010
+    assert begin({"switch": "on", "output": str(config / "below")}) == 100010
+    assert begin({"switch": "off"}, max_opqueue_num="none") == 148048
+    assert begin({"switch": "on", "output": str(tmp_path / "out"), "msproftx": "on"}, max_opqueue_num="5") == 0
+    assert acl.rt.set_device(0) == 0
+    assert acl.prof.init(str(tmp_path)) == 100042
+    stream, _ = acl.rt.create_stream()
+    desc = acl.create_tensor_desc(0, [4], 2)
+    buffer = acl.create_data_buffer(acl.rt.malloc(16, 0)[0], 16)
+    assert acl.op.execute("Neg", [desc], [buffer], [desc], [buffer], 0, stream) == 0
+    assert acl.rt.synchronize_stream(stream) == 0
+    assert acl.prof.mark(acl.prof.create_stamp()) == 0
+    assert acl.finalize() == 0
+    assert [row["OP Type"] for row in rows(tmp_path / "out", "op_summary")] == ["Neg"]
+    assert len(rows(tmp_path / "out", "msprof_tx")) == 1
+    assert "acl.op.execute" in {row["API Name"] for row in rows(tmp_path / "out", "api_statistic")}
+    assert acl.init() == 0

@@ -32,7 +32,7 @@ _ROWS: dict[Code, tuple[str, ...]] = {
     Code.FILE_MISSING_ATTR: ("A file lacks a field.",),
     Code.FILE_ATTR_INVALID: ("A field of a file is wrong.",),
     Code.INVALID_DUMP_CONFIG: ("The dump configuration is wrong.",),
-    Code.INVALID_PROFILING_CONFIG: ("The profiling configuration is wrong.",),
+    Code.INVALID_PROFILING_CONFIG: ("The profiling configuration is wrong.", "`profiler` in the file of acl.init.", LOOK),
     Code.INVALID_MODEL_ID: ("The model id is wrong.",),
     Code.DESERIALIZE_MODEL: ("The model could not be read.",),
     Code.PARSE_MODEL: ("The model could not be parsed.", "The file is no .om of atc, is damaged, or was made on an Ascend.",
@@ -214,7 +214,25 @@ _ROWS: dict[Code, tuple[str, ...]] = {
     Code.GE_DATATYPE_INVALID: ("The data type is wrong.",),
 }  # fmt: skip
 
+# himpi's codes by what they end in, for every module alike
+_HIMPI: dict[str, tuple[str, str, str]] = {
+    "INVALID_CHN_ID": ("The channel number is wrong.", "A number beyond what a module has.", "Use a small number, as returned or chosen."),
+    "ILLEGAL_PARAM": ("An argument is wrong.", "A size, format or field of a dict that is not accepted.", LOOK),
+    "EXIST": ("The channel is there already.", "It was created twice, or another part of the program has the number.", "Destroy it first."),
+    "UNEXIST": ("The channel is not there.", "It was not created, or is destroyed.", "Create it first."),
+    "NULL_PTR": ("An address is null.", "A field of a dict that holds an address was left out.", LOOK),
+    "NOT_SUPPORT": ("It is not supported.", "A format or a setting that is not done here.", LOOK),
+    "NOT_PERM": ("It may not be done now.", "A call out of order, such as sending to a channel that was not started.", LOOK),
+    "NO_MEM": ("Memory could not be taken.", "The machine or the bound of ANYCANN_DEVICE_MEMORY is exhausted.", "Free memory."),
+    "BUF_EMPTY": ("There is nothing to fetch yet.", "A get before a result is ready.", "Ask again, or with a longer time."),
+    "BUF_FULL": ("There is no room for more.", "More was sent than fetched.", "Fetch and release results first."),
+    "SYS_NOT_READY": ("himpi is not initialised.", "A call before hi_mpi_sys_init.", "Call acl.himpi.sys_init first."),
+    "BAD_ADDR": ("An address is wrong.", "Memory that was not given by acl.himpi.dvpp_malloc, or is gone.", LOOK),
+    "TIMEOUT": ("It took longer than it was waited for.", "A get with a short time.", "Wait longer."),
+    "SYS_ERROR": ("An error inside.", "A picture or stream that the decoder refuses, or a fault of AnyCANN.", LOOK),
+}
 CODE_HELP = {code: CodeHelp(*row) for code, row in _ROWS.items()}
+CODE_HELP |= {code: CodeHelp(*_HIMPI[code.name.split("_", 2)[2]]) for code in Code if code.name.startswith("HI_")}
 
 # the words in front of the sentence of acl.get_recent_err_msg
 BLOCKS = {

@@ -24,6 +24,8 @@ def init(config_path: object = "") -> None:
         if PROCESS.references:
             raise AclError(Code.REPEAT_INITIALIZE, "acl.init was called before; it is called once a process")
         PROCESS.config = _read_config(config_path)
+        for begin in PROCESS.beginning:
+            begin()
         PROCESS.references, PROCESS.finalized = 1, False
 
 

@@ -38,6 +38,7 @@ _FILES = (
     "operator_execution",
     "blas",
     "prof",
+    "prof_marks",
     "prof_subscriptions",
     "stream_settings",
     "failures",
@@ -45,6 +46,7 @@ _FILES = (
     "device_facts",
     "memory_facts",
     "groups",
+    "not_here",
 )
 
 

@@ -37,7 +37,7 @@ def execute(
 ) -> None:
     """Run an operator on data buffers, in order with the tasks of `stream`."""
     call = operator_call(op_type, input_descs, output_descs, attributes_of(attr))
-    submit_operator(call, inputs, outputs, stream, ())
+    submit_operator(OPERATORS.find(call), call, inputs, outputs, stream, ())
 
 
 @status("acl.op.execute_v2")
@@ -46,15 +46,17 @@ def execute_v2(
 ) -> None:
     """As execute; after the run, output descriptions say the shapes that came out."""
     call = operator_call(op_type, input_descs, output_descs, attributes_of(attr))
-    submit_operator(call, inputs, outputs, stream, [PROCESS.handles.get(desc, TensorDesc) for desc in output_descs])
+    submit_operator(OPERATORS.find(call), call, inputs, outputs, stream, [PROCESS.handles.get(desc, TensorDesc) for desc in output_descs])
 
 
-def submit_operator(call: OperatorSpec, inputs: Sequence[int], outputs: Sequence[int], stream: int, descs: Sequence[TensorDesc]) -> None:
-    """Find the model of `call` and run it in a stream. Raises AclError."""
+def submit_operator(
+    model: OperatorModel, call: OperatorSpec, inputs: Sequence[int], outputs: Sequence[int], stream: int, descs: Sequence[TensorDesc]
+) -> None:
+    """Run `call` by its model in a stream. Raises AclError."""
     found = PROCESS.stream(stream)
     _write_call(call)
-    run = _Run(OPERATORS.find(call), call, _buffers(inputs, call.inputs, "input"), _buffers(outputs, call.outputs, "output"), descs)
-    run.arrays()
+    run = _Run(model, call, _buffers(inputs, call.inputs, "input"), _buffers(outputs, call.outputs, "output"), descs)
+    run.arrays()  # refuse now what cannot be read
     found.submit(run)
 
 
@@ -108,6 +110,7 @@ class OperatorHandle:
     """An operator that was looked up once."""
 
     acl_word: ClassVar[str] = "operator handle"
+    model: OperatorModel
     call: OperatorSpec
 
 
@@ -119,8 +122,7 @@ def create_handle(op_type: str, input_descs: list[int], output_descs: list[int],
 
 def new_handle(call: OperatorSpec) -> int:
     """A handle for `call`, whose model is there. Raises AclError."""
-    OPERATORS.find(call)
-    return PROCESS.handles.add(OperatorHandle(call))
+    return PROCESS.handles.add(OperatorHandle(OPERATORS.find(call), call))
 
 
 @value("acl.op.destroy_handle", failed=None, returns="None")
@@ -132,14 +134,16 @@ def destroy_handle(handle: int) -> None:
 @status("acl.op.execute_with_handle")
 def execute_with_handle(handle: int, inputs: list[int], outputs: list[int], stream: int) -> None:
     """Run the operator of a handle on data buffers, in order with the tasks of `stream`."""
-    submit_operator(PROCESS.handles.get(handle, OperatorHandle).call, inputs, outputs, stream, ())
+    found = PROCESS.handles.get(handle, OperatorHandle)
+    submit_operator(found.model, found.call, inputs, outputs, stream, ())
 
 
 # ---- casts
 @status("acl.op.cast", limits="truncate is not used: numbers with a fraction are cut")
 def cast(source_desc: int, source: int, target_desc: int, target: int, truncate: int, stream: int) -> None:
     """Change the data type of a tensor."""
-    submit_operator(_cast_call(source_desc, target_desc), [source], [target], stream, ())
+    call = _cast_call(source_desc, target_desc)
+    submit_operator(OPERATORS.find(call), call, [source], [target], stream, ())
 
 
 @value_and_status("acl.op.create_handle_for_cast", returns="(handle, ret)", limits="truncate is not used: numbers with a fraction are cut")

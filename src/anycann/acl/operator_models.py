@@ -123,6 +123,19 @@ OPERATORS = OperatorModels()
 PROCESS.ending.append(OPERATORS.clear)
 
 
+def _read_settings() -> None:
+    """`max_opqueue_num` of the file of acl.init."""
+    count = PROCESS.config.get("max_opqueue_num")
+    if count is None:
+        return
+    if not str(count).isdecimal() or int(str(count)) <= 0:
+        raise AclError(Code.INVALID_MAX_OPQUEUE_NUM_CONFIG, f"max_opqueue_num is {count!r:.40}; accepted: a number of at least 1")
+    OPERATORS.most_kept = int(str(count))
+
+
+PROCESS.beginning.append(_read_settings)
+
+
 def _models_in(folder: Path) -> Iterator[OperatorModel]:
     for file in sorted(folder.rglob("*.om")):
         try:

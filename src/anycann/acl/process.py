@@ -52,6 +52,7 @@ class Process:
         self.config: dict[str, object] = {}
         self.primary: dict[int, tuple[int, int]] = {}  # device -> its primary context and how often it was set
         self.model_soc = ""
+        self.beginning: list[Callable[[], None]] = []  # what else acl.init does, once its settings are read
         self.ending: list[Callable[[], None]] = []  # what else acl.finalize forgets
         self.lock = threading.RLock()
         self.thread = _Thread()

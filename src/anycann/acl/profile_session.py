@@ -10,7 +10,6 @@ import time
 from anycann.acl.entries import BORDER
 from anycann.acl.errors import AclError
 from anycann.acl.model_loading import MODELS
-from anycann.acl.process import PROCESS
 from anycann.acl.runs import WATCHERS, Run
 from anycann.runtime.observe import Callback, StepEvent
 
@@ -141,11 +140,3 @@ class Profiler:
 
 
 PROFILER = Profiler()
-
-
-def _forget() -> None:
-    PROFILER.end()
-    PROFILER.folder = None
-
-
-PROCESS.ending.append(_forget)
