@@ -23,8 +23,9 @@ LEAST_ROUNDS = 7
 
 
 def compare(models: Sequence[Path], threads: int, seconds: float | None = None) -> list[float]:
-    """Seconds of the fastest run of each model, run in turn; what disturbs only makes a run longer.
+    """Seconds of the fastest run of the first model; of the others, that times the median ratio of runs beside each other.
 
+    A run takes so long that another process may disturb all runs of one model, but then it disturbs their neighbours as well.
     Raises InternalError if one ends the process.
     """
     package_root = str(Path(__file__).resolve().parents[2])
@@ -67,7 +68,8 @@ def main(words: Sequence[str]) -> None:
     sessions = [InferenceSession(path, num_threads=threads) for path in paths]
     program = next(iter(read_offline_model(paths[0]).programs.values()))
     feeds = random_feeds(program.inputs)
-    print(json.dumps([min(times) for times in _seconds(sessions, feeds, seconds)]))
+    first, *others = (np.array(times) for times in _seconds(sessions, feeds, seconds))
+    print(json.dumps([float(first.min()), *(float(first.min() * np.median(times / first)) for times in others)]))
 
 
 if __name__ == "__main__":
