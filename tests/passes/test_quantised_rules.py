@@ -180,3 +180,15 @@ def test_qgemm_is_one_kernel(attributes: str, quantised: bool) -> None:
     feeds = {"a": RNG.integers(0, 256, (5, 7)).astype(np.uint8)}
     (got,), (want,) = run(model, feeds), run(model, feeds, switched_off=frozenset({"IntegerQGemm"}))
     np.testing.assert_allclose(got.astype(np.float32), want.astype(np.float32), rtol=1e-5, atol=1 if quantised else 1e-5)
+
+
+@pytest.mark.parametrize("zeros", ["", ", za", ", za, zb"])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_unsigned_weights_are_multiplied_exactly(zeros: str, dtype: type) -> None:
+    low = np.iinfo(dtype).min
+    model = parse(
+        f"g ({np.dtype(dtype).name}[3,5,19] a) => (int32[3,5,37] y) {{ y = MatMulInteger(a, b{zeros}) }}",
+        b=RNG.integers(0, 256, (19, 37)).astype(np.uint8), za=np.array(low + 77, dtype), zb=np.array(113, np.uint8),
+    )  # fmt: skip
+    feeds = {"a": RNG.integers(low, low + 256, (3, 5, 19)).astype(dtype)}
+    np.testing.assert_array_equal(run(model, feeds)[0], by_definition(model, feeds)[0])

@@ -158,8 +158,10 @@ def takes_matmul(operator: MatMul, constants: Constants, target: Target) -> bool
         return False
     if a.dtype is dtypes.bfloat16:
         return b.dtype in FLOATS and multiplies_bfloat(target) and _value(b, constants) is not None
-    bytes_ = a.dtype in BYTES and b.dtype is dtypes.int8 and _value(b, constants) is not None
-    return bytes_ and (a.dtype is dtypes.uint8 or not target.has("avx512vnni"))  # signed bytes would be copied
+    if a.dtype not in BYTES or b.dtype not in BYTES or _value(b, constants) is None:
+        return False
+    others = target.lanes == 16 and target.has("avx512vnni")  # another generator, which copies nothing and takes unsigned columns too
+    return not others or (a.dtype is dtypes.uint8 and (b.dtype is dtypes.int8 or has_tiles(target, a.dtype)))
 
 
 def generate_dot_matmul(
@@ -177,11 +179,13 @@ def generate_dot_matmul(
     columns = operator.b.shape[0 if operator.transpose_b else 1]
     one = (1, 1)
     shape = ConvolutionShape(1, depth, columns, 1, (pixels, 1), one, one, one, (0, 0), (pixels, 1), operator.a.dtype)
-    plan = DotPlan(shape, target, choices.tile(DotSpace(shape, target)))
+    zero = np.full((), -128, np.int32) if operator.b.dtype is dtypes.uint8 else None
+    plan = DotPlan(shape, target, choices.tile(DotSpace(shape, target)), centred=zero is None)
     matrix = np.asarray(_value(operator.b, constants))
     weights = (matrix if operator.transpose_b else matrix.T).reshape(columns, depth, 1, 1)
     weights = weights.astype(dtypes.bfloat16.numpy) if shape.dtype is dtypes.bfloat16 else weights
-    packed = pack("dots", pack_dots(plan, weights, _known_zero(None, constants, shape)))
+    weights = weights if zero is None else (weights ^ np.uint8(128)).view(np.int8)
+    packed = pack("dots", pack_dots(plan, weights, _known_zero(None, constants, shape), zero))
     tail = Tail(anchor, outputs, layouts, target, len(anchor.shape) - 1, split=False)
     e = Emitter()
     pointers = (e.argument(0), e.argument(1))
