@@ -9,7 +9,9 @@ import numpy as np
 from anycann.media.convert import Samples, gray_of, yuv_planes
 from anycann.media.formats import FORMATS, GRAY, NV12, NV21, UNKNOWN, PixelFormat
 from anycann.media.jpeg_header import JpegFile, JpegHeader
-from anycann.media.kernels import (
+from anycann.media.kernels import kernels
+from anycann.media.libraries import jpeg_library
+from anycann.media.pick_texts import (
     FIRST_OF_3,
     MEAN_OF_4,
     PAIR_OF_3,
@@ -17,9 +19,7 @@ from anycann.media.kernels import (
     SWAPPED_MEAN_OF_4,
     SWAPPED_PAIR_OF_3,
     SWAPPED_PAIR_OF_6,
-    kernels,
 )
-from anycann.media.libraries import jpeg_library
 from anycann.media.picture import Picture
 from anycann.runtime.memory import address
 from anycann.support.errors import UnsupportedError, UsageError

@@ -9,7 +9,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from anycann.media.kernels import WEIGHT_BITS, kernels
+from anycann.media.blend_text import WEIGHT_BITS
+from anycann.media.kernels import kernels
 from anycann.runtime.memory import address
 
 _VECTOR = 16  # int32 of the widest register
