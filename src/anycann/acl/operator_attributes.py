@@ -55,7 +55,7 @@ def set_attr_int(attr: int, name: str, setting: int) -> None:
 @status("acl.op.set_attr_float")
 def set_attr_float(attr: int, name: str, setting: float) -> None:
     """A number, kept in 32 bits."""
-    _set(attr, name, float(np.float32(setting)))
+    _set(attr, name, _single(setting))
 
 
 @status("acl.op.set_attr_string")
@@ -79,7 +79,7 @@ def set_attr_list_int(attr: int, name: str, settings: object) -> None:
 @status("acl.op.set_attr_list_float")
 def set_attr_list_float(attr: int, name: str, settings: object) -> None:
     """A list of numbers, kept in 32 bits."""
-    _set(attr, name, [float(np.float32(item)) for item in _listed(settings, int, float)])
+    _set(attr, name, [_single(item) for item in _listed(settings, int, float)])
 
 
 @status("acl.op.set_attr_list_string")
@@ -112,6 +112,12 @@ def _set(attr: int, name: str, setting: object) -> None:
     if not name:
         raise AclError(Code.INVALID_PARAM, "the attribute has no name")
     PROCESS.handles.get(attr, Attributes).values[name] = setting
+
+
+def _single(setting: float) -> float:
+    """The nearest number of 32 bits, infinity beyond them."""
+    with np.errstate(over="ignore"):
+        return float(np.float32(setting))
 
 
 def _truth(setting: object) -> bool:

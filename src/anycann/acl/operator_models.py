@@ -43,9 +43,17 @@ class OperatorModel:
         self.spec, self.where = spec, where
         self._source = source
         self._programs: ModelPrograms | None = None
+        self._last: tuple[OperatorSpec | None, CompiledProgram | None] = (None, None)  # of handles and loops, which call the same again
 
     def program(self, call: OperatorSpec) -> CompiledProgram:
         """What runs `call`."""
+        last, executable = self._last
+        if last is not call or executable is None:
+            executable = self._find(call)
+            self._last = (call, executable)
+        return executable
+
+    def _find(self, call: OperatorSpec) -> CompiledProgram:
         if self._programs is None:
             self._programs = ModelPrograms(self._source, SessionOptions(), 0)
         given = [operand for operand in call.inputs if operand.dtype]

@@ -187,4 +187,4 @@ def _record(ptr: int, size: int, index: int) -> tuple[int, int, int, int, bytes,
 
 
 def _text(field: bytes) -> str:
-    return field.rstrip(b"\0").decode()
+    return field.partition(b"\0")[0].decode(errors="replace")

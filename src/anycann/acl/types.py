@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import ml_dtypes
@@ -31,6 +32,7 @@ def data_type_of(dtype: str) -> int:
     return _NUMBERS.get(dtype, UNDEFINED)
 
 
+@cache
 def numpy_dtype_of(data_type: int) -> np.dtype[Any]:
     """The dtype behind an aclDataType. Raises AclError for one that numpy does not hold."""
     name = DATA_TYPES.get(data_type)
