@@ -36,7 +36,7 @@ def write(folder: Path, shape: str, options: CompileOptions | None = None) -> st
 
 
 def gears(folder: Path, kind: str) -> str:
-    given = {
+    given: dict[str, tuple[str, tuple[int, ...], list[tuple[int, ...]], dict[str, str]]] = {
         "batch": ("n, 3", (-1, 3), [(1, 3), (4, 3)], {"dynamic_batch_size": "1,4", "input_shape": "x:-1,3"}),
         "hw": ("1, 3, h, w", (1, 3, -1, -1), [(1, 3, 2, 4), (1, 3, 4, 2)], {"dynamic_image_size": "2,4;4,2", "input_shape": "x:1,3,-1,-1"}),
         "dims": ("n, m", (-1, -1), [(1, 6), (2, 5)], {"dynamic_dims": "1,6;2,5", "input_shape": "x:-1,-1"}),

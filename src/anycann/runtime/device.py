@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import os
 import threading
 
+from anycann.runtime.published import Publisher
 from anycann.support import options as settings
 from anycann.support.errors import DeviceError
 
@@ -18,6 +19,7 @@ class Device:
     memory_bytes: int
     taken_bytes: int = 0
     most_taken_bytes: int = 0
+    publisher: Publisher | None = field(default=None, repr=False)  # tells other processes
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @property
@@ -33,11 +35,17 @@ class Device:
                 )
             self.taken_bytes += nbytes
             self.most_taken_bytes = max(self.most_taken_bytes, self.taken_bytes)
+            self._tell()
 
     def give_back(self, nbytes: int) -> None:
         """End the account of `nbytes`."""
         with self._lock:
             self.taken_bytes -= nbytes
+            self._tell()
+
+    def _tell(self) -> None:
+        if self.publisher is not None:
+            self.publisher.tell(self.number, self.taken_bytes)
 
 
 def devices() -> tuple[Device, ...]:
@@ -45,7 +53,8 @@ def devices() -> tuple[Device, ...]:
     count = settings.DEVICES.get() or 1
     mebibytes = settings.DEVICE_MEMORY.get()
     nbytes = machine_memory_bytes() if mebibytes is None else mebibytes << 20
-    return tuple(Device(number, nbytes) for number in range(count))
+    publisher = Publisher(count)
+    return tuple(Device(number, nbytes, publisher=publisher) for number in range(count))
 
 
 def machine_memory_bytes() -> int:

@@ -1,0 +1,1 @@
+"""`npu-smi`: the virtual devices, what this user's processes take of them, and how busy they are."""
