@@ -224,3 +224,21 @@ def test_products_have_handles(program: Program) -> None:
     assert acl.blas.create_handle_for_gemm_ex(2, 0, 0, 2, 3, 4, 1, 1, 1, 0) == (0, 100000)
     assert "NZ formats are not there" in acl.get_recent_err_msg()
     assert acl.blas.create_handle_for_gemv_ex(0, 2, 3, 3, 3, 3, 0) == (0, 100000)
+
+
+def test_a_constant_is_copied_and_needs_no_data_buffer(program: Program, tmp_path: Path) -> None:
+    operands = (OperandSpec("float16", (10,)), OperandSpec("int32", (1,), constant=(0,)))
+    spec = OperatorSpec("ArgMaxV2", operands, (OperandSpec("int32", (1,)),))
+    write_offline_model(str(tmp_path / "argmax.om"), compile_operator(spec))
+    acl, x = program.acl, floats(10).astype(np.float16)
+    assert acl.op.set_model_dir(str(tmp_path)) == 0
+    place, axis = np.zeros(1, np.int32), acl.create_tensor_desc(3, [1], 2)
+    memory = np.zeros(1, np.int32)
+    assert acl.set_tensor_const(axis, memory.ctypes.data, 4) == 0
+    memory[0] = 77  # the memory is the program's again
+    assert acl.util.ptr_to_bytes(acl.get_tensor_desc_address(axis), 4) == bytes(4)
+    out, inputs = program.buffer(place), [program.buffer(x), acl.create_data_buffer(0, 0)]
+    ret = acl.op.execute_v2("ArgMaxV2", [program.desc(x), axis], inputs, [program.desc(place)], [out], acl.op.create_attr(), program.stream)
+    assert ret == 0, acl.get_recent_err_msg()
+    assert program.get(out, place) == x.argmax()
+    assert acl.set_tensor_const(axis, 64, 4) == 100000

@@ -166,6 +166,7 @@ def test_an_operator_computes_what_numpy_says(case: Case) -> None:
 
 
 FLOAT = OperandSpec("float32", (3, 5))
+BLOCKED = OperandSpec("float16", (1, 1, 16, 16), "FRACTAL_NZ")
 
 
 @pytest.mark.parametrize(
@@ -181,6 +182,7 @@ FLOAT = OperandSpec("float32", (3, 5))
             "output 0 is declared float16; it comes to float32",
         ),
         (OperatorSpec("Add", (FLOAT, FLOAT), (OperandSpec("float32", (5, 3)),)), "output", "declared [5, 3]; it comes to [3, 5]"),
+        (OperatorSpec("Relu", (BLOCKED,), (BLOCKED,)), "input", "input 0 (x) is FRACTAL_NZ; accepted: ND"),
         (OperatorSpec("Muls", (FLOAT,), (FLOAT,)), "attribute", "Muls: attribute value is missing"),
         (OperatorSpec("Muls", (FLOAT,), (FLOAT,), {"valu": 1.0}), "attribute", "has no attribute valu; did you mean value?"),
         (OperatorSpec("Muls", (FLOAT,), (FLOAT,), {"value": "1"}), "attribute", "value is '1'; accepted: float"),

@@ -93,6 +93,9 @@ class _Run:
 
 
 def _array(buffer: DataBuffer, operand: OperandSpec) -> np.ndarray:
+    """The tensor in a data buffer; a constant needs none."""
+    if operand.constant is not None and not buffer.address:
+        return np.array(operand.constant, types.numpy_dtype_of(types.data_type_of(operand.dtype))).reshape(operand.shape)
     if any(size < 0 for size in operand.shape):
         raise AclError(Code.INVALID_PARAM, f"a tensor is described as {operand}; accepted: sizes that are known when it runs")
     return buffer.array(types.numpy_dtype_of(types.data_type_of(operand.dtype)), operand.shape)

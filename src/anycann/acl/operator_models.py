@@ -182,13 +182,11 @@ def operand_of(handle: int) -> OperandSpec:
 
 def _constant(desc: TensorDesc) -> tuple[float, ...] | None:
     """The values of acl.set_tensor_const."""
-    address, size = desc.constant
-    if not address:
+    if desc.constant is None:
         return None
-    data = ptr_to_bytes(address, size)
-    if data is None or size < desc.nbytes:
-        raise AclError(Code.INVALID_PARAM, f"the constant at {address:#x} has {size} bytes; the tensor needs {desc.nbytes}")
-    return tuple(np.frombuffer(data[: desc.nbytes], types.numpy_dtype_of(desc.data_type)).tolist())
+    if len(desc.constant) < desc.nbytes:
+        raise AclError(Code.INVALID_PARAM, f"the constant has {len(desc.constant)} bytes; the tensor needs {desc.nbytes}")
+    return tuple(np.frombuffer(desc.constant[: desc.nbytes], types.numpy_dtype_of(desc.data_type)).tolist())
 
 
 # ---- loading

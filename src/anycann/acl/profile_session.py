@@ -109,13 +109,13 @@ class Session:
     # ---- calls, as a watcher of the border
     def before(self, name: str, arguments: Sequence[object]) -> None:
         """A call begins."""
-        self._begun.ns = time.monotonic_ns()
+        self._begun.times = [*getattr(self._begun, "times", ()), time.monotonic_ns()]  # calls may call others
 
     def after(self, name: str, arguments: Sequence[object], result: object, error: AclError | None) -> None:
         """A call has ended."""
-        begin = getattr(self._begun, "ns", None)
-        if begin is not None:
-            self.calls.append(CallTime(name, begin, time.monotonic_ns()))
+        begun: list[int] = getattr(self._begun, "times", [])
+        if begun:  # none for the call that began the profile
+            self.calls.append(CallTime(name, begun.pop(), time.monotonic_ns()))
 
 
 class Profiler:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import dataclass, field
 import math
 from typing import ClassVar
@@ -11,13 +12,14 @@ from anycann.acl.codes import Code
 from anycann.acl.entries import refused, status, value, value_and_status
 from anycann.acl.errors import AclError
 from anycann.acl.process import PROCESS
+from anycann.acl.util import check_readable
 
 UNKNOWN_RANK = -2
 
 
 @dataclass
 class TensorDesc:
-    """What pyACL keeps of a tensor. `constant` is (address, bytes) of a value known beforehand."""
+    """What pyACL keeps of a tensor. `constant` is a value known beforehand."""
 
     acl_word: ClassVar[str] = "tensor description"
     data_type: int
@@ -32,7 +34,7 @@ class TensorDesc:
     value_ranges: list[list[int]] = field(default_factory=list)
     dynamic_input: str = ""
     memory_type: int = 0
-    constant: tuple[int, int] = (0, 0)
+    constant: bytes | None = None
 
     @property
     def elements(self) -> int:
@@ -125,8 +127,9 @@ def get_tensor_desc_name(desc: int) -> str:
 
 @value("acl.get_tensor_desc_address", returns="ptr")
 def get_tensor_desc_address(desc: int) -> int:
-    """Where the constant of set_tensor_const lies."""
-    return get(desc).constant[0]
+    """Where the copy of the constant of set_tensor_const lies; null if there is none."""
+    constant = get(desc).constant
+    return 0 if constant is None else ctypes.cast(ctypes.c_char_p(constant), ctypes.c_void_p).value or 0
 
 
 @value("acl.get_tensor_desc_by_index", returns="desc")
@@ -209,10 +212,11 @@ def set_tensor_place_ment(desc: int, memory_type: int) -> None:
 
 @status("acl.set_tensor_const")
 def set_tensor_const(desc: int, ptr: int, size: int) -> None:
-    """The tensor is known beforehand: `size` bytes at `ptr`."""
+    """The tensor is known beforehand: `size` bytes at `ptr`, which are copied."""
     if not ptr or size <= 0:
         raise AclError(Code.INVALID_PARAM, f"constant of {size} bytes at {ptr:#x}; accepted: an address that is not null, at least 1 byte")
-    get(desc).constant = (ptr, size)
+    check_readable(ptr, size, "constant")
+    get(desc).constant = ctypes.string_at(ptr, size)
 
 
 refused("acl.trans_tensor_desc_format", ("desc", "format"), "formats of single tensors are not changed", failed=(0,))

@@ -16,6 +16,7 @@ from anycann.om.operator_spec import OperandSpec, OperatorError, OperatorSpec
 
 FAMILIES = (elementwise, products, reductions, shapes, images)  # the files with rows
 OPSET, IR_VERSION = 20, 10
+PLAIN_FORMATS = ("ND", "NCHW", "NHWC", "HWCN", "NCDHW", "NDHWC", "NC", "NCL", "UNDEFINED")  # those whose sizes are the tensor's own
 _KINDS: dict[str, tuple[type, ...]] = {
     "bool": (bool, int), "int": (int,), "float": (int, float), "string": (str,), "ints": (list, tuple), "floats": (list, tuple),
     "lists": (list, tuple), "dtype": (int,),
@@ -101,6 +102,9 @@ def _is_there(spec: OperatorSpec, number: int, operand: Operand, dtypes: dict[st
         if not operand.optional:
             raise OperatorError("input", f"{spec.op}: input {number} ({operand.name}) is left out, and it is not optional")
         return False
+    if given.format not in PLAIN_FORMATS:
+        words = f"input {number} ({operand.name}) is {given.format}; accepted: {', '.join(PLAIN_FORMATS)}"
+        raise OperatorError("input", f"{spec.op}: {words}")
     accepted = (dtypes[operand.shared],) if operand.shared in dtypes else operand.dtypes
     if given.dtype not in accepted:
         raise OperatorError("input", f"{spec.op}: input {number} ({operand.name}) is {given.dtype}; accepted: {', '.join(accepted)}")

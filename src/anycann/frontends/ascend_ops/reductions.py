@@ -54,8 +54,8 @@ def _with_value(which: str) -> Build:
 
 
 for _which in ("Max", "Min"):
-    operator(f"Arg{_which}V2" if _which == "Max" else "ArgMin", "x:number dimension:index", _argument(f"Arg{_which}"), dtype=9)
-    operator(f"Arg{_which}D", "x:number", _argument(f"Arg{_which}"), dimension=Required("int"), dtype=9)
+    operator(f"Arg{_which}V2" if _which == "Max" else "ArgMin", "x:number dimension:index", _argument(f"Arg{_which}"), casts=True, dtype=9)
+    operator(f"Arg{_which}D", "x:number", _argument(f"Arg{_which}"), casts=True, dimension=Required("int"), dtype=9)
     operator(f"Arg{_which}WithValue", "x:number", _with_value(_which), outputs=2, dimension=Required("int"), keep_dims=False)
 
 
