@@ -15,9 +15,9 @@ WEIGHTS = {0: (0.299, 0.587, 0.114), 1: (0.2126, 0.7152, 0.0722), 2: (0.2627, 0.
 
 @pytest.mark.parametrize("matrix", Matrix)
 def test_yuv_is_what_the_standard_says(matrix: Matrix) -> None:
-    rgb = np.random.default_rng().integers(0, 256, (500, 3), dtype=np.uint8)
+    rgb = np.random.default_rng().integers(0, 256, (17, 29, 3), dtype=np.uint8)
     red, green, blue = WEIGHTS[matrix // 2]
-    r, g, b = rgb.astype(float).T
+    r, g, b = np.moveaxis(rgb.astype(float), -1, 0)
     y = red * r + green * g + blue * b
     u, v = (b - y) / (2 * (1 - blue)), (r - y) / (2 * (1 - red))
     if matrix % 2:
@@ -26,6 +26,17 @@ def test_yuv_is_what_the_standard_says(matrix: Matrix) -> None:
         expected = np.stack([y, u + 128, v + 128], -1)
     assert np.abs(to_yuv(rgb, matrix) - expected.clip(0, 255)).max() <= 1
     assert np.abs(to_rgb(to_yuv(rgb, matrix), matrix).astype(int) - rgb).max() <= 4
+
+
+@pytest.mark.parametrize("matrix", Matrix)
+def test_every_yuv_has_its_rgb(matrix: Matrix) -> None:
+    yuv = np.random.default_rng().integers(0, 256, (19, 37, 3), dtype=np.uint8)
+    red, green, blue = WEIGHTS[matrix // 2]
+    y, u, v = np.moveaxis(yuv.astype(float), -1, 0)
+    y, u, v = ((y - 16) * 255 / 219, (u - 128) * 255 / 224, (v - 128) * 255 / 224) if matrix % 2 else (y, u - 128, v - 128)
+    r, b = y + 2 * (1 - red) * v, y + 2 * (1 - blue) * u
+    expected = np.stack([r, (y - red * r - blue * b) / green, b], -1).clip(0, 255)
+    assert np.abs(to_rgb(yuv, matrix) - expected).max() <= 1
 
 
 @pytest.mark.parametrize("number", FORMATS)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from anycann.media.formats import PixelFormat
+from anycann.media.matrix_text import COEFFICIENT_BITS
 from anycann.media.picture import View
 from anycann.media.resize import halve
+from anycann.media.triples import multiply, split
 
 Samples = NDArray[np.uint8]
-_BITS = 14  # of a coefficient
 
 
 class Matrix(IntEnum):
@@ -28,13 +31,13 @@ class Matrix(IntEnum):
 
 @dataclass(frozen=True)
 class Coefficients:
-    """Y' = luma . RGB + offset and so on, in 1 / 2 ** 14; and back."""
+    """Tables for `multiply`: [k, :3] weights and [k, 3] what is added, in 1 / 2 ** 14."""
 
-    forward: NDArray[np.int32]  # [Y U V, R G B]
-    backward: NDArray[np.int32]  # [R G B, Y U V]
-    floor: int  # of Y
+    to_yuv: NDArray[np.int32]  # from R G B
+    to_rgb: NDArray[np.int32]  # from Y U V
 
 
+@lru_cache(maxsize=8)
 def coefficients(matrix: Matrix) -> Coefficients:
     """By ITU-R BT.601, BT.709, BT.2020: the weights of red and blue in Y say everything."""
     red, blue = {0: (0.299, 0.114), 1: (0.2126, 0.0722), 2: (0.2627, 0.0593)}[matrix // 2]
@@ -44,9 +47,19 @@ def coefficients(matrix: Matrix) -> Coefficients:
     u = (np.array([0, 0, 1]) - weights) / (2 * (1 - blue))
     v = (np.array([1, 0, 0]) - weights) / (2 * (1 - red))
     forward = np.stack([weights * luma, u * chroma, v * chroma])
-    scale = 1 << _BITS
-    back = np.rint(np.linalg.inv(forward) * scale).astype(np.int32)
-    return Coefficients(np.rint(forward * scale).astype(np.int32), back, 16 if narrow else 0)
+    offsets = np.array([16 if narrow else 0, 128, 128])
+    back = np.linalg.inv(forward)
+    return Coefficients(_table(forward, offsets), _table(back, -(_fixed(back) @ offsets) / (1 << COEFFICIENT_BITS)))
+
+
+def _fixed(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.rint(weights * (1 << COEFFICIENT_BITS))
+
+
+def _table(weights: NDArray[np.float64], added: NDArray[np.float64]) -> NDArray[np.int32]:
+    half = 1 << (COEFFICIENT_BITS - 1)
+    table = np.concatenate([_fixed(weights), (np.rint(added * (1 << COEFFICIENT_BITS)) + half)[:, None]], axis=1)
+    return np.ascontiguousarray(table.astype(np.int32))
 
 
 def convert(source: View, target: View, matrix: Matrix = Matrix.BT601_WIDE) -> None:
@@ -58,14 +71,54 @@ def convert(source: View, target: View, matrix: Matrix = Matrix.BT601_WIDE) -> N
         for plane, other in zip(target.planes, source.planes, strict=True):
             plane[:] = other
     elif source.format.is_rgb and target.format.is_rgb:
-        store_rgb(rgb_of(source), target)
+        _rgb_to_rgb(source, target)
     elif target.format.is_rgb:
-        store_rgb(to_rgb(full_yuv(source), matrix), target)
+        _yuv_to_rgb(full_yuv(source), target, matrix)
     elif source.format.is_rgb:
-        luma, u, v = np.moveaxis(to_yuv(rgb_of(source), matrix), -1, 0)
-        store_yuv(luma, u, v, target)
+        _rgb_to_yuv(source, target, matrix)
     else:
         _convert_yuv(source, target)
+
+
+def _rgb_to_rgb(source: View, target: View) -> None:
+    if _is_triple(source.format) and _is_triple(target.format):
+        order = [source.format.order.index(letter) for letter in target.format.order]
+        multiply(source.planes[0], target.planes[0], _table(np.eye(3)[order], np.zeros(3)))
+    else:
+        store_rgb(rgb_of(source), target)
+
+
+def _is_triple(form: PixelFormat) -> bool:
+    return form.layout == "packed" and len(form.order) == 3
+
+
+def _yuv_to_rgb(pixels: Samples, target: View, matrix: Matrix) -> None:
+    table = coefficients(matrix).to_rgb
+    if _is_triple(target.format):
+        rows = ["RGB".index(letter) for letter in target.format.order]
+        multiply(pixels, target.planes[0], np.ascontiguousarray(table[rows]))
+    else:
+        store_rgb(_multiplied(pixels, table), target)
+
+
+def _rgb_to_yuv(source: View, target: View, matrix: Matrix) -> None:
+    table = coefficients(matrix).to_yuv
+    if _is_triple(source.format):
+        columns = ["RGB".index(letter) for letter in source.format.order]
+        pixels = _multiplied(source.planes[0], np.ascontiguousarray(table[:, [*columns, 3]]))
+    else:
+        pixels = _multiplied(np.ascontiguousarray(rgb_of(source)), table)
+    if target.format.layout == "semi-planar" and (target.format.across, target.format.down) in ((1, 1), (2, 2)):
+        split(pixels, target, 1, 1)
+    else:
+        luma, u, v = np.moveaxis(pixels, -1, 0)
+        store_yuv(luma, u, v, target)
+
+
+def _multiplied(pixels: Samples, table: NDArray[np.int32]) -> Samples:
+    result = np.empty(pixels.shape, np.uint8)
+    multiply(pixels, result, table)
+    return result
 
 
 def _convert_yuv(source: View, target: View) -> None:
@@ -106,9 +159,16 @@ def yuv_planes(source: View) -> tuple[Samples, Samples, Samples]:
 
 def full_yuv(source: View) -> Samples:
     """[rows, columns, Y U V] with chroma repeated."""
-    luma, u, v = yuv_planes(source)
-    steps = source.format.across, source.format.down
-    return np.stack([luma, _repeat(u, *steps, luma.shape), _repeat(v, *steps, luma.shape)], axis=-1)
+    luma, *chroma = yuv_planes(source)
+    pixels = np.empty((*luma.shape, 3), np.uint8)
+    pixels[..., 0] = luma
+    across, down = source.format.across, source.format.down
+    for number, plane in enumerate(chroma, 1):
+        for y in range(down):
+            for x in range(across):
+                part = pixels[y::down, x::across, number]
+                part[:] = plane[: part.shape[0], : part.shape[1]]
+    return pixels
 
 
 def _repeat(plane: Samples, across: int, down: int, size: tuple[int, ...]) -> Samples:
@@ -168,20 +228,10 @@ def store_rgb(pixels: Samples, target: View) -> None:
 
 
 def to_yuv(pixels: Samples, matrix: Matrix) -> Samples:
-    """[..., R G B] as [..., Y U V]."""
-    table = coefficients(matrix)
-    wide = pixels.astype(np.int32) @ table.forward.T
-    offsets = np.array([table.floor, 128, 128], np.int32) << _BITS
-    return _rounded(wide + offsets)
+    """[rows, columns, R G B] as [rows, columns, Y U V]."""
+    return _multiplied(np.ascontiguousarray(pixels), coefficients(matrix).to_yuv)
 
 
 def to_rgb(pixels: Samples, matrix: Matrix) -> Samples:
-    """[..., Y U V] as [..., R G B]."""
-    table = coefficients(matrix)
-    centred = pixels.astype(np.int32) - np.array([table.floor, 128, 128], np.int32)
-    return _rounded(centred @ table.backward.T)
-
-
-def _rounded(wide: NDArray[np.int32]) -> Samples:
-    limited: Samples = np.clip((wide + (1 << (_BITS - 1))) >> _BITS, 0, 255).astype(np.uint8)
-    return limited
+    """[rows, columns, Y U V] as [rows, columns, R G B]."""
+    return _multiplied(np.ascontiguousarray(pixels), coefficients(matrix).to_rgb)

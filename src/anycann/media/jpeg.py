@@ -9,19 +9,9 @@ import numpy as np
 from anycann.media.convert import Samples, gray_of, yuv_planes
 from anycann.media.formats import FORMATS, GRAY, NV12, NV21, UNKNOWN, PixelFormat
 from anycann.media.jpeg_header import JpegFile, JpegHeader
-from anycann.media.kernels import kernels
 from anycann.media.libraries import jpeg_library
-from anycann.media.pick_texts import (
-    FIRST_OF_3,
-    MEAN_OF_4,
-    PAIR_OF_3,
-    PAIR_OF_6,
-    SWAPPED_MEAN_OF_4,
-    SWAPPED_PAIR_OF_3,
-    SWAPPED_PAIR_OF_6,
-)
 from anycann.media.picture import Picture
-from anycann.runtime.memory import address
+from anycann.media.triples import split
 from anycann.support.errors import UnsupportedError, UsageError
 
 # what each subsampling can be decoded to: its own semi-planar formats, and NV12 and NV21; first what UNKNOWN means (V before U)
@@ -82,7 +72,7 @@ def decode(file: JpegFile, target: Picture, scratch: Scratch | None = None) -> N
     if header.components == 1:
         _store_gray(_decoded(file.data, "GRAY", memory)[..., 0], target)
     else:
-        _store_yuv(_decoded(file.with_components_as_stored(), "RGB", memory), header.subsampling, target)
+        split(_decoded(file.with_components_as_stored(), "RGB", memory), target.view(), *_STEPS[header.subsampling])
     scratch.give_back(memory)
     _repeat_edges(target)
 
@@ -101,51 +91,6 @@ def _store_gray(luma: Samples, target: Picture) -> None:
     planes[0][..., 0] = luma
     for plane in planes[1:]:
         plane[:] = _NEUTRAL
-
-
-def _store_yuv(pixels: Samples, subsampling: str, target: Picture) -> None:
-    rows, columns, _ = pixels.shape
-    native = kernels()
-    luma, *chroma = target.view().planes
-    source, stride = address(pixels), pixels.strides[0]
-    native.pick(FIRST_OF_3, source, stride, address(luma), luma.strides[0], rows, columns)
-    if chroma and _STEPS[subsampling] == (target.format.across, target.format.down):
-        _pick_chroma(pixels, chroma[0], target.format)
-    elif chroma:
-        _mean_chroma(pixels, chroma[0], target.format)
-
-
-def _pick_chroma(pixels: Samples, chroma: Samples, form: PixelFormat) -> None:
-    """The chroma of the first pixel of those that share it."""
-    swapped = form.order == "YVU"
-    pick = {1: (PAIR_OF_3, SWAPPED_PAIR_OF_3), 2: (PAIR_OF_6, SWAPPED_PAIR_OF_6)}[form.across][swapped]
-    rows, columns, _ = chroma.shape
-    whole = pixels.shape[1] // form.across  # an odd width: the last pixel has a chroma sample of its own
-    source, stride = address(pixels), pixels.strides[0] * form.down
-    kernels().pick(pick, source, stride, address(chroma), chroma.strides[0], rows, min(whole, columns))
-    if whole < columns:
-        chroma[:, -1] = pixels[:: form.down, -1, 2:0:-1] if swapped else pixels[:: form.down, -1, 1:]
-
-
-def _mean_chroma(pixels: Samples, chroma: Samples, form: PixelFormat) -> None:
-    """Chroma of 420 from what was stored with more: the mean of two by two pixels; at an odd edge the last one counts twice."""
-    mean = SWAPPED_MEAN_OF_4 if form.order == "YVU" else MEAN_OF_4
-    height, width, _ = pixels.shape
-    source, stride = address(pixels), pixels.strides[0]
-    into, into_stride = address(chroma), chroma.strides[0]
-    kernels().mean(mean, source, 2 * stride, stride, into, into_stride, height // 2, width // 2)
-    if height % 2:
-        kernels().mean(mean, source + (height - 1) * stride, stride, 0, into + height // 2 * into_stride, into_stride, 1, width // 2)
-    if width % 2 and chroma.shape[1] > width // 2:
-        edge = pixels[:, -1, 2:0:-1] if form.order == "YVU" else pixels[:, -1, 1:]
-        chroma[:, -1] = _mean_of_pairs(edge)
-
-
-def _mean_of_pairs(edge: Samples) -> Samples:
-    upper = edge[::2].astype(np.uint16)
-    lower = np.concatenate([edge[1::2], edge[-1:]])[: len(upper)]
-    means: Samples = ((upper + lower + 1) // 2).astype(np.uint8)
-    return means
 
 
 def _repeat_edges(target: Picture) -> None:

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from anycann.codegen.kernel_cache import compile_kernels
 from anycann.media.blend_text import BLEND, blend_ir
+from anycann.media.matrix_text import MATRIX, matrix_ir
 from anycann.media.pick_texts import MEANS, PICKS, Mean, Pick, mean_ir, pick_ir
 from anycann.runtime.loader import LoadedCode
 from anycann.target.target import Target, host
@@ -17,11 +18,13 @@ class Kernels:
 
     def __init__(self, target: Target):
         texts = {pick.symbol: pick_ir(pick) for pick in PICKS} | {mean.symbol: mean_ir(mean) for mean in MEANS}
-        texts[BLEND] = blend_ir(target.lanes)
+        texts |= {BLEND: blend_ir(target.lanes), MATRIX: matrix_ir()}
         self._code = LoadedCode(compile_kernels(texts, target), target)
         pointer, number = ctypes.c_void_p, ctypes.c_int64
         take = ctypes.CFUNCTYPE(None, pointer, number, pointer, number, number, number)
         self._picks = {pick: take(self._code.address(pick.symbol)) for pick in PICKS}
+        multiply = ctypes.CFUNCTYPE(None, pointer, number, pointer, number, number, number, pointer)
+        self._multiply = multiply(self._code.address(MATRIX))
         reduce = ctypes.CFUNCTYPE(None, pointer, number, number, pointer, number, number, number)
         self._means = {mean: reduce(self._code.address(mean.symbol)) for mean in MEANS}
         blend = ctypes.CFUNCTYPE(
@@ -38,6 +41,10 @@ class Kernels:
     ) -> None:
         """Write `columns` means for each of `rows` pairs of rows; pairs lie `pair_stride` bytes apart, their rows `row_stride`."""
         self._means[mean](source, pair_stride, row_stride, target, target_stride, rows, columns)
+
+    def multiply(self, source: int, source_stride: int, target: int, target_stride: int, rows: int, columns: int, table: int) -> None:
+        """Weighted sums of the three bytes of every pixel; see `matrix_text`."""
+        self._multiply(source, source_stride, target, target_stride, rows, columns, table)
 
     def blend_rows(
         self, source: int, target: int, target_stride: int, rows: int, columns: int, tables: tuple[int, ...], scratch: int
