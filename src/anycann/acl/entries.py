@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from anycann.acl.codes import Code
-from anycann.acl.errors import AclError, ProgramError, as_acl_error
+from anycann.acl.errors import AclError, ProgramError, as_acl_error, forget_frames
 from anycann.support.errors import InternalError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -112,9 +112,7 @@ def _entry(name: str, returns: str, good: Callable[[Any], Any], bad: Callable[[i
             except ProgramError:
                 raise
             except Exception as error:
-                problem = as_acl_error(error)
-                BORDER.on_error(name, problem)
-                return bad(int(problem.code))
+                return bad(int(_failure(name, error).code))
 
         def _watched(name: str, arguments: list[object]) -> object:
             watchers, problem = BORDER.watchers, None
@@ -125,8 +123,7 @@ def _entry(name: str, returns: str, good: Callable[[Any], Any], bad: Callable[[i
             except ProgramError:
                 raise
             except Exception as error:
-                problem = as_acl_error(error)
-                BORDER.on_error(name, problem)
+                problem = _failure(name, error)
                 result = bad(int(problem.code))
             for watcher in watchers:
                 watcher.after(name, arguments, result, problem)
@@ -136,6 +133,14 @@ def _entry(name: str, returns: str, good: Callable[[Any], Any], bad: Callable[[i
         return call  # type: ignore[return-value]
 
     return declare
+
+
+def _failure(name: str, error: Exception) -> AclError:
+    """What the program is told of an error. Its frames go: they hold the program's variables, whose destructors must not wait."""
+    problem = as_acl_error(error)
+    BORDER.on_error(name, problem)
+    forget_frames(problem)
+    return problem
 
 
 # ---- arguments

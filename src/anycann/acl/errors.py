@@ -37,3 +37,14 @@ def as_acl_error(error: BaseException) -> AclError:
     made = AclError(code, text)
     made.__cause__ = error
     return made
+
+
+def forget_frames(error: BaseException) -> None:
+    """Take the tracebacks from an error and from all that led to it."""
+    waiting: list[BaseException | None] = [error]
+    seen: list[BaseException] = []
+    while waiting:
+        link = waiting.pop()
+        if link is not None and not any(link is other for other in seen):
+            seen.append(link.with_traceback(None))
+            waiting += [link.__cause__, link.__context__]

@@ -1,0 +1,30 @@
+"""What public programs rely on beside the documented calls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+import weakref
+
+import pytest
+
+
+class Resource:
+    """Stands for what programs release in a destructor."""
+
+
+@pytest.mark.parametrize("fails", ["free", "load_from_file", "load a file that is none", "get_input_index_by_name"])
+def test_a_call_that_fails_does_not_keep_the_variables_of_its_caller(acl: ModuleType, tmp_path: Path, fails: str) -> None:
+    calls = {
+        "free": lambda: acl.rt.free(12345),
+        "load_from_file": lambda: acl.mdl.load_from_file(str(tmp_path / "none.om"))[1],
+        "load a file that is none": lambda: acl.mdl.load_from_file(__file__)[1],
+        "get_input_index_by_name": lambda: acl.mdl.get_input_index_by_name(acl.mdl.create_desc(), "x")[1],
+    }
+
+    def program() -> weakref.ref[Resource]:
+        resource = Resource()
+        assert calls[fails]() != 0
+        return weakref.ref(resource)
+
+    assert program()() is None
