@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-import importlib
-import importlib.util
+from dataclasses import asdict, dataclass, field
 import json
 import os
 from pathlib import Path
@@ -16,39 +14,37 @@ import tempfile
 import time
 from typing import Any
 
+import numpy as np
+
 from anycann.support.errors import UsageError
-from anycann.tools.engines import OPENERS, Engine, SessionEngine
+from anycann.tools.engines import Engine
 from anycann.tools.measure import Latency, measure_cold_start, measure_interleaved
-from benchmarks.zoo.models import Model, by_name, relative_error, run_all
+from benchmarks.engines.job import Absent, Job, Precision
+from benchmarks.engines.onnx_runtime import open_onnx_runtime
+from benchmarks.engines.ours import open_ours
+from benchmarks.engines.table import open_peers
+from benchmarks.zoo import quantised
+from benchmarks.zoo.models import Model, Outputs, by_name, relative_error, run_all
 
-LEAST_RUNS = 7
-
-
-class OpenVino:
-    """OpenVINO behind the same call. `threads` is OpenVINO's number of inference threads."""
-
-    name = "openvino"
-
-    def __init__(self, path: str, threads: int):
-        openvino = importlib.import_module("openvino")
-        hints = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": "f32"}
-        self.compiled = openvino.Core().compile_model(path, "CPU", hints)
-        self.request = self.compiled.create_infer_request()
-        self.inputs: tuple[Any, ...] = ()
-
-    def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
-        """Outputs by name."""
-        results = self.request.infer(dict(feeds), share_inputs=True, share_outputs=True)
-        return {output.get_any_name(): value for output, value in results.items()}
+LEAST_RUNS, MOST_RUNS = 7, 300
+REST_SECONDS = 0.003
+# OpenMP's threads wait awake for their next work, by default for up to tens of milliseconds, which would be the next engine's; this is
+# about one, and REST_SECONDS outlasts it
+QUIET = {"GOMP_SPINCOUNT": "20000", "KMP_BLOCKTIME": "1"}
 
 
 @dataclass(frozen=True)
 class Speed:
-    """Latencies by engine, the worst relative error against ONNX Runtime, and whether all answers are the same."""
+    """Latencies and the greatest relative error against ONNX Runtime in float32, by engine, and why peers are missing.
+
+    flops: operations of one run. answers_equal: whether AnyCANN's answers are the reference's; None where there is none.
+    """
 
     latency: dict[str, Latency]
-    error: float
-    answers_equal: bool
+    errors: dict[str, float] = field(default_factory=dict)
+    answers_equal: bool | None = None
+    absent: dict[str, str] = field(default_factory=dict)
+    flops: int = 0
 
 
 @dataclass(frozen=True)
@@ -70,40 +66,76 @@ class Compilation:
     flops: int
 
 
-def engines(path: Path, threads: int) -> list[Engine]:
-    """Every engine that is installed."""
-    found: list[Engine] = [OPENERS["anycann"](str(path), threads)]
-    if importlib.util.find_spec("onnxruntime"):
-        found.append(OPENERS["onnxruntime"](str(path), threads))
-    if importlib.util.find_spec("openvino"):
-        found.append(OpenVino(str(path), threads))
-    return found
+def file_of(model: Model, precision: Precision) -> Path:
+    """The ONNX file that is run in a precision; it need not be there."""
+    return quantised.target(model) if precision == "int8" else model.path()
 
 
-def measure_speed(model: Model, threads: int, seconds: float) -> Speed:
-    """The first call of the model's feeds, engines in turn, for `seconds`; then the outputs of all calls compared."""
-    opened = engines(model.path(), threads)
-    feeds = model.feeds()[0]
-    started = time.perf_counter()
-    for engine in opened:
-        engine.run(feeds)
-    once = time.perf_counter() - started
-    runs = max(LEAST_RUNS, min(300, int(seconds / max(once, 1e-6))))
-    latency = measure_interleaved(opened, feeds, runs, seconds)
-    ours, theirs = (run_all(engine.session, model) for engine in opened[:2] if isinstance(engine, SessionEngine))
-    error = max(relative_error(g, r) for got, right in zip(ours, theirs, strict=True) for g, r in zip(got, right, strict=True))
-    equal = all(model.answer(got) == model.answer(right) for got, right in zip(ours, theirs, strict=True))
-    return Speed(latency, error, equal)
+def measure_speed(model: Model, threads: int, seconds: float, precision: Precision = "fp32", peers: Sequence[str] = ()) -> Speed:
+    """The first call of the model's feeds, engines in turn, for `seconds`; then the outputs of all calls beside the reference's."""
+    job = Job(model, file_of(model, precision), model.feeds()[0], threads, precision)
+    ours = open_ours(job)
+    others, absent = open_peers(job, peers)
+    engines: list[Engine] = [ours, *others]
+    latency = measure_interleaved(engines, job.feeds, _runs(engines, job, seconds), seconds, rest_seconds=REST_SECONDS)
+    names, wanted = reference(model, threads)
+    outputs = {engine.name: run_all(_AsSession(engine, names), model) for engine in engines} if wanted else {}
+    errors = {name: greatest_error(got, wanted) for name, got in outputs.items()}
+    equal = [model.answer(got) == model.answer(right) for got, right in zip(outputs["anycann"], wanted, strict=True)] if wanted else None
+    return Speed(latency, errors, None if equal is None else all(equal), absent, ours.flops)
 
 
-def speed_in_child(model: Model, threads: int, seconds: float) -> Speed:
+def _runs(engines: Sequence[Engine], job: Job, seconds: float) -> int:
+    """How often each is measured: two calls and a rest of each engine fit into `seconds`."""
+    rounds = []
+    for _ in range(3):
+        started = time.perf_counter()
+        for engine in engines:
+            engine.run(job.feeds)
+        rounds.append(time.perf_counter() - started)
+    return max(LEAST_RUNS, min(MOST_RUNS, int(seconds / (2 * min(rounds) + REST_SECONDS * len(engines)))))
+
+
+def reference(model: Model, threads: int) -> tuple[Sequence[Any], list[Outputs]]:
+    """The outputs as ONNX Runtime declares them, and what it answers in float32 to all calls; nothing where it is not installed."""
+    try:
+        engine = open_onnx_runtime(Job(model, model.path(), model.feeds()[0], threads))
+    except Absent:
+        return [], []
+    return engine.session.get_outputs(), run_all(engine.session, model)
+
+
+def greatest_error(got: Sequence[Outputs], wanted: Sequence[Outputs]) -> float:
+    """Over all outputs of all calls."""
+    return max(relative_error(g, w) for mine, right in zip(got, wanted, strict=True) for g, w in zip(mine, right, strict=True))
+
+
+@dataclass(frozen=True)
+class _AsSession:
+    """An engine called as a session is; results are copied, for some engines write the next ones over them."""
+
+    engine: Engine
+    outputs: Sequence[Any]
+
+    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> Any:
+        return [np.array(value) for value in self.engine.run(feeds).values()]
+
+    def get_outputs(self) -> Sequence[Any]:
+        return self.outputs
+
+
+def speed_in_child(model: Model, threads: int, seconds: float, precision: Precision = "fp32", peers: Sequence[str] = ()) -> Speed:
     """`measure_speed` in a fresh process. Raises UsageError with its last words if that fails."""
-    words = [sys.executable, "-m", "benchmarks.measuring", model.name, str(threads), str(seconds)]
-    done = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    words = [sys.executable, "-m", "benchmarks.measuring", model.name, str(threads), str(seconds), precision, ",".join(peers)]
+    done = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL, env={**QUIET, **os.environ})
     if done.returncode:
         raise UsageError((done.stderr.strip() or f"exit status {done.returncode}").splitlines()[-1])
-    facts = json.loads(done.stdout.splitlines()[-1])
-    return Speed({name: Latency(**row) for name, row in facts["latency"].items()}, facts["error"], facts["answers_equal"])
+    return speed_of(json.loads(done.stdout.splitlines()[-1]))
+
+
+def speed_of(facts: Mapping[str, Any]) -> Speed:
+    """From JSON."""
+    return Speed(**{**facts, "latency": {name: Latency(**row) for name, row in facts["latency"].items()}})
 
 
 def measure_compilation(model: Model, folder: Path) -> tuple[Compilation, Path]:
@@ -159,5 +191,6 @@ def scratch_folder() -> tempfile.TemporaryDirectory[str]:
 
 
 if __name__ == "__main__":
-    (chosen,) = by_name([sys.argv[1]])
-    print(json.dumps(asdict(measure_speed(chosen, int(sys.argv[2]), float(sys.argv[3])))))
+    chosen_name, count, how_long, how, asked = sys.argv[1:]
+    (chosen,) = by_name([chosen_name])
+    print(json.dumps(asdict(measure_speed(chosen, int(count), float(how_long), how, [n for n in asked.split(",") if n]))))  # type: ignore[arg-type]

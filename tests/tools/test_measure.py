@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+import time
 
 import numpy as np
 import pytest
@@ -40,6 +41,13 @@ def test_engines_take_turns_after_warming_up() -> None:
     assert calls == ["a"] * WARM_UP_RUNS + ["b"] * WARM_UP_RUNS + [*"aabb", *"bbaa", *"aabb"]
     assert {name: figures.runs for name, figures in results.items()} == {"a": 3, "b": 3}
     assert seen == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_the_process_rests_before_each_engine_is_woken(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(time, "sleep", lambda seconds: calls.append(f"rest {seconds}"))
+    measure_interleaved([Recorder("a", calls), Recorder("b", calls)], {}, 1, 0.0, rest_seconds=0.5)
+    assert calls[2 * WARM_UP_RUNS :] == ["rest 0.5", "a", "a", "rest 0.5", "b", "b"]
 
 
 def test_without_a_number_of_runs_the_budget_ends_measuring_after_at_least_one() -> None:

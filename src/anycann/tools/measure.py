@@ -60,11 +60,12 @@ def measure_interleaved(
     runs: int | None,
     budget_seconds: float,
     progress: Callable[[int, int], None] | None = None,
+    rest_seconds: float = 0.0,
 ) -> dict[str, Latency]:
     """Call the engines in turn, `runs` times each, or until `budget_seconds` have passed; a slow spell of the machine hits all of them.
 
     The order within a round alternates. Before each measured call comes one that is not, so that an engine's threads and caches are awake
-    as they are where it runs alone.
+    as they are where it runs alone. Before both the process rests, which gives the waiting threads of the engine before time to sleep.
     """
     for engine in engines:
         for _ in range(WARM_UP_RUNS):
@@ -73,6 +74,7 @@ def measure_interleaved(
     started, done = time.perf_counter(), 0
     while done < runs if runs else (done == 0 or time.perf_counter() - started < budget_seconds):
         for engine in engines if done % 2 == 0 else engines[::-1]:
+            time.sleep(rest_seconds)
             engine.run(feeds)
             before = time.perf_counter()
             engine.run(feeds)
