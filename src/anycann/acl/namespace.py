@@ -33,6 +33,11 @@ _FILES = (
     "media_vdec",
     "media_venc",
     "media_filters",
+    "himpi_system",
+    "himpi_vpc",
+    "himpi_vdec",
+    "himpi_pngd",
+    "himpi_refused",
     "operator_attributes",
     "operator_models",
     "operator_execution",
@@ -59,11 +64,6 @@ def declared() -> dict[str, Callable[..., object]]:
 
 def fill(module: ModuleType) -> None:
     """Put every function into `module` ("acl") and the modules below it, which are made and found by `import acl.rt` too."""
-    "himpi_system",
-    "himpi_vpc",
-    "himpi_vdec",
-    "himpi_pngd",
-    "himpi_refused",
     modules = {"acl": module}
     for name, call in declared().items():
         parent, _, short = name.rpartition(".")
