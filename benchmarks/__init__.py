@@ -1,1 +1,1 @@
-"""Measurements: `python -m benchmarks.models`, `python -m benchmarks.memory`."""
+"""Measurements: models, layers, operators, convolutions, tuning, memory, peak and bandwidth, each `python -m benchmarks.<name>`."""
