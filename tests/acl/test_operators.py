@@ -144,6 +144,12 @@ def test_shapes_are_inferred_also_from_values(program: Program) -> None:
     assert [acl.get_tensor_desc_dim_v2(out, axis)[0] for axis in range(2)] == [4, 9]
     assert acl.op.infer_shape("Nothing", [], [], 0, [], 0) == 100024
     assert acl.op.update_params("Relu", [program.desc(x)], [program.desc(x)], 0) == 0
+    unknown = acl.create_tensor_desc(0, [-1, 3], 2)
+    assert acl.op.update_params("Relu", [unknown], [unknown], 0) == 100000
+    assert "sizes that are known" in acl.get_recent_err_msg()
+    handle, ret = acl.op.create_handle("Relu", [unknown], [unknown], 0)
+    assert ret == 0
+    assert acl.op.execute_with_handle(handle, [program.buffer(x)], [program.buffer(x)], program.stream) == 100000
 
 
 def test_shapes_that_a_run_tells_go_to_the_descriptions(program: Program) -> None:

@@ -125,7 +125,10 @@ def create_handle(op_type: str, input_descs: list[int], output_descs: list[int],
 
 def new_handle(call: OperatorSpec) -> int:
     """A handle for `call`, whose model is there. Raises AclError."""
-    return PROCESS.handles.add(OperatorHandle(OPERATORS.find(call), call))
+    model = OPERATORS.find(call)
+    if not call.is_open:
+        model.program(call)  # so that the first run need not compile it
+    return PROCESS.handles.add(OperatorHandle(model, call))
 
 
 @value("acl.op.destroy_handle", failed=None, returns="None")

@@ -54,6 +54,8 @@ class OperatorModel:
         return executable
 
     def _find(self, call: OperatorSpec) -> CompiledProgram:
+        if any(size < 0 for operand in call.inputs for size in operand.shape):
+            raise AclError(Code.INVALID_PARAM, f"{call.op} has inputs of open size; accepted: sizes that are known when it is made ready")
         if self._programs is None:
             self._programs = ModelPrograms(self._source, SessionOptions(), 0)
         given = [operand for operand in call.inputs if operand.dtype]
