@@ -1,16 +1,27 @@
-"""acl.rt: groups of cores, of which there is one; and allocators that a program brings."""
+"""acl.rt: groups of cores, of which there is one; how many cores work may use; and allocators that a program brings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar
+from weakref import WeakKeyDictionary
 
 from anycann.acl.codes import Code
 from anycann.acl.entries import status, value, value_and_status
 from anycann.acl.errors import AclError
 from anycann.acl.process import PROCESS
+from anycann.runtime.stream import Stream
 from anycann.support.processors import available_processors
+
+CUBE_CORES, VECTOR_CORES = 0, 1  # aclrtDevResLimitType
+_ALL_CORES = "kept and told; kernels run on the threads of the process"
+_stream_limits: WeakKeyDictionary[Stream, dict[int, int]] = WeakKeyDictionary()
+_device_limits: dict[tuple[int, int], int] = {}
+
+
+def _limits_of(stream: int) -> dict[int, int]:
+    return _stream_limits.setdefault(PROCESS.stream(stream), {})
 
 
 @dataclass
@@ -62,6 +73,82 @@ def get_group_info_detail(info: int, group: int, attribute: int) -> list[int]:
     if group or attribute not in attributes:
         raise AclError(Code.INVALID_PARAM, f"attribute {attribute} of group {group}; accepted: 0 to 5 of group 0, after get_all_group_info")
     return [attributes[attribute]]
+
+
+# ---- how many cores
+@value_and_status("acl.rt.get_device_res_limit", returns="(count, ret)")
+def get_device_res_limit(device: int, kind: int) -> int:
+    """Cores that a device may use: what set_device_res_limit set, else the processors there are. kind: 0 cube, 1 vector."""
+    PROCESS.device(device)
+    return _device_limits.get((device, _core_kind(kind)), available_processors())
+
+
+@status("acl.rt.set_device_res_limit", limits=_ALL_CORES)
+def set_device_res_limit(device: int, kind: int, count: int) -> None:
+    """How many cores a device may use."""
+    PROCESS.device(device)
+    _device_limits[device, _core_kind(kind)] = _core_count(count)
+
+
+@status("acl.rt.reset_device_res_limit")
+def reset_device_res_limit(device: int) -> None:
+    """Take set_device_res_limit back."""
+    PROCESS.device(device)
+    for kind in (CUBE_CORES, VECTOR_CORES):
+        _device_limits.pop((device, kind), None)
+
+
+@value_and_status("acl.rt.get_stream_res_limit", returns="(count, ret)")
+def get_stream_res_limit(stream: int, kind: int) -> int:
+    """Cores that a stream may use: what set_stream_res_limit set, else those of its device."""
+    return _limits_of(stream).get(_core_kind(kind), get_res_limit_here(kind))
+
+
+@status("acl.rt.set_stream_res_limit", limits=_ALL_CORES)
+def set_stream_res_limit(stream: int, kind: int, count: int) -> None:
+    """How many cores a stream may use."""
+    _limits_of(stream)[_core_kind(kind)] = _core_count(count)
+
+
+@status("acl.rt.reset_stream_res_limit")
+def reset_stream_res_limit(stream: int) -> None:
+    """Take set_stream_res_limit back."""
+    _limits_of(stream).clear()
+
+
+@status("acl.rt.use_stream_res_in_current_thread", limits=_ALL_CORES)
+def use_stream_res_in_current_thread(stream: int) -> None:
+    """This thread works with the cores of `stream`."""
+    PROCESS.stream(stream)
+
+
+@status("acl.rt.unuse_stream_res_in_current_thread", limits=_ALL_CORES)
+def unuse_stream_res_in_current_thread(stream: int) -> None:
+    """Take use_stream_res_in_current_thread back."""
+    PROCESS.stream(stream)
+
+
+@value_and_status("acl.rt.get_res_in_current_thread", returns="(count, ret)")
+def get_res_in_current_thread(kind: int) -> int:
+    """Cores that this thread's work may use."""
+    return get_res_limit_here(kind)
+
+
+def get_res_limit_here(kind: int) -> int:
+    """The cores of this context's device."""
+    return _device_limits.get((PROCESS.context().device.number, _core_kind(kind)), available_processors())
+
+
+def _core_kind(kind: int) -> int:
+    if kind not in (CUBE_CORES, VECTOR_CORES):
+        raise AclError(Code.INVALID_PARAM, f"kind of cores is {kind}; accepted: 0 (cube), 1 (vector)")
+    return kind
+
+
+def _core_count(count: int) -> int:
+    if not 0 < count <= available_processors():
+        raise AclError(Code.INVALID_PARAM, f"{count} cores; accepted: 1 to {available_processors()}")
+    return count
 
 
 # ---- allocators

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 import time
 from weakref import WeakKeyDictionary
 
@@ -11,30 +10,18 @@ from anycann.acl.entries import status, value_and_status
 from anycann.acl.errors import AclError, as_acl_error
 from anycann.acl.process import PROCESS
 from anycann.runtime.stream import Event, Stream, tasks_given
-from anycann.support.processors import available_processors
 
 FAILURE_MODE, OVERFLOW_CHECK, CUSTOM_TAG = 1, 2, 3  # aclrtStreamAttr
 _KEYS = {FAILURE_MODE: "failureMode", OVERFLOW_CHECK: "overflowSwitch", CUSTOM_TAG: "userCustomTag"}
-CUBE_CORES, VECTOR_CORES = 0, 1  # aclrtDevResLimitType
 MOST_STREAMS, MOST_EVENTS = 2048, 65536  # what is told; nothing is limited
 _NOT_LIMITED = "nothing is limited: what is told is a large number less those that live"
-_ALL_CORES = "kept and told; kernels run on the threads of the process"
 
 
-@dataclass
-class Settings:
-    """What a program set of a stream."""
-
-    attributes: dict[int, int] = field(default_factory=dict)
-    limits: dict[int, int] = field(default_factory=dict)
+_attributes: WeakKeyDictionary[Stream, dict[int, int]] = WeakKeyDictionary()  # what a program set of a stream
 
 
-_settings: WeakKeyDictionary[Stream, Settings] = WeakKeyDictionary()
-_device_limits: dict[tuple[int, int], int] = {}
-
-
-def _settings_of(stream: int) -> Settings:
-    return _settings.setdefault(PROCESS.stream(stream), Settings())
+def _attributes_of(stream: int) -> dict[int, int]:
+    return _attributes.setdefault(PROCESS.stream(stream), {})
 
 
 # ---- numbers
@@ -106,7 +93,7 @@ def set_stream_overflow_switch(stream: int, flag: int) -> None:
 @value_and_status("acl.rt.get_stream_overflow_switch", returns="(flag, ret)")
 def get_stream_overflow_switch(stream: int) -> int:
     """What set_stream_overflow_switch set, else 0."""
-    return _settings_of(stream).attributes.get(OVERFLOW_CHECK, 0)
+    return _attributes_of(stream).get(OVERFLOW_CHECK, 0)
 
 
 @status("acl.rt.set_stream_attribute", limits="overflow is not looked for, tags are kept")
@@ -121,7 +108,7 @@ def set_stream_attribute(stream: int, attribute: int, setting: dict) -> None:  #
 @value_and_status("acl.rt.get_stream_attribute", failed=(None,), returns="(dict, ret)")
 def get_stream_attribute(stream: int, attribute: int) -> dict[str, int]:
     """What set_stream_attribute set, else 0."""
-    return {_key(attribute): _settings_of(stream).attributes.get(attribute, 0)}
+    return {_key(attribute): _attributes_of(stream).get(attribute, 0)}
 
 
 def _key(attribute: int) -> str:
@@ -133,88 +120,12 @@ def _key(attribute: int) -> str:
 
 
 def _set_attribute(stream: int, attribute: int, setting: int) -> None:
-    settings = _settings_of(stream)
+    attributes = _attributes_of(stream)
     if attribute != CUSTOM_TAG and setting not in (0, 1):
         raise AclError(Code.INVALID_PARAM, f"{_KEYS[attribute]} is {setting}; accepted: 0, 1")
-    settings.attributes[attribute] = setting
+    attributes[attribute] = setting
     if attribute == FAILURE_MODE:
         PROCESS.stream(stream).stop_at_error = bool(setting)
-
-
-# ---- how many cores
-@value_and_status("acl.rt.get_device_res_limit", returns="(count, ret)")
-def get_device_res_limit(device: int, kind: int) -> int:
-    """Cores that a device may use: what set_device_res_limit set, else the processors there are. kind: 0 cube, 1 vector."""
-    PROCESS.device(device)
-    return _device_limits.get((device, _core_kind(kind)), available_processors())
-
-
-@status("acl.rt.set_device_res_limit", limits=_ALL_CORES)
-def set_device_res_limit(device: int, kind: int, count: int) -> None:
-    """How many cores a device may use."""
-    PROCESS.device(device)
-    _device_limits[device, _core_kind(kind)] = _core_count(count)
-
-
-@status("acl.rt.reset_device_res_limit")
-def reset_device_res_limit(device: int) -> None:
-    """Take set_device_res_limit back."""
-    PROCESS.device(device)
-    for kind in (CUBE_CORES, VECTOR_CORES):
-        _device_limits.pop((device, kind), None)
-
-
-@value_and_status("acl.rt.get_stream_res_limit", returns="(count, ret)")
-def get_stream_res_limit(stream: int, kind: int) -> int:
-    """Cores that a stream may use: what set_stream_res_limit set, else those of its device."""
-    return _settings_of(stream).limits.get(_core_kind(kind), get_res_limit_here(kind))
-
-
-@status("acl.rt.set_stream_res_limit", limits=_ALL_CORES)
-def set_stream_res_limit(stream: int, kind: int, count: int) -> None:
-    """How many cores a stream may use."""
-    _settings_of(stream).limits[_core_kind(kind)] = _core_count(count)
-
-
-@status("acl.rt.reset_stream_res_limit")
-def reset_stream_res_limit(stream: int) -> None:
-    """Take set_stream_res_limit back."""
-    _settings_of(stream).limits.clear()
-
-
-@status("acl.rt.use_stream_res_in_current_thread", limits=_ALL_CORES)
-def use_stream_res_in_current_thread(stream: int) -> None:
-    """This thread works with the cores of `stream`."""
-    _settings_of(stream)
-
-
-@status("acl.rt.unuse_stream_res_in_current_thread", limits=_ALL_CORES)
-def unuse_stream_res_in_current_thread(stream: int) -> None:
-    """Take use_stream_res_in_current_thread back."""
-    _settings_of(stream)
-
-
-@value_and_status("acl.rt.get_res_in_current_thread", returns="(count, ret)")
-def get_res_in_current_thread(kind: int) -> int:
-    """Cores that this thread's work may use."""
-    return get_res_limit_here(kind)
-
-
-def get_res_limit_here(kind: int) -> int:
-    """The cores of this context's device."""
-    return _device_limits.get((PROCESS.context().device.number, _core_kind(kind)), available_processors())
-
-
-def _core_kind(kind: int) -> int:
-    if kind not in (CUBE_CORES, VECTOR_CORES):
-        raise AclError(Code.INVALID_PARAM, f"kind of cores is {kind}; accepted: 0 (cube), 1 (vector)")
-    return kind
-
-
-def _core_count(count: int) -> int:
-    if not 0 < count <= available_processors():
-        raise AclError(Code.INVALID_PARAM, f"{count} cores; accepted: 1 to {available_processors()}")
-    return count
 
 
 # ---- waiting with an end, and ending
