@@ -68,9 +68,14 @@ class Stream:
             self._changed.notify_all()
 
     def synchronize(self, timeout_s: float | None = None) -> bool:
-        """Wait until every task given so far has ended; False if that took longer. A task may not wait for its own stream."""
-        if threading.current_thread() is self._thread:
+        """Wait until every task given so far has ended; False if that took longer. A task may not wait for its own stream.
+
+        Without a timeout this thread runs what the stream's own has not begun: it is awake, and the other may have to wait for a processor.
+        """
+        if current_stream() is self:
             raise RuntimeError(f"{self.name} waits for itself")
+        if timeout_s is None:
+            self._help()
         with self._changed:
             return self._changed.wait_for(lambda: self.idle, timeout_s)
 
@@ -98,22 +103,41 @@ class Stream:
         _THREAD.stream = self
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._closed)
+                self._changed.wait_for(lambda: (self._waiting and not self._running) or (self._closed and not self._waiting))
                 if not self._waiting:
                     return
-                (task, giver), self._running = self._waiting.popleft(), 1
-            self._ended += 1
-            try:
-                if self.error is None or not self.stop_at_error:
-                    task()
-            except BaseException as error:  # an error of a task is told where the stream is waited for
-                self.error = self.error or error
-                for tell in FAILURES:
-                    tell(self, self._ended, giver, error)
+            self._run_next()
+
+    def _help(self) -> None:
+        before, _THREAD.stream = _THREAD.stream, self
+        try:
+            while self._run_next():
+                pass
+        finally:
+            _THREAD.stream = before
+
+    def _run_next(self) -> bool:
+        """Run the next task in this thread; False if there is none, or one runs in another thread."""
+        with self._changed:
+            if self._running or not self._waiting:
+                return False
+            (task, giver), self._running = self._waiting.popleft(), 1
+        self._ended += 1
+        try:
+            if self.error is None or not self.stop_at_error:
+                task()
+        except BaseException as error:  # an error of a task is told where the stream is waited for
+            if isinstance(error, KeyboardInterrupt) and threading.current_thread() is not self._thread:
+                raise  # the user's, to a thread that waits
+            self.error = self.error or error
+            for tell in FAILURES:
+                tell(self, self._ended, giver, error)
+        finally:
             with self._changed:
                 self._running = 0
                 del task
                 self._changed.notify_all()
+        return True
 
 
 @dataclass
