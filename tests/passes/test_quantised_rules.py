@@ -192,3 +192,21 @@ def test_unsigned_weights_are_multiplied_exactly(zeros: str, dtype: type) -> Non
     )  # fmt: skip
     feeds = {"a": RNG.integers(low, low + 256, (3, 5, 19)).astype(dtype)}
     np.testing.assert_array_equal(run(model, feeds)[0], by_definition(model, feeds)[0])
+
+
+def test_a_dequantised_constant_that_two_results_add_is_scaled_for_each() -> None:
+    model = parse(
+        """g (float[2,8] x) => (float[2,20] y) {
+            xq = QuantizeLinear(x, sx, zx) xd = DequantizeLinear(xq, sx, zx)
+            wd = DequantizeLinear(w, sw, zw) kd = DequantizeLinear(k, sk, zk)
+            a = MatMul(xd, wd) b = Add(a, kd) bq = QuantizeLinear(b, sb, zx) bd = DequantizeLinear(bq, sb, zx)
+            c = Relu(a) d = Add(c, kd) dq = QuantizeLinear(d, sd, zx) dd = DequantizeLinear(dq, sd, zx)
+            y = Add(bd, dd)
+        }""",
+        w=weights(8, 20), sw=scale(0.001), zw=np.zeros((), np.int8),
+        k=np.array([200], np.uint8), sk=scale(0.004), zk=np.zeros((), np.uint8), sx=scale(0.02), zx=np.array(128, np.uint8), sb=scale(0.03), sd=scale(0.02),
+    )  # fmt: skip
+    feeds = {"x": floats(2, 8)}
+    (wanted,) = by_definition(model, feeds)
+    (got,) = run(model, feeds)
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=0.051)  # a step of each

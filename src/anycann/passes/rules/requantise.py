@@ -81,7 +81,7 @@ def _scaled(graph: ir.Graph, new: list[ir.Node], value: ir.Value, factor: float)
         assert scale is not None
         return _again(new, node, [node.inputs[0], _scaled(graph, new, scale, factor), *node.inputs[2:]])
     inverse = new_constant(graph, f"{value.name}/factor", np.array(factor, np.float32))
-    new.append(new_node("Mul", [value, inverse], f"{value.name}/rescaled", value))
+    new.append(new_node("Mul", [value, inverse], f"{inverse.name}/product", value))  # the constant's name is unique, `value` may be shared
     return new[-1].outputs[0]
 
 
