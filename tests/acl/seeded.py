@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import atexit
 from functools import cache
 import json
 import os
@@ -78,19 +79,61 @@ def check(body: str, folder: Path, begin: str = BEGIN, end: str = END) -> str:
     """Run the program; its findings must be those that it marks. Answers with what it printed on standard error."""
     program, report = folder / "program.py", folder / "findings.json"
     program.write_text(begin + body.strip("\n") + "\n" + end)
-    done = run(program, {"ANYCANN_SANITIZE": "1", "ANYCANN_SANITIZE_JSON": str(report)})
-    assert done.returncode == 0, done.stderr
+    status, printed = _fork(program, report)
+    assert status == 0, printed
     found = sorted(_found(finding) for finding in json.loads(report.read_text())["findings"])
-    assert found == sorted(_marked(program.read_text())), done.stderr
-    return done.stderr
+    assert found == sorted(_marked(program.read_text())), printed
+    return printed
 
 
 def run(program: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """Run a program with `acl` in reach and two devices."""
-    python_path = os.pathsep.join([str(_PACKAGE / "shims" / "python"), str(_PACKAGE.parent)])
-    environment = {**os.environ, "PYTHONPATH": python_path, "ANYCANN_DEVICES": "2", **variables}
     command = [sys.executable, str(program), _models().name]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=_environment() | variables, check=False)
+
+
+def _environment() -> dict[str, str]:
+    python_path = os.pathsep.join([str(_PACKAGE / "shims" / "python"), str(_PACKAGE.parent)])
+    return {**os.environ, "PYTHONPATH": python_path, "ANYCANN_DEVICES": "2"}
+
+
+# Imports what takes long, then forks a process for each program that is named on its standard input.
+_FORKER = """
+import os, runpy, signal, sys
+from anycann.acl.namespace import declared
+import anycann.acl.sanitizer.watcher
+declared()
+for line in sys.stdin:
+    program, report, models, printed = line.rstrip("\\n").split("\\t")
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        out = os.open(printed, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(os.open(os.devnull, os.O_RDWR), 0), os.dup2(out, 1), os.dup2(out, 2)
+        os.environ |= {"ANYCANN_SANITIZE": "1", "ANYCANN_SANITIZE_JSON": report}
+        sys.argv = [program, models]
+        runpy.run_path(program, run_name="__main__")
+        sys.exit()
+    print(os.waitpid(child, 0)[1], flush=True)
+"""
+
+
+@cache
+def _forker() -> subprocess.Popen[str]:
+    made = subprocess.Popen([sys.executable, "-c", _FORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=_environment())
+    atexit.register(made.kill)
+    return made
+
+
+def _fork(program: Path, report: Path) -> tuple[int, str]:
+    """Run a program under the sanitizer; answers with how it ended and what it printed."""
+    forker, printed = _forker(), program.with_suffix(".txt")
+    assert forker.stdin is not None
+    assert forker.stdout is not None
+    forker.stdin.write("\t".join(map(str, (program, report, _models().name, printed))) + "\n")
+    forker.stdin.flush()
+    status = int(forker.stdout.readline())
+    return status, printed.read_text()
 
 
 def _found(finding: dict) -> tuple[int, str, str]:  # type: ignore[type-arg]

@@ -81,6 +81,21 @@ def test_a_mistake_in_a_loop_is_said_once(tmp_path: Path) -> None:
     assert '"count": 5' in (tmp_path / "findings.json").read_text()
 
 
+def test_a_check_that_fails_does_not_end_the_program(tmp_path: Path) -> None:
+    check(
+        """
+from anycann.acl.sanitizer.state import BEFORE
+
+def broken(state, call):
+    raise ValueError("no idea")
+
+BEFORE["acl.rt.get_run_mode"] = [broken]
+assert acl.rt.get_run_mode() == (1, 0)  #? sanitizer-failed
+""",
+        tmp_path,
+    )
+
+
 def test_a_program_without_the_sanitizer_has_no_watcher(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(BEGIN + """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
@@ -60,7 +61,8 @@ class Blocks:
     def __init__(self, allocations: Allocations) -> None:
         self.live: dict[int, Block] = {}
         self._allocations = allocations
-        self._freed: OrderedDict[int, Block] = OrderedDict()
+        self._freed: OrderedDict[int, Block] = OrderedDict()  # by address; being kept, they do not overlap
+        self._starts: list[int] = []
         self._kept_bytes = 0
         allocations.created.append(self._created)
         allocations.released.append(self._released)
@@ -71,8 +73,10 @@ class Blocks:
         return self.live.get(found.address) if found is not None else None
 
     def find_freed(self, address: int) -> Block | None:
-        """The block that `address` lay in and that is gone; the last if there were several."""
-        return next((b for b in reversed(self._freed.values()) if b.allocation.address <= address < b.allocation.end), None)
+        """The block that `address` lay in and that is gone."""
+        at = bisect_right(self._starts, address) - 1
+        found = self._freed[self._starts[at]] if at >= 0 else None
+        return found if found is not None and address < found.range.end else None
 
     def _created(self, made: Allocation) -> None:
         if made.nbytes <= _MOST_FILLED and made.kind != "host":
@@ -85,6 +89,9 @@ class Blocks:
             return
         block.freed = user_place()
         self._freed[gone.address] = block
+        insort(self._starts, gone.address)
         self._kept_bytes += gone.nbytes
         while len(self._freed) > 1 and (self._kept_bytes > _MOST_KEPT or len(self._freed) > _MOST_BLOCKS):
-            self._kept_bytes -= self._freed.popitem(last=False)[1].allocation.nbytes
+            address, dropped = self._freed.popitem(last=False)
+            self._kept_bytes -= dropped.allocation.nbytes
+            del self._starts[bisect_right(self._starts, address) - 1]

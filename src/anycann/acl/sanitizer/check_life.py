@@ -30,7 +30,12 @@ def check_time(state: Sanitizer, call: Call) -> None:
 
 def check_context(state: Sanitizer, call: Call) -> None:
     """For every function that works in a context: the thread has one, and it is there."""
-    if not call.name.startswith(_NEED_CONTEXT) or call.name == "acl.rt.malloc_host" or state.initialised is None or state.finalized:
+    if (
+        not call.name.startswith(_NEED_CONTEXT)
+        or call.name.startswith("acl.rt.malloc_host")
+        or state.initialised is None
+        or state.finalized
+    ):
         return
     current = state.handles.get(PROCESS.thread.context)
     if current is not None and not current.live:

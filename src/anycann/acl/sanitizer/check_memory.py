@@ -23,7 +23,8 @@ _MOST_WATCHED = 1 << 26  # bytes whose checksum is taken
 @before(*_FREES)
 def _check_free(state: Sanitizer, call: Call) -> None:
     address = next((argument for argument in call.arguments if isinstance(argument, int)), 0)
-    block, freed = state.blocks.find(address), state.blocks.find_freed(address)
+    block = state.blocks.find(address)
+    freed = state.blocks.find_freed(address) if block is None else None
     if block is not None:
         _check_free_of(state, call, address, _FREES[call.name])
     elif freed is not None:
@@ -55,7 +56,7 @@ def _check_free_of(state: Sanitizer, call: Call, address: int, wanted: str) -> N
 
 
 # ---- copying
-_COPIES = ("acl.rt.memcpy", "acl.rt.memcpy_async", "acl.rt.memcpy2d", "acl.rt.memcpy2d_async")
+_COPIES = ("acl.rt.memcpy", "acl.rt.memcpy_async", "acl.rt.memcpy_async_with_condition", "acl.rt.memcpy2d", "acl.rt.memcpy2d_async")
 _SETS = ("acl.rt.memset", "acl.rt.memset_async")
 _SIDES = {0: ("host", "host"), 1: ("host", "device"), 2: ("device", "host"), 3: ("device", "device"), 5: ("host", "device"),
           6: ("device", "device"), 7: ("device", "device")}  # fmt: skip
@@ -70,7 +71,7 @@ def _spans(call: Call) -> tuple[Range, Range]:
 
 
 def _stream(state: Sanitizer, call: Call) -> int | None:
-    return state.stream_key(call.number("stream")) if call.name.endswith("_async") else None
+    return state.stream_key(call.number("stream")) if "_async" in call.name else None
 
 
 @before(*_COPIES)

@@ -109,7 +109,7 @@ def _check_pending(state: Sanitizer, call: Call, handle: int, pending: list[Work
         state.found(call, "destroyed-while-pending", text, {"created": made.made, "launched": work.where}, handle=handle)
 
 
-@after("acl.rt.destroy_stream", "acl.rt.destroy_stream_force")
+@after("acl.rt.destroy_stream", "acl.rt.destroy_stream_force", "acl.rt.stream_abort")
 def _stream_gone(state: Sanitizer, call: Call) -> None:
     for work in state.pending.of(call.number("stream")):
         work.done = True

@@ -10,7 +10,7 @@ import sys
 from anycann.acl.entries import BORDER
 from anycann.acl.errors import AclError
 from anycann.acl.process import PROCESS
-from anycann.acl.sanitizer import check_life, check_memory, check_models, check_others, check_streams
+from anycann.acl.sanitizer import check_asynchronous, check_life, check_memory, check_models, check_others, check_streams
 from anycann.acl.sanitizer.findings import Report
 from anycann.acl.sanitizer.places import called_by_program, user_place
 from anycann.acl.sanitizer.state import AFTER, BEFORE, Call, Check, Sanitizer
@@ -24,7 +24,7 @@ _EVERY: tuple[Check, ...] = (
     check_models.check_model_use,
     check_streams.check_stream_context,
 )
-_DECLARED = (check_memory, check_models, check_streams, check_others)
+_DECLARED = (check_asynchronous, check_memory, check_models, check_streams, check_others)
 _CALL_DEPTH = 3  # the program's frame above a watcher: _watched, call, the program
 
 
@@ -39,8 +39,7 @@ class Looker:
             return
         call = _call(name, arguments)
         with self._state.lock:
-            for check in (*_EVERY, *BEFORE.get(name, ())):
-                check(self._state, call)
+            self._run((*_EVERY, *BEFORE.get(name, ())), call)
 
     def after(self, name: str, arguments: Sequence[object], result: object, error: AclError | None) -> None:
         if not called_by_program(_CALL_DEPTH):
@@ -48,11 +47,18 @@ class Looker:
         call = _call(name, arguments)
         call.result, call.error = result, error
         with self._state.lock:
-            check_life.remember_failure(self._state, call)
-            for check in AFTER.get(name, ()) if error is None else ():
+            self._run((check_life.remember_failure,), call)
+            if error is None:
+                known = name in BEFORE or name in AFTER
+                self._run(AFTER.get(name, ()) if known else (check_others.after_any,), call)
+
+    def _run(self, checks: Sequence[Check], call: Call) -> None:
+        """A check that fails is told; the program goes on."""
+        for check in checks:
+            try:
                 check(self._state, call)
-            if error is None and name not in BEFORE and name not in AFTER:
-                check_others.after_any(self._state, call)
+            except Exception as error:
+                self._state.found(call, "sanitizer-failed", f"{check.__name__}: {type(error).__name__}: {error}", level="note")
 
 
 def _call(name: str, arguments: Sequence[object]) -> Call:
