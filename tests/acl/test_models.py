@@ -63,6 +63,30 @@ def test_a_description_tells_inputs_and_outputs(acl: ModuleType, fixed: tuple[in
     assert acl.mdl.get_dynamic_batch(desc) == ({"batchCount": 0, "batch": []}, 0)
 
 
+VALUES = """<ir_version: 10, opset_import: ["": 20]> g (float[6, 3] x, int32[2] first, int32[2] end) => (float[SHAPE] y)
+{ y = Slice(x, first, end) }"""
+
+
+@pytest.mark.parametrize(("declared", "dims", "size"), [("rows, columns", [-1, -1], 0), ("2, 2", [2, 2], 16)])
+def test_an_output_whose_shape_is_decided_by_values_has_a_type_and_is_written(
+    acl: ModuleType, tmp_path: Path, declared: str, dims: list[int], size: int
+) -> None:
+    model, ret = acl.mdl.load_from_file(offline_model(tmp_path, VALUES.replace("SHAPE", declared)))
+    desc = acl.mdl.create_desc()
+    assert (ret, acl.mdl.get_desc(desc, model)) == (0, 0)
+    assert acl.mdl.get_output_data_type(desc, 0) == 0
+    assert acl.mdl.get_output_dims(desc, 0)[0]["dims"] == dims
+    assert acl.mdl.get_output_size_by_index(desc, 0) == size
+    x, first, end = np.random.default_rng(3).random((6, 3), np.float32), np.array([2, 1], np.int32), np.array([4, 3], np.int32)
+    inputs, places = dataset(acl, [72, 8, 8])
+    for place, array in zip(places, (x, first, end), strict=True):
+        put(acl, place, array)
+    outputs, (at_y,) = dataset(acl, [16])
+    assert acl.mdl.execute(model, inputs, outputs) == 0, acl.get_recent_err_msg()
+    y = np.frombuffer(acl.util.ptr_to_bytes(at_y, 16), np.float32).reshape(2, 2)
+    np.testing.assert_array_equal(y, x[2:4, 1:3])
+
+
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_model_runs_on_datasets(acl: ModuleType, fixed: tuple[int, int], asynchronous: bool) -> None:
     model, _ = fixed

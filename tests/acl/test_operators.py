@@ -110,6 +110,24 @@ def test_what_no_operator_does_gets_the_code_of_the_part(program: Program) -> No
         acl.op.execute("Relu", desc, [buffer], [desc], [buffer], 0, program.stream)
 
 
+@pytest.mark.parametrize("handle", [False, True])
+def test_an_operator_whose_result_is_decided_by_values_writes_into_the_buffer(program: Program, tmp_path: Path, handle: bool) -> None:
+    acl, x, begin, size = program.acl, floats(4, 6), np.array([1, 2], np.int32), np.array([2, 3], np.int32)
+    operands = [OperandSpec("float32", (4, 6), "ND"), OperandSpec("int32", (2,), "ND"), OperandSpec("int32", (2,), "ND")]
+    spec = OperatorSpec("Slice", tuple(operands), (OperandSpec("float32", (2, 3), "ND"),), {})
+    write_offline_model(str(tmp_path / "slice.om"), compile_operator(spec))
+    assert acl.op.set_model_dir(str(tmp_path)) == 0
+    if not handle:
+        np.testing.assert_array_equal(program.run("Slice", [x, begin, size], x[1:3, 2:5].copy()), x[1:3, 2:5])
+        return
+    like = np.zeros((2, 3), np.float32)
+    made, ret = acl.op.create_handle("Slice", [program.desc(each) for each in (x, begin, size)], [program.desc(like)], 0)
+    assert ret == 0
+    out = program.buffer(like)
+    assert acl.op.execute_with_handle(made, [program.buffer(each) for each in (x, begin, size)], [out], program.stream) == 0
+    np.testing.assert_array_equal(program.get(out, like), x[1:3, 2:5])
+
+
 def test_a_handle_runs_its_operator_again_and_again(program: Program) -> None:
     acl, x = program.acl, floats(2, 6)
     desc = program.desc(x)

@@ -112,7 +112,7 @@ class _Run:
         plan = self.program.program
         feeds = [self._feed(number, spec) for number, spec in enumerate(plan.inputs)]
         triples = zip(self.results, self.model.outputs, plan.outputs, strict=True)
-        return feeds, [_place(buffer, tensor, spec.shape) for buffer, tensor, spec in triples]
+        return feeds, [_place(buffer, tensor, spec) for buffer, tensor, spec in triples]
 
     def _feed(self, number: int, spec: TensorSpec) -> np.ndarray:
         buffer, shape = self.feeds[number], tuple(int(size or 0) for size in spec.shape)
@@ -157,11 +157,11 @@ def _kept_run(model_id: int, inputs: int, outputs: int) -> _Run:
     return run
 
 
-def _place(buffer: DataBuffer, tensor: Tensor, shape: Sequence[object]) -> np.ndarray | None:
+def _place(buffer: DataBuffer, tensor: Tensor, spec: TensorSpec) -> np.ndarray | None:
     """Where an output is written; None if its shape is known after the run only, or nobody said where it shall be."""
-    if not buffer.address or not all(isinstance(size, int) for size in shape):
+    if not buffer.address or spec.dtype == "object" or not all(isinstance(size, int) for size in spec.shape):
         return None
-    return buffer.array(dtype_of(tensor), tuple(shape))  # type: ignore[arg-type]
+    return buffer.array(dtype_of(tensor), tuple(spec.shape))  # type: ignore[arg-type]
 
 
 def _hand_over(result: object, buffer: DataBuffer, tensor: Tensor, context: Context) -> None:

@@ -159,9 +159,11 @@ class Model:
 
     @cached_property
     def _static_outputs(self) -> tuple[TensorSpec, ...]:
-        """The declared outputs, with the shapes of the program where there is only one."""
-        programs = list(self.offline.programs.values())
-        return programs[0].outputs if len(programs) == 1 and not self.gears else self._programs.outputs
+        """The declared outputs, with the shapes of the program where there is only one and it knows them."""
+        programs, declared = list(self.offline.programs.values()), self._programs.outputs
+        if len(programs) != 1 or self.gears:
+            return declared
+        return tuple(told if spec.dtype == "object" else spec for spec, told in zip(programs[0].outputs, declared, strict=True))
 
     @cached_property
     def aipp(self) -> Mapping[str, Mapping[str, Any]]:

@@ -79,7 +79,10 @@ class _Run:
     def __call__(self) -> None:
         feeds, places = self.arrays()
         try:
-            values = run_program(self.model.program(self.call), feeds, places, self.model, self.call.op)
+            program = self.model.program(self.call)
+            told = program.program.outputs  # "object" where the values of inputs decide the shape
+            places = [None if spec.dtype == "object" else place for spec, place in zip(told, places, strict=True)]
+            values = run_program(program, feeds, places, self.model, self.call.op)
         except AnyCANNError as error:
             raise AclError(Code.RT_MODEL_EXECUTE, f"{self.model.where}: {describe(error)}") from error
         for number, (result, place) in enumerate(zip(values, places, strict=True)):
