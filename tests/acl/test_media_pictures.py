@@ -145,11 +145,11 @@ def test_a_channel_is_for_what_it_was_made_for(dvpp: Dvpp) -> None:
     assert [media.dvpp_destroy_channel(other), media.dvpp_destroy_channel(other)] == [0, INVALID]
 
 
-def test_memory_for_pictures_is_not_memory_for_tensors(acl: ModuleType) -> None:
+def test_memory_for_pictures_is_not_memory_of_the_host(acl: ModuleType) -> None:
     ptr, ret = acl.media.dvpp_malloc(100)
     assert ret == 0
-    assert acl.rt.free(ptr) == 107000
-    assert "accepted: an address that acl.rt.malloc gave" in acl.get_recent_err_msg()
+    assert acl.rt.free_host(ptr) == 107000
+    assert "accepted: an address that acl.rt.malloc_host gave" in acl.get_recent_err_msg()
     assert acl.media.dvpp_free(ptr) == 0
     assert acl.media.dvpp_free(ptr) == 107000
     assert acl.media.dvpp_malloc(0)[1] == INVALID

@@ -28,3 +28,11 @@ def test_a_call_that_fails_does_not_keep_the_variables_of_its_caller(acl: Module
         return weakref.ref(resource)
 
     assert program()() is None
+
+
+def test_memory_of_dvpp_is_freed_by_the_runtime_too(acl: ModuleType) -> None:
+    """As the sample that resizes, classifies and takes the best class: its model frees the picture that dvpp made."""
+    picture, ret = acl.media.dvpp_malloc(64)
+    assert (ret, acl.rt.free(picture), acl.media.dvpp_free(picture)) == (0, 0, 107000)
+    taken, _ = acl.rt.malloc(64, 0)
+    assert acl.media.dvpp_free(taken) != 0

@@ -30,7 +30,6 @@ acl.rt.free(ptr)
     "memory of dvpp is freed as memory of a device": """
 ptr, _ = acl.media.dvpp_malloc(64)
 acl.rt.free(ptr)  #! mismatched-free
-acl.media.dvpp_free(ptr)
 """,
     "memory of a device is freed as memory of dvpp": """
 ptr, _ = acl.rt.malloc(64, 0)

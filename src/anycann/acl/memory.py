@@ -45,8 +45,8 @@ def malloc_with_cfg(size: int, policy: int, configuration: object) -> int:
 
 @status("acl.rt.free")
 def free(ptr: int) -> None:
-    """Give memory of acl.rt.malloc back."""
-    give_back(ptr, ("device",), "acl.rt.malloc")
+    """Give memory of acl.rt.malloc back; also of acl.media.dvpp_malloc, as Ascend's runtime does and programs rely on."""
+    give_back(ptr, ("device", "dvpp"), "acl.rt.malloc")
 
 
 @value_and_status("acl.rt.malloc_host", returns="(host_ptr, ret)")
