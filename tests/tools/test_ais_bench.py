@@ -99,6 +99,13 @@ def test_several_devices_share_the_files(tmp_path: Path, process: Process) -> No
     assert (np.fromfile(tmp_path / "r/device1/x2_0.bin", np.float32) == 2 * (X + 2).ravel()).all()
 
 
+def test_a_profile_is_written(tmp_path: Path, process: Process) -> None:
+    done = process("run", "-m", "ais_bench", "--model", write(tmp_path, "2, 3"), "--profiler", "1", "-o", tmp_path / "out", "--loop", "3")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (table,) = (tmp_path / "out" / "profiler").rglob("op_summary*.csv")
+    assert len(table.read_text().splitlines()) == 1 + 4  # a kernel of each run, and of the warm-up
+
+
 def test_a_range_of_shapes_is_tried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert shapes_in("x:1~2,600-700;y:3") == ["x:1,600;y:3", "x:1,700;y:3", "x:2,600;y:3", "x:2,700;y:3"]
     assert shapes_in("x:1~5~2") == ["x:1", "x:3", "x:5"]
@@ -112,7 +119,13 @@ def test_what_cannot_be_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "[ERROR] --input: " in capsys.readouterr().out
     assert main(["--model", gears(tmp_path, "batch")]) == 1
     assert "accepts 1, 4" in capsys.readouterr().out
-    for words in (["--backend", "trtexec"], ["--output_dirname", "x"], ["--device", "256"], ["--loop", "0"]):
+    for words in (
+        ["--backend", "trtexec"],
+        ["--dump", "1", "--output", "x"],
+        ["--output_dirname", "x"],
+        ["--device", "256"],
+        ["--loop", "0"],
+    ):
         with pytest.raises(SystemExit) as error:
             main(["--model", model, *words])
         assert error.value.code == 2

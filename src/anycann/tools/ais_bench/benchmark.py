@@ -30,16 +30,13 @@ def run_benchmark(options: Namespace, arguments: list[str]) -> float:
 
 
 def configuration(options: Namespace) -> str | None:
-    """The file for acl.init: the one that is named, or one written for --profiler and --dump."""
-    if options.acl_json_path or not (options.profiler or options.dump):
+    """The file for acl.init: the one that is named, or one written for --profiler."""
+    if options.acl_json_path or not options.profiler:
         return options.acl_json_path  # type: ignore[no-any-return]
-    place = Path(options.output) / ("profiler" if options.profiler else "dump")
+    place = Path(options.output) / "profiler"
     place.mkdir(parents=True, exist_ok=True)
-    if options.profiler:
-        settings: dict[str, object] = {"profiler": {"switch": "on", "aicpu": "on", "output": str(place), "aic_metrics": ""}}
-    else:
-        settings = {"dump": {"dump_path": str(place), "dump_mode": "all", "dump_list": [{"model_name": Path(options.model).stem}]}}
     path = Path(options.output) / "acl.json"
+    settings = {"profiler": {"switch": "on", "aicpu": "on", "output": str(place), "aic_metrics": ""}}
     path.write_text(json.dumps(settings, indent=4))
     return str(path)
 

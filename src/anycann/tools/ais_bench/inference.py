@@ -13,6 +13,7 @@ from anycann.acl.contexts import reset_device, set_device
 from anycann.acl.initialise import finalize, init
 from anycann.acl.model_loading import MODELS
 from anycann.acl.models import Model
+from anycann.acl.namespace import declared
 from anycann.acl.process import PROCESS
 from anycann.acl.runs import run_program
 from anycann.support.errors import UsageError
@@ -51,6 +52,8 @@ class InferenceSession:
         self._options, self.device = options or SessionOptions(), device
         self._owns_acl = not PROCESS.references
         if self._owns_acl:
+            if self._options.acl_json_path:
+                declared()  # what follows the file at acl.init, a profiler, is there then
             _ask(init, self._options.acl_json_path or "")
         _ask(set_device, device)
         self._number = MODELS.load(path)
