@@ -204,7 +204,8 @@ def test_a_dequantised_constant_that_two_results_add_is_scaled_for_each() -> Non
             y = Add(bd, dd)
         }""",
         w=weights(8, 20), sw=scale(0.001), zw=np.zeros((), np.int8),
-        k=np.array([200], np.uint8), sk=scale(0.004), zk=np.zeros((), np.uint8), sx=scale(0.02), zx=np.array(128, np.uint8), sb=scale(0.03), sd=scale(0.02),
+        k=np.array([200], np.uint8), sk=scale(0.004), zk=np.zeros((), np.uint8),
+        sx=scale(0.02), zx=np.array(128, np.uint8), sb=scale(0.03), sd=scale(0.02),
     )  # fmt: skip
     feeds = {"x": floats(2, 8)}
     (wanted,) = by_definition(model, feeds)
