@@ -81,6 +81,41 @@ def test_a_mistake_in_a_loop_is_said_once(tmp_path: Path) -> None:
     assert '"count": 5' in (tmp_path / "findings.json").read_text()
 
 
+def test_a_program_may_give_everything_back_when_its_objects_go(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("""
+import acl
+
+class Resource:
+    def __init__(self):
+        acl.init()
+        acl.rt.set_device(0)
+        self.ptr, _ = acl.rt.malloc(64, 0)
+
+    def __del__(self):
+        acl.rt.free(self.ptr)
+        acl.rt.reset_device(0)
+        acl.finalize()
+        print("gone", flush=True)
+
+resource = Resource()
+""")
+    done = run(program, {"ANYCANN_SANITIZE": "1"})
+    assert (done.returncode, done.stdout, done.stderr) == (0, "gone\n", "AnyCANN sanitizer: 0 errors, 0 notes\n")
+
+
+def test_threads_that_take_the_frames_of_a_channel_are_subscribed(tmp_path: Path) -> None:
+    check(
+        """
+desc = acl.media.vdec_create_channel_desc()
+assert acl.media.vdec_set_channel_desc_thread_id(desc, threading.get_ident()) == 0
+acl.rt.process_report(1)
+acl.media.vdec_destroy_channel_desc(desc)
+""",
+        tmp_path,
+    )
+
+
 def test_a_check_that_fails_does_not_end_the_program(tmp_path: Path) -> None:
     check(
         """

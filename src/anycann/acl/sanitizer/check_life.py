@@ -182,6 +182,6 @@ def _left_things(state: Sanitizer) -> None:
     for made in live:
         groups[made.made, made.word].append(made)
     for (place, word), group in groups.items():
-        kind = "leaked-" + word.replace(" ", "-")
+        kind = "leaked-" + word.replace(" ", "-").lower()
         ended = "unloaded" if word == "model" else "destroyed"
         state.found(None, kind, f"{len(group)} {word}(s) were never {ended}", {"created": place}, count=len(group))

@@ -134,6 +134,11 @@ def _subscribed(state: Sanitizer, call: Call) -> None:
     state.reported_to.add(call.number("thread_id"))
 
 
+@after("acl.media.vdec_set_channel_desc_thread_id", "acl.media.venc_set_channel_desc_thread_id")
+def _channel_subscribed(state: Sanitizer, call: Call) -> None:
+    state.reported_to.update(argument for argument in call.arguments[1:] if isinstance(argument, int))
+
+
 @before("acl.rt.unsubscribe_report")
 def _check_unsubscribe(state: Sanitizer, call: Call) -> None:
     check_callbacks(state, call, call.number("stream"))

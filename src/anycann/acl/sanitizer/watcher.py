@@ -5,7 +5,9 @@ from __future__ import annotations
 import atexit
 from collections.abc import Sequence
 from functools import cache
+import gc
 import sys
+from types import BuiltinFunctionType, FunctionType, ModuleType
 
 from anycann.acl.entries import BORDER
 from anycann.acl.errors import AclError
@@ -78,7 +80,25 @@ def enable() -> None:
 
 def _end(state: Sanitizer) -> None:
     """What is left is told unless the program ended with an exception, which is reason enough."""
-    if state.initialised is not None and state.finalized is None and not hasattr(sys, "last_type"):
+    if _goes_on(state):
+        _clear_main()
+    if _goes_on(state):
         state.found(None, "not-finalized", "acl.finalize was never called", {"initialised": state.initialised}, "note")
         check_life.check_left(state)
     state.report.close()
+
+
+def _goes_on(state: Sanitizer) -> bool:
+    return state.initialised is not None and state.finalized is None and not hasattr(sys, "last_type")
+
+
+def _clear_main() -> None:
+    """What Python is to do next: the objects of the program go. Many programs give everything back in `__del__`.
+
+    Modules, functions and classes stay, for `__del__` uses them.
+    """
+    names = vars(sys.modules["__main__"])
+    kept = (ModuleType, FunctionType, BuiltinFunctionType, type)
+    for name in [name for name, value in names.items() if not (name.startswith("__") or isinstance(value, kept))]:
+        names[name] = None
+    gc.collect()
