@@ -3,6 +3,7 @@ from __future__ import annotations
 import threading
 import time
 from types import ModuleType
+import weakref
 
 import numpy as np
 import pytest
@@ -92,14 +93,34 @@ def test_a_thread_runs_what_a_stream_reports(acl: ModuleType, stream: int) -> No
     assert acl.util.stop_thread(thread) == 0
 
 
-def test_a_thread_that_raised_says_so_when_it_is_stopped(acl: ModuleType) -> None:
+def test_a_thread_that_raised_says_so_at_once_and_when_it_is_stopped(acl: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     def fail(arguments: object) -> None:
         raise ValueError("wrong")
 
     thread, _ = acl.util.start_thread(fail, [])
+    said = ""
+    for _ in range(500):
+        said += capsys.readouterr().err
+        if "ValueError: wrong" in said:
+            break
+        time.sleep(0.01)
+    assert "in fail" in said and "ValueError: wrong" in said
     with pytest.raises(RuntimeError, match="ValueError: wrong"):
         acl.util.stop_thread(thread)
     assert acl.util.stop_thread(12345) == 100000
+
+
+def test_a_thread_that_ended_keeps_nothing_and_may_exit(acl: ModuleType) -> None:
+    class Owner:
+        def work(self, arguments: object) -> None:
+            raise SystemExit(0)
+
+    owner = Owner()
+    watched = weakref.ref(owner)
+    thread, _ = acl.util.start_thread(owner.work, [])
+    assert acl.util.stop_thread(thread) == 0
+    del owner
+    assert watched() is None
 
 
 def test_reports_need_a_subscription(acl: ModuleType, stream: int) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import ctypes
 import math
 import threading
+import traceback
 from typing import Any
 import warnings
 
@@ -126,7 +127,7 @@ def stop_thread(thread_id: int) -> int:
 
 
 class ReportThread(threading.Thread):
-    """A thread of start_thread."""
+    """A thread of start_thread. What its function raises is printed at once, for a program may never stop it."""
 
     def __init__(self, function: Callable[[object], object], arguments: object):
         super().__init__(daemon=True, name="acl.util.start_thread")
@@ -138,8 +139,13 @@ class ReportThread(threading.Thread):
         self.started.set()
         try:
             self._function(self._arguments)
+        except SystemExit:
+            pass  # it ends this thread
         except BaseException as error:
             self.error = error
+            traceback.print_exception(error)
+        finally:
+            del self._function, self._arguments  # what they hold may have a destructor that the program waits for
 
 
 _THREADS: dict[int, ReportThread] = {}
