@@ -36,3 +36,11 @@ def test_memory_of_dvpp_is_freed_by_the_runtime_too(acl: ModuleType) -> None:
     assert (ret, acl.rt.free(picture), acl.media.dvpp_free(picture)) == (0, 0, 107000)
     taken, _ = acl.rt.malloc(64, 0)
     assert acl.media.dvpp_free(taken) != 0
+
+
+def test_functions_without_parameters_take_no_notice_of_arguments(acl: ModuleType) -> None:
+    """Programs give a device number to acl.rt.get_device and acl.rt.synchronize_device."""
+    assert acl.rt.get_device(0) == (0, 0)
+    assert acl.rt.synchronize_device(0) == 0
+    with pytest.raises(TypeError, match="2 arguments; accepted: 1"):
+        acl.rt.set_device(0, 0)
