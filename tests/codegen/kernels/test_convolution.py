@@ -69,6 +69,33 @@ def test_every_tile_of_the_search_space_gives_the_same_result(target):
         assert np.abs(got - want).max() <= 2e-6 * np.abs(want).max(), tile
 
 
+DEEP = {
+    "padded": shape_of(70, 52, (7, 7), 3, pads=1, batch=2),
+    "strided": shape_of(48, 100, (13, 12), 1, strides=2),
+    "grouped": shape_of(96, 64, (5, 6), 3, pads=1, group=2),
+    "one dimension": shape_of(64, 40, (9,), 3, pads=(1,)),
+    "three dimensions": shape_of(33, 17, (3, 2, 5), 2, pads=1),
+    "a border pixel by pixel": shape_of(33, 16, (3, 9), (1, 25), pads=(0, 12)),
+}
+
+
+@TARGETS
+@pytest.mark.parametrize("name", DEEP)
+@pytest.mark.parametrize("merge", [False, True])
+def test_sums_that_wait_in_memory_for_more_input_channels_are_the_same(name, target, merge):
+    shape = DEEP[name]
+    for tile in (ConvolutionTile(4, 2, 1, merge, False, 1), ConvolutionTile(3, 1, 1, merge, False, 2)):
+        got, want = run(shape, target, tile, bias=True, seed=len(name))
+        assert np.isfinite(got).all()
+        assert np.abs(got - want).max() <= 2e-6 * np.abs(want).max()
+
+
+def test_few_pixels_with_many_weights_are_computed_deep():
+    target = by_name("avx512")
+    assert default_tile(shape_of(512, 512, (7, 7), 3, pads=1), target).depth > 0
+    assert default_tile(shape_of(64, 64, (56, 56), 3, pads=1), target).depth == 0
+
+
 @TARGETS
 def test_an_empty_batch_or_image_has_no_tasks(target):
     assert generate(shape_of(8, 8, (4, 4), 1, batch=0), target)[1] == 0

@@ -10,12 +10,14 @@ from __future__ import annotations
 from itertools import product
 
 from anycann.codegen.emitter import Emitter
-from anycann.codegen.kernels.convolution_columns import Segment, TapSpan, TileKind, segments, tile_count
+from anycann.codegen.kernels.convolution_columns import segments, tile_count
+from anycann.codegen.kernels.convolution_deep import emit_pixels, sums_area
 from anycann.codegen.kernels.convolution_estimate import ConvolutionTile
 from anycann.codegen.kernels.convolution_inputs import source
 from anycann.codegen.kernels.convolution_kernel import INLINE_CYCLES, DirectKernel, Initial, Place, Write
+from anycann.codegen.kernels.convolution_segment import segment_sums
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
-from anycann.codegen.kernels.convolution_sums import Window, accumulate, added_lanes, initial_sums, valid_taps, widened_block, zero_sums
+from anycann.codegen.kernels.convolution_sums import Window
 from anycann.codegen.kernels.convolution_write import Spill, digits, plain_writer, spill_area, write_vector
 from anycann.codegen.values import Value
 from anycann.target.target import Target
@@ -58,7 +60,7 @@ def emit_convolution(
         blocked_input,
         channels_last,
     )
-    spill = spill_area(e, [kernel])
+    spill = sums_area(e, kernel) if tile.depth else spill_area(e, [kernel])
     if kernel.cycles < INLINE_CYCLES:
         emit_tasks(e, kernel, e.const(0), e.const(kernel.tasks), spill)
         return 1
@@ -67,23 +69,24 @@ def emit_convolution(
 
 
 def emit_tasks(e: Emitter, kernel: DirectKernel, begin: Value, end: Value, spill: Spill | None) -> None:
-    """Tasks begin..end of 0..kernel.tasks; `spill` from `spill_area`."""
+    """Tasks begin..end of 0..kernel.tasks; `spill` from `spill_area`, or from `sums_area` if the tile has a depth."""
+    emit_part = emit_pixels if kernel.tile.depth else _row
     size, groups = kernel.blocks, -(-kernel.group_blocks // kernel.blocks)
     last_size, last_lanes = kernel.group_blocks - (groups - 1) * size, kernel.last_lanes
     with e.loop(begin, end) as tasks:
         place, block_group = _place(e, kernel, tasks.index, groups)
         if groups == 1 or (last_size, last_lanes) == (size, kernel.lanes):
-            _row(e, Window(e, kernel, place, last_size, last_lanes), spill)
+            emit_part(e, Window(e, kernel, place, last_size, last_lanes), spill)
             return
         with e.when(e.compare("slt", block_group, e.const(groups - 1))):
-            _row(e, Window(e, kernel, place, size, kernel.lanes), spill)
+            emit_part(e, Window(e, kernel, place, size, kernel.lanes), spill)
         with e.when(e.compare("eq", block_group, e.const(groups - 1))):
-            _row(e, Window(e, kernel, place, last_size, last_lanes), spill)
+            emit_part(e, Window(e, kernel, place, last_size, last_lanes), spill)
 
 
 def _place(e: Emitter, kernel: DirectKernel, task: Value, block_groups: int) -> tuple[Place, Value]:
     """The place of a task and the number of its group of channel blocks."""
-    rows = [axis.out_size for axis in kernel.axes[:-1]]
+    rows = [] if kernel.tile.depth else [axis.out_size for axis in kernel.axes[:-1]]
     if kernel.tile.blocks_inner:
         sizes = [kernel.shape.batch, kernel.groups, *rows, kernel.parts, block_groups]
     else:
@@ -113,7 +116,7 @@ def _row(e: Emitter, window: Window, spill: Spill | None) -> None:
             first, stop = e.smax(first, low), e.smin(stop, high)
         with e.loop(first, stop, width if segment.kind else 1) as columns:
             pixels = segment.kind.pixels if segment.kind else 1
-            sums = _sums(e, window, segment, columns.index)
+            sums = segment_sums(e, window, segment, columns.index)
             for pixel, block in product(range(pixels), range(blocks)):
                 write_vector(e, window, e.const(block), e.add(columns.index, pixel), sums[pixel * blocks + block])
 
@@ -127,20 +130,6 @@ def _part(e: Emitter, kernel: DirectKernel, place: Place) -> tuple[Value, Value]
     return e.mul(place.part, size), e.smin(e.const(axis.out_size), e.mul(e.add(place.part, 1), size))
 
 
-def _sums(e: Emitter, window: Window, segment: Segment, column: Value) -> list[Value]:
-    """The results [pixel][block] of the tile of a segment that begins at `column`; of one pixel in a segment without a kind."""
-    kernel = window.kernel
-    axis = kernel.axes[-1]
-    kind = segment.kind or TileKind(1, (TapSpan(0, axis.kernel, 0, 1),))
-    start = e.sub(e.mul(column, axis.stride), axis.pad)
-    taps = None if segment.kind else valid_taps(e, axis, start)
-    spatial = e.add(window.spatial, e.mul(start, axis.in_stride * kernel.layout.pixel))
-    if kernel.how == "inner":
-        return added_lanes(e, window, accumulate(e, window, kind, taps, spatial, zero_sums(e, window) * kind.pixels))
-    sums = accumulate(e, window, kind, taps, spatial, initial_sums(e, window) * kind.pixels)
-    return [widened_block(e, window, vector) for vector in sums]
-
-
 def _tile_by_stack(e: Emitter, window: Window, column: Value, spill: Spill) -> None:
     """The tile at `column`: the code of its segment leaves the results on the stack, one loop for all segments writes them."""
     axis, width = window.kernel.axes[-1], window.kernel.tile.columns
@@ -150,10 +139,10 @@ def _tile_by_stack(e: Emitter, window: Window, column: Value, spill: Spill) -> N
         inside = e.binary("and", e.compare("sge", column, first), e.compare("slt", column, stop))
         with e.when(inside):
             if segment.kind:
-                spill.keep(e, window, e.const(0), _sums(e, window, segment, column))
+                spill.keep(e, window, e.const(0), segment_sums(e, window, segment, column))
                 continue
             with e.loop(0, pixels) as pixel:
-                spill.keep(e, window, pixel.index, _sums(e, window, segment, e.add(column, pixel.index)))
+                spill.keep(e, window, pixel.index, segment_sums(e, window, segment, e.add(column, pixel.index)))
     with e.loop(0, pixels) as pixel, e.loop(0, window.blocks) as block:
         vector = spill.take(e, window, pixel.index, block.index)
         write_vector(e, window, block.index, e.add(column, pixel.index), vector)

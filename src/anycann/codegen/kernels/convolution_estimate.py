@@ -18,7 +18,9 @@ class ConvolutionTile:
 
     `unroll` input channels are written out in the innermost loop. With `merge`, images are rows of all their pixels where the kernel
     allows (`convolution_shape.axes`). With `blocks_inner`, all channel blocks of a row are computed before the next row (the row stays in
-    the cache), else all rows before the next channel blocks (the weights stay in the cache).
+    the cache), else all rows before the next channel blocks (the weights stay in the cache). With `depth`, a task has all pixels of an
+    image for its channel blocks, and adds up that many input channel blocks for all of them before the next: their weights stay in the
+    first-level cache, the sums are kept in memory.
     """
 
     columns: int
@@ -26,6 +28,7 @@ class ConvolutionTile:
     unroll: int = 1
     merge: bool = False
     blocks_inner: bool = False
+    depth: int = 0
 
 
 # Cycles a tile costs besides its arithmetic, and those to write one vector of results.
@@ -45,7 +48,14 @@ def estimate(shape: ConvolutionShape, target: Target, tile: ConvolutionTile, blo
     rows = 1
     for axis in all_axes[:-1]:
         rows *= max(1, axis.out_size)
+    if tile.depth:
+        row *= _imbalance(shape.batch * shape.group * len(groups), blocks / (len(groups) * tile.blocks))
     return row * rows + (6.0 * shape.out_pixels if len(all_axes[-1].members) > 1 and shape.out_size[-1] > 1 else 0.0)
+
+
+def _imbalance(tasks: int, filled: float) -> float:
+    """How much longer than half of the work two threads take that share so few tasks, of which the last may be smaller."""
+    return -(-tasks // 2) * 2 / (tasks * filled)
 
 
 def block_groups(blocks: int, size: int) -> list[int]:
@@ -62,7 +72,7 @@ def _row_cycles(
         above *= axis.kernel
     steps = above * (shape.in_blocks(target.lanes) if how == "inner" else shape.group_inputs)
     write = _WRITE_CYCLES + (ADDING_CYCLES if how == "inner" else 0)
-    weights, widening = _weight_cycles(shape, target, blocks), _WIDENING_CYCLES.get(shape.dtype.name, 0.8)
+    weights, widening = _weight_cycles(shape, target, blocks, tile.depth), _WIDENING_CYCLES.get(shape.dtype.name, 0.8)
     step = partial(step_cycles, target, blocks=blocks, weight_cycles=weights, widening=widening, saved=saved)
     cycles = 0.0
     for segment in segments(all_axes[-1], tile.columns):
@@ -101,8 +111,9 @@ _LOAD_SHARE = 0.2
 _LONG_TILE, _LONG_CYCLES = 20, 0.15
 
 
-def _weight_cycles(shape: ConvolutionShape, target: Target, blocks: int) -> float:
-    """Cycles to bring the weight vectors of one step from the cache in which those of all steps of the tile fit."""
+def _weight_cycles(shape: ConvolutionShape, target: Target, blocks: int, depth: int) -> float:
+    """Cycles to bring the weight vectors of one step from the cache in which those of all steps of the tile, or of its depth, fit."""
     step_bytes = 4 * target.lanes * blocks
-    all_bytes = step_bytes * shape.group_inputs * shape.taps
+    together = min(shape.group_inputs, depth * target.lanes) if depth else shape.group_inputs
+    all_bytes = step_bytes * together * shape.taps
     return step_bytes / (32 if all_bytes <= target.l1_bytes // 2 else 16 if all_bytes <= target.l2_bytes // 2 else 10)

@@ -22,6 +22,8 @@ Initial: TypeAlias = Callable[[Emitter, Value], Value]
 
 # Work that is not worth waking a second thread for, and that a part of a row should have; in vector FMAs.
 INLINE_CYCLES, _PART_CYCLES = 20_000, 8_192
+# Weights that more pixels than this share are not waited for long.
+FETCH_PIXELS = 1024
 # Tasks that are enough for any number of threads; long rows are cut into parts to have that many.
 _ENOUGH_TASKS = 64
 
@@ -103,6 +105,8 @@ class DirectKernel:
     @property
     def parts(self) -> int:
         """Tasks that a row is cut into."""
+        if self.tile.depth:
+            return 1
         others = self.tasks_of_whole_rows
         tile_cycles = self.tile.columns * self.tile.blocks * self.shape.group_inputs * max(1, self.shape.taps)
         tiles = tile_count(self.axes[-1], self.tile.columns)
@@ -111,12 +115,29 @@ class DirectKernel:
 
     @property
     def tasks_of_whole_rows(self) -> int:
-        rows = prod(axis.out_size for axis in self.axes[:-1])
+        rows = 1 if self.tile.depth else self.rows
         return self.shape.batch * self.groups * -(-self.group_blocks // self.blocks) * rows
+
+    @property
+    def rows(self) -> int:
+        """Rows of output pixels of an image."""
+        return prod(axis.out_size for axis in self.axes[:-1])
 
     @property
     def tasks(self) -> int:
         return self.tasks_of_whole_rows * self.parts
+
+    @property
+    def tiles_of_weights(self) -> int:
+        """Register tiles that one after the other read the weights of the same channel blocks."""
+        tiles = tile_count(self.axes[-1], self.tile.columns)
+        return -(-tiles // self.parts) if self.tile.blocks_inner and not self.tile.depth else tiles * self.rows
+
+    @property
+    def fetches_ahead(self) -> bool:
+        """True if the weights of the next channel blocks are fetched meanwhile: there are some, and few pixels to wait for them."""
+        several = self.how == "dense" and self.group_blocks > self.blocks
+        return several and self.tiles_of_weights * self.tile.columns <= FETCH_PIXELS
 
     @property
     def cycles(self) -> int:

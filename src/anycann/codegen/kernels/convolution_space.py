@@ -9,7 +9,7 @@ from typing import ClassVar
 from anycann.codegen.kernels.convolution_estimate import ConvolutionTile, estimate
 from anycann.codegen.kernels.convolution_method import method
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape, axes
-from anycann.codegen.kernels.convolution_tile import block_choices, default_tile, most_columns, unroll_choices
+from anycann.codegen.kernels.convolution_tile import block_choices, default_tile, depth_choices, most_columns, unroll_choices
 from anycann.codegen.kernels.winograd_tile import (
     WinogradTile,
     all_tiles,
@@ -33,7 +33,7 @@ class ConvolutionSpace(Space[ConvolutionTile]):
     """Tiles of the direct kernel, depthwise and grouped ones included."""
 
     family: ClassVar[str] = "Conv"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     tile_type: ClassVar[type[ConvolutionTile]] = ConvolutionTile
 
     problem: ConvolutionShape
@@ -56,6 +56,7 @@ class ConvolutionSpace(Space[ConvolutionTile]):
             Parameter("columns", tuple(range(1, max(1, min(most, widest)) + 1))),
             Parameter("unroll", unroll_choices(shape, target, self.blocked_input)),
             Parameter("blocks_inner", (0, 1)),
+            Parameter("depth", depth_choices(shape, target, self.blocked_input, 1)),
         )
 
     def refusal(self, tile: ConvolutionTile) -> str | None:
@@ -71,6 +72,10 @@ class ConvolutionSpace(Space[ConvolutionTile]):
         unrolls = unroll_choices(shape, target, self.blocked_input)
         if tile.unroll not in unrolls:
             return f"{tile.unroll} input channels do not divide a channel block"
+        if tile.depth not in depth_choices(shape, target, self.blocked_input, tile.blocks):
+            return f"{tile.depth} input channel blocks at a time; the sums of all pixels have to fit the cache"
+        if tile.depth and tile.blocks_inner:
+            return "a task of all pixels has no rows whose channel blocks could go first"
         much = tile.unroll > unrolls[0] and tile.unroll * tile.columns * tile.blocks > MOST_FMAS
         return f"{tile.unroll} input channels written out are too much code" if much else None
 

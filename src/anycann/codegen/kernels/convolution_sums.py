@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import product
 from typing import TypeAlias
 
 from anycann.codegen.emitter import Emitter
@@ -24,9 +26,10 @@ class Window:
     def __init__(self, e: Emitter, kernel: DirectKernel, place: Place, blocks: int, last_lanes: int):
         self.kernel, self.place, self.blocks, self.last_lanes = kernel, place, blocks, last_lanes
         layout, lanes = kernel.layout, kernel.lanes
+        self.later: Later | None = None
         self.spatial = e.mul(place.batch, layout.image)
         self.taps: list[tuple[Value, Value]] = []
-        for axis, position in zip(kernel.axes[:-1], place.rows, strict=True):
+        for axis, position in zip(kernel.axes[:-1], place.rows, strict=not kernel.tile.depth):
             start = e.sub(e.mul(position, axis.stride), axis.pad)
             self.spatial = e.add(self.spatial, e.mul(start, axis.in_stride * layout.pixel))
             self.taps.append(valid_taps(e, axis, start))
@@ -38,6 +41,10 @@ class Window:
         self.in_block_size = kernel.shape.taps * self.tap_size
         self.in_blocks = -(-kernel.shape.group_inputs // inner)
         self.block_size = self.in_blocks * self.in_block_size
+        self.depth: tuple[Value, Value] = (e.const(0), e.const(self.in_blocks))  # the input channel blocks to add up
+        together = min(self.in_blocks, kernel.tile.depth or self.in_blocks)
+        weight_bytes = kernel.shape.accumulator.nbytes * blocks * together * self.in_block_size
+        self.fetches_soon = kernel.how == "dense" and weight_bytes > kernel.target.l1_bytes // 2
         first_tap = sum(axis.tap_offset for axis in kernel.axes)
         at = e.add(e.mul(place.block, self.block_size), first_tap * self.tap_size)
         self.weights = e.gep(kernel.weights, at, kernel.shape.accumulator.register)
@@ -118,7 +125,7 @@ def accumulate(
     e: Emitter, window: Window, kind: TileKind, taps: tuple[Value, Value] | None, spatial: Value, sums: list[Value]
 ) -> list[Value]:
     """Add all products of a tile: input channel blocks, then taps of the outer axes, then the spans of the last axis."""
-    outer: list[Range] = [(e.const(0), e.const(window.in_blocks), 1), *((first, stop, 1) for first, stop in window.taps)]
+    outer: list[Range] = [(*window.depth, 1), *((first, stop, 1) for first, stop in window.taps)]
 
     def body(indices: list[Value], sums: list[Value]) -> list[Value]:
         for span in kind.spans:
@@ -144,10 +151,50 @@ def _span(
             offset = e.add(offset, e.mul(k, axis.dilation * axis.in_stride * kernel.layout.pixel))
             number = e.add(number, e.mul(k, axis.tap_stride))
         at = e.add(e.add(e.mul(in_block, window.in_block_size), e.mul(number, window.tap_size)), e.mul(channel, kernel.lanes))
+        if window.later is not None:
+            _prefetch_later(e, window, at)
         return _products(e, window, span, e.gep(window.weights, at, kernel.shape.accumulator.register), offset, in_block, channel, sums)
 
     unroll = kernel.tile.unroll
     return nest(e, [(*taps, 1), (e.const(0), channels, unroll)], sums, body)
+
+
+# How far ahead of the products weights are fetched into the first-level cache; measured from 256 to 2048.
+_LINE_BYTES, _SOON_BYTES = 64, 1024
+
+
+def _prefetch_later(e: Emitter, window: Window, at: Value) -> None:
+    """Fetch a part of the weights that follow, as far along in it as `at` is in those of the first block."""
+    kernel, later = window.kernel, window.later
+    assert later is not None
+    place = e.gep(later.pointer, e.mul(e.udiv(at, kernel.lanes), later.nbytes), "i8")
+    for run, line in product(range(later.runs), range(0, later.nbytes * kernel.tile.unroll, _LINE_BYTES)):
+        e.prefetch(e.gep(place, run * window.block_size * kernel.shape.accumulator.nbytes + line, "i8"), level=2)
+
+
+@dataclass(frozen=True)
+class Later:
+    """Weights of later channel blocks that a tile fetches meanwhile: `nbytes` for each vector of its own, in `runs` a block apart."""
+
+    pointer: Value
+    nbytes: int
+    runs: int
+
+
+def later_weights(e: Emitter, window: Window, tile: Value) -> Later:
+    """What the tile of number `tile` fetches: all tiles that share weights fetch all of the next output, or input, channel blocks.
+
+    So the weights of a layer come from memory while the processor multiplies, not while the first tile waits for them.
+    """
+    kernel, vectors = window.kernel, window.block_size // window.kernel.lanes
+    if not kernel.tile.depth:
+        nbytes = -(-kernel.alignment * window.blocks // kernel.tiles_of_weights)
+        begin = e.add(e.mul(tile, vectors * nbytes), kernel.alignment * vectors * window.blocks)
+        return Later(e.gep(window.weights, begin, "i8"), nbytes, 1)
+    nbytes, vectors = -(-kernel.alignment // kernel.tiles_of_weights), window.in_block_size // kernel.lanes
+    first, stop = window.depth
+    begin = e.add(e.mul(stop, kernel.alignment * vectors), e.mul(tile, kernel.tile.depth * vectors * nbytes))
+    return Later(e.gep(window.weights, e.sub(begin, e.mul(first, vectors * nbytes)), "i8"), nbytes, window.blocks)
 
 
 def _channels_of_block(e: Emitter, kernel: DirectKernel, in_blocks: int, in_block: Value) -> Value:
@@ -173,7 +220,10 @@ def _products(
         x = fetch(i, pixel * step)
         for j in range(blocks):
             if (i, j) not in rows:
-                rows[i, j] = _weight(e, weights, i * kernel.lanes + j * window.block_size, window, j)
+                at_row = e.gep(weights, i * kernel.lanes + j * window.block_size, kernel.shape.accumulator.register)
+                rows[i, j] = e.load(at_row, window.vector(j), kernel.alignment)
+                if window.fetches_soon:
+                    e.prefetch(e.gep(at_row, _SOON_BYTES, "i8"))
             at = pixel * blocks + j
             factor = narrowed(e, x, window.vector(j))
             if kernel.multiplies_words:
@@ -181,11 +231,6 @@ def _products(
             else:
                 sums[at] = multiply_add(e, kernel.target, factor, rows[i, j], sums[at])
     return sums
-
-
-def _weight(e: Emitter, weights: Value, offset: int, window: Window, number: int) -> Value:
-    kernel = window.kernel
-    return e.load(e.gep(weights, offset, kernel.shape.accumulator.register), window.vector(number), kernel.alignment)
 
 
 def _multiply_words(e: Emitter, target: Target, a: Value, b: Value, c: Value) -> Value:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from math import prod
 
 from anycann.codegen.kernels.arithmetic_rate import has_fma
 from anycann.codegen.kernels.convolution_estimate import ConvolutionTile, estimate
@@ -68,7 +69,34 @@ _MOST_COLUMNS = {"lanes": 16, "blend": 20, "gather": 8}
 def _tile(shape: ConvolutionShape, target: Target, blocked: bool, columns: int, blocks: int, merge: bool) -> ConvolutionTile:
     unroll = _unroll(shape, target, blocked, columns, blocks)
     shares_rows = method(shape, target.lanes, blocked) != "lanes"  # depthwise, each channel block has rows of its own
-    return ConvolutionTile(columns, blocks, unroll, merge, shares_rows and _rows_stay(shape, target, blocks))
+    depth = _depth(shape, target, blocked, columns, blocks, merge)
+    return ConvolutionTile(columns, blocks, unroll, merge, shares_rows and not depth and _rows_stay(shape, target, blocks), depth)
+
+
+# A task of all pixels pays where each weight would be loaded from the second-level cache for few pixels, and often: 7 x 7 images.
+_FEW_COLUMNS, _LEAST_TASKS = 8, 8
+
+
+def _depth(shape: ConvolutionShape, target: Target, blocked: bool, columns: int, blocks: int, merge: bool) -> int:
+    """Input channel blocks whose weights fit the first-level cache beside the sums; 0 where rows are better computed one by one."""
+    if max(depth_choices(shape, target, blocked, blocks)) == 0 or columns > _FEW_COLUMNS:
+        return 0
+    weights = shape.accumulator.nbytes * target.lanes * blocks * shape.group_inputs * shape.taps
+    tiles = shape.out_pixels // axes(shape, merge)[-1].out_size * -(-axes(shape, merge)[-1].out_size // columns)
+    tasks = shape.batch * shape.group * -(-shape.group_outputs // (target.lanes * blocks))
+    if tiles < 4 or tasks < _LEAST_TASKS or weights <= 2 * target.l1_bytes:
+        return 0
+    fitting = target.l1_bytes * 5 // 8 * -(-shape.group_inputs // target.lanes) // weights
+    return max(1, *(n for n in depth_choices(shape, target, blocked, blocks) if n <= fitting))
+
+
+def depth_choices(shape: ConvolutionShape, target: Target, blocked: bool, blocks: int) -> tuple[int, ...]:
+    """Depths of a tile: 0 and, if the sums of all pixels leave room in the first-level cache, some numbers of input channel blocks."""
+    if method(shape, target.lanes, blocked) != "dense":
+        return (0,)
+    sums = shape.accumulator.nbytes * target.lanes * blocks * shape.out_pixels
+    in_blocks = -(-shape.group_inputs // channel_block(shape, target.lanes))
+    return (0, *(n for n in (1, 2, 4, 8) if n < in_blocks)) if 0 < sums <= target.l1_bytes // 2 else (0,)
 
 
 def _unroll(shape: ConvolutionShape, target: Target, blocked: bool, columns: int, blocks: int) -> int:
@@ -99,10 +127,16 @@ def unroll_choices(shape: ConvolutionShape, target: Target, blocked: bool) -> tu
 _LOOP_FMAS = 48
 
 
+def _cached_pixels(shape: ConvolutionShape) -> int:
+    """Pixels of an image that take place in the cache: rows that a stride skips do not; columns do, for others cannot have their sets."""
+    rows = zip(shape.in_size[:-1], shape.out_size[:-1], shape.kernel[:-1], strict=True)
+    return shape.in_size[-1] * prod(min(size, out * kernel) for size, out, kernel in rows)
+
+
 def _rows_stay(shape: ConvolutionShape, target: Target, blocks: int) -> bool:
     """True if less has to come from behind the second-level cache when all channel blocks of a row are computed together."""
     weights = shape.accumulator.nbytes * packed_size(shape, target.lanes)
-    image = shape.dtype.nbytes * shape.in_channels * shape.in_pixels
+    image = shape.dtype.nbytes * shape.in_channels * _cached_pixels(shape)
     room = target.l2_bytes // 2
     rows = max(1, shape.out_size[0])
     rounds = -(-shape.out_blocks(target.lanes) // blocks)

@@ -161,7 +161,7 @@ def emit_transposed_convolution(
 
     def kernel_of(phase: ConvolutionShape) -> DirectKernel:
         inputs = source(phase, target.lanes, blocked_input, input_pointer, zero_point)
-        tile = tile_of(phase, target, blocked_input)
+        tile = replace(tile_of(phase, target, blocked_input), depth=0)
         return DirectKernel(phase, target, tile, inputs, weights, write, initial, blocked_input)
 
     kernels = [(c, kernel_of(c.shape)) for c in _classes(shape, target.lanes, blocked_input)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution_inputs import Elements
@@ -65,12 +66,20 @@ def multiply_point(e: Emitter, kernel: WinogradKernel, point: Value, group: Bloc
         _multiply(e, kernel, point, group, e.const(full * width), rest)
 
 
+_LINE_BYTES = 64
+
+
 def _multiply(e: Emitter, kernel: WinogradKernel, point: Value, group: BlockGroup, start: Value, width: int) -> None:
-    """One register tile: `width` tiles from `start`, the channel blocks of a group, all real input channels."""
+    """One register tile: `width` tiles from `start`, the channel blocks of a group, all real input channels.
+
+    Meanwhile weights of the next point are fetched: from memory they take about as long as the products.
+    """
     shape, lanes, tiles = kernel.shape, kernel.lanes, kernel.tile.tiles
     plane, blocks = shape.in_channels * lanes, group.blocks
     weights = e.gep(kernel.weights, e.add(e.mul(group.first, POINTS * plane), e.mul(point, plane)), "float")
     inputs = e.gep(kernel.inputs, e.add(e.mul(point, input_stride(shape, lanes, kernel.tile)), e.mul(start, lanes)), "float")
+    ahead = -(-4 * lanes // -(-tiles // kernel.tile.columns))  # bytes for each input channel: all tiles of a point fetch the next point's
+    later = e.gep(weights, e.add(e.mul(e.udiv(start, kernel.tile.columns), shape.in_channels * ahead), 4 * plane), "i8")
     in_blocks, last = shape.in_blocks(lanes), shape.in_channels % lanes or lanes
     types = [vector_type("float", group.last_lanes if j == blocks - 1 else lanes) for j in range(blocks)]
 
@@ -85,7 +94,10 @@ def _multiply(e: Emitter, kernel: WinogradKernel, point: Value, group: BlockGrou
     def channels(in_block: Value, at: Value, channel: Value, sums: list[Value]) -> list[Value]:
         sums = list(sums)
         x = e.gep(inputs, e.add(at, channel), "float")
-        w = e.gep(weights, e.mul(e.add(e.mul(in_block, lanes), channel), lanes), "float")
+        number = e.add(e.mul(in_block, lanes), channel)
+        w = e.gep(weights, e.mul(number, lanes), "float")
+        for j, line in product(range(blocks), range(0, ahead * kernel.tile.unroll, _LINE_BYTES)):
+            e.prefetch(e.gep(e.gep(later, j * 4 * POINTS * plane + line, "i8"), e.mul(number, ahead), "i8"), level=2)
         for i in range(kernel.tile.unroll):
             rows = [e.load(e.gep(w, j * POINTS * plane + i * lanes, "float"), types[j], 4 * lanes) for j in range(blocks)]
             for p in range(width):

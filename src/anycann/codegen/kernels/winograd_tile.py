@@ -87,11 +87,19 @@ def product_stride(lanes: int, tile: WinogradTile) -> int:
 
 
 _MOST_TILES = 256
+_PARTS = (2, 4, 6, 8, 10, 12, 16)  # that the tiles of an image are cut into: two threads share an even number
 
 
 def winograd_tiles(shape: ConvolutionShape, target: Target) -> list[WinogradTile]:
-    """Every blocking that fits registers and the second-level cache, best estimate first."""
-    return sorted(set(_candidates(shape, target)), key=lambda tile: winograd_estimate(shape, target, tile))
+    """Every blocking that fits registers and the second-level cache, best first: by the estimate, for one thread and for two."""
+    found = set(_candidates(shape, target))
+    return sorted(found, key=lambda tile: winograd_estimate(shape, target, tile) * (1 + _imbalance(shape, tile)) / 2)
+
+
+def _imbalance(shape: ConvolutionShape, tile: WinogradTile) -> float:
+    """How much longer than half of the work two threads take."""
+    blocks = -(-max(1, all_tiles(shape)) // tile.tiles)
+    return -(-blocks * tile.splits // 2) * 2 * tile.tiles / (max(1, all_tiles(shape)) * tile.splits)
 
 
 @lru_cache(maxsize=256)
@@ -102,7 +110,8 @@ def default_winograd_tile(shape: ConvolutionShape, target: Target) -> WinogradTi
 
 def _candidates(shape: ConvolutionShape, target: Target) -> Iterator[WinogradTile]:
     total = max(1, all_tiles(shape))
-    sizes = even_cuts(total, most_winograd_tiles(shape, target))
+    most = most_winograd_tiles(shape, target)
+    sizes = sorted({*even_cuts(total, most), *(n for n in (-(-total // parts) for parts in _PARTS) if n <= most)})
     out_blocks = shape.out_blocks(target.lanes)
     for blocks in range(1, min(8, out_blocks) + 1):
         most = most_winograd_columns(target, blocks)
@@ -148,6 +157,8 @@ def _splits(shape: ConvolutionShape, lanes: int, tiles: int, blocks: int) -> int
 
 # Cycles to transform the patches of one tile and channel block, in and out, at 1 vector a cycle.
 _INPUT_CYCLES, _OUTPUT_CYCLES = 190.0, 170.0
+# Bytes a cycle between registers and the scratch memory as it fills the second-level cache.
+_SCRATCH_RATE = 32.0
 # Bytes a cycle that weights arrive with: from the second-level cache, the third, and memory.
 _L2_RATE, _L3_RATE, _MEMORY_RATE = 32.0, 10.0, 5.0
 
@@ -166,6 +177,8 @@ def winograd_estimate(shape: ConvolutionShape, target: Target, tile: WinogradTil
     first = weights / _MEMORY_RATE
     again = weights / (_L2_RATE if resident else _L3_RATE)
     transforms = total * (shape.in_blocks(lanes) * _INPUT_CYCLES + shape.out_blocks(lanes) * _OUTPUT_CYCLES)
+    moved = 4 * POINTS * lanes * total * 2 * (shape.in_blocks(lanes) + shape.out_blocks(lanes))
+    transforms += moved / _SCRATCH_RATE * min(1.0, scratch_bytes(shape, lanes, tile) / target.l2_bytes)
     return _overlapped(products, first) + (block_count - 1) * _overlapped(products, again) + transforms
 
 
