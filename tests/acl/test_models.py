@@ -153,6 +153,7 @@ def test_batches_are_chosen_by_the_extra_input(acl: ModuleType, tmp_path: Path) 
     assert (index, ret) == (1, 0)
     assert acl.mdl.get_input_dims(desc, 0)[0]["dims"] == [-1, 3]
     assert acl.mdl.get_input_size_by_index(desc, 0) == 48
+    assert acl.mdl.get_output_dims(desc, 0)[0]["dims"] == acl.mdl.get_cur_output_dims(desc, 0)[0]["dims"] == [4, 3]  # of the largest
     inputs, (at_x, _) = dataset(acl, [48, acl.mdl.get_input_size_by_index(desc, 1)])
     outputs, (at_y,) = dataset(acl, [48])
     assert acl.mdl.execute(model, inputs, outputs) == 145013

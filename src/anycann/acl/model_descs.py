@@ -172,8 +172,9 @@ def get_input_dims_v2(desc: int, index: int) -> dict[str, object]:
 
 @value_and_status("acl.mdl.get_output_dims", failed=(None,), returns="(dict, ret)")
 def get_output_dims(desc: int, index: int) -> dict[str, object]:
-    """{name, dimCount, dims} of an output; sizes that gears or runs decide are -1."""
-    return dims_of(_output(desc, index))
+    """{name, dimCount, dims} of an output, in the largest gear; sizes that runs decide are -1."""
+    model, tensor = described(desc), _output(desc, index)
+    return _dims_in(model.gears[model.largest_gear], tensor, index) if model.gears else dims_of(tensor)
 
 
 @value_and_status("acl.mdl.get_cur_output_dims", failed=(None,), returns="(dict, ret)")
@@ -182,8 +183,7 @@ def get_cur_output_dims(desc: int, index: int) -> dict[str, object]:
     model, tensor = described(desc), _output(desc, index)
     if not model.gears:
         return dims_of(tensor)
-    gear = model.gears[-1 if model.last_gear is None else model.last_gear]
-    return _dims(tensor.name, [int(size or 0) for size in gear.outputs[index].shape])
+    return _dims_in(model.gears[model.largest_gear if model.last_gear is None else model.last_gear], tensor, index)
 
 
 @value_and_status("acl.mdl.get_input_dims_range", failed=(None,), returns="(dict, ret)")
@@ -231,6 +231,11 @@ def get_input_dynamic_dims(desc: int, index: int, count: int) -> list[dict[str, 
 def dims_of(tensor: Tensor) -> dict[str, object]:
     """A tensor's shape as pyACL gives it."""
     return _dims(tensor.name[:MOST_NAME], list(tensor.dims))
+
+
+def _dims_in(gear: Gear, tensor: Tensor, index: int) -> dict[str, object]:
+    """The shape of output `index` in a gear."""
+    return _dims(tensor.name[:MOST_NAME], [int(size or 0) for size in gear.outputs[index].shape])
 
 
 def _dims(name: str, dims: list[int]) -> dict[str, object]:

@@ -107,6 +107,11 @@ class Model:
         return Gear(tuple(int(size or 0) for size in open_sizes[:count]), program.inputs, program.outputs)
 
     @cached_property
+    def largest_gear(self) -> int:
+        """The number of the gear whose inputs have the most bytes."""
+        return max(range(len(self.gears)), key=lambda number: sum(bytes_of(spec) for spec in self.gears[number].inputs))
+
+    @cached_property
     def is_static(self) -> bool:
         """True if the size of every output is known before a run."""
         return all(tensor.most_bytes for tensor in self.outputs)
