@@ -9,6 +9,7 @@ python -m benchmarks.models --models mnist,resnet50 --seconds 5                 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 import shlex
 import sys
@@ -110,18 +111,17 @@ def main(models: str, tables: str, peers: str, threads: str, seconds: float, jso
         print("no model is quantised: scripts/fetch_models.py --quantised", file=sys.stderr)
     counts = [int(word) for word in threads.split(",")]
     machine = this_machine(counts, rates=True)
-    results = []
+    report = Report((shlex.join(["python", "-m", "benchmarks.models", *sys.argv[1:]]),), machine, ())
     for model in (model for model in chosen if model.path().is_file()):
         print(f"measuring {model.name}", file=sys.stderr, flush=True)
-        results.append(measure_model(model, what, counts, seconds, others))
-    report = Report((shlex.join(["python", "-m", "benchmarks.models", *sys.argv[1:]]),), machine, tuple(results))
+        report = replace(report, results=(*report.results, measure_model(model, what, counts, seconds, others)))
+        if json_path:  # after each model, so that what was measured is kept when this is interrupted
+            json_path.parent.mkdir(parents=True, exist_ok=True)
+            json_path.write_text(to_json(report))
     _print(report)
-    if json_path:
-        json_path.parent.mkdir(parents=True, exist_ok=True)
-        json_path.write_text(to_json(report))
     if document:
         write_page([report], document)
-    sys.exit(1 if any(_wrong(result) for result in results) else 0)
+    sys.exit(1 if any(_wrong(result) for result in report.results) else 0)
 
 
 if __name__ == "__main__":

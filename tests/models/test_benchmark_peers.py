@@ -91,6 +91,25 @@ def test_what_is_quantised_or_has_no_products_is_left_alone() -> None:
     )
 
 
+def test_sums_of_networks_with_attention_stay_as_they_are() -> None:
+    text = """<ir_version: 10, opset_import: ["": 20]> g (float[4, 4] x) => (float[4, 4] y) {
+        a = Add(x, x) s = Softmax(a) y = %s(s, x)
+    }"""
+    assert "Add" not in quantised.kinds(onnx.parser.parse_model(text % "MatMul").graph)
+    assert "Add" in quantised.kinds(onnx.parser.parse_model(text % "Mul").graph)
+
+
+@pytest.mark.models
+def test_a_model_that_eight_bits_ruin_is_left_alone(quantised_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    quantised_file.rename(quantised_file.with_suffix(".kept"))
+    monkeypatch.setattr(quantised, "WORST_ERROR", 1e-6)
+    assert quantised.quantise(mnist(), quantised_file.parents[1], told.append) is None
+    assert told[-1].startswith("mnist is not quantised: its outputs would be off by 0.0")
+    assert [file.name for file in quantised_file.parent.iterdir()] == ["mnist.kept"]
+    quantised_file.with_suffix(".kept").rename(quantised_file)
+
+
 def test_scales_must_be_as_many_as_the_channels_of_their_axis() -> None:
     def fits(shape: tuple[int, ...], scales: int, axis: int) -> bool:
         node = onnx.helper.make_node("DequantizeLinear", ["w", "s"], ["y"], axis=axis)
