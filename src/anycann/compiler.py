@@ -182,7 +182,20 @@ def _metadata(graph: ir.Graph, options: CompileOptions, programs: Mapping[str, P
         "outputs": specs_to_json(tuple(declared_spec(v) for v in graph.outputs)),
         "overridable": specs_to_json(tuple(declared_spec(v) for v in overridable(graph))),
         "gears": [{"key": key} for key in programs] if options.gears else [],
+        **_input_ranges(options.input_shapes),
     }
+
+
+def _input_ranges(shapes: Mapping[str, tuple[Size, ...]]) -> dict[str, object]:
+    """[least, most] of each size, -1 for no bound, of inputs that were given a range."""
+    ranged = {name: sizes for name, sizes in shapes.items() if any(isinstance(size, range) for size in sizes)}
+    return {"input_ranges": {name: [_bounds(size) for size in sizes] for name, sizes in ranged.items()}} if ranged else {}
+
+
+def _bounds(size: Size) -> list[int]:
+    if isinstance(size, range):
+        return [size[0], size[-1]]
+    return [size, size] if size >= 0 else [1, -1]
 
 
 def declared_spec(value: ir.Value) -> TensorSpec:

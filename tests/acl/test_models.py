@@ -168,6 +168,16 @@ def test_batches_are_chosen_by_the_extra_input(acl: ModuleType, tmp_path: Path) 
         assert acl.mdl.get_cur_output_dims(desc, 0)[0]["dims"] == [batch, 3]
 
 
+def test_an_input_with_a_range_tells_its_bounds_and_its_largest_size(acl: ModuleType, tmp_path: Path) -> None:
+    for sizes, ranges, most in (((range(2, 11), 3), [[2, 10], [3, 3]], 120), ((-1, 3), [[1, -1], [3, 3]], 0)):
+        path = offline_model(tmp_path, OPEN, CompileOptions(input_shapes={"x": sizes}))
+        desc = acl.mdl.create_desc()
+        assert acl.mdl.get_desc(desc, acl.mdl.load_from_file(path)[0]) == 0
+        assert acl.mdl.get_input_dims(desc, 0)[0]["dims"] == [-1, 3]
+        assert acl.mdl.get_input_dims_range(desc, 0) == ({"rangeCount": 2, "range": ranges}, 0)
+        assert acl.mdl.get_input_size_by_index(desc, 0) == most
+
+
 def test_open_shapes_come_with_tensor_descriptions(acl: ModuleType, tmp_path: Path) -> None:
     model, _ = acl.mdl.load_from_file(offline_model(tmp_path, OPEN))
     inputs, (at_x,) = dataset(acl, [60])

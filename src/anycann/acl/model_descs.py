@@ -82,8 +82,9 @@ def get_num_outputs(desc: int) -> int:
 
 @value("acl.mdl.get_input_size_by_index", returns="bytes")
 def get_input_size_by_index(desc: int, index: int) -> int:
-    """Bytes of an input, of its largest gear; 0 where its shape is open."""
-    return _input(desc, index).most_bytes
+    """Bytes of an input, of its largest gear, or with the largest sizes of its ranges; 0 where a size has no bound."""
+    model, tensor = described(desc), _input(desc, index)
+    return tensor.most_bytes or model.most_bytes_in_range(tensor)
 
 
 @value("acl.mdl.get_output_size_by_index", returns="bytes")
@@ -191,7 +192,7 @@ def get_input_dims_range(desc: int, index: int) -> dict[str, object]:
     """{rangeCount, range} of an input: [least, most] of each size; -1 stands for no bound."""
     model, tensor = described(desc), _input(desc, index)
     if tensor.name == GEAR_INPUT or not model.gears:
-        ranges = [[1, -1] if size < 0 else [size, size] for size in tensor.dims]
+        ranges = model.ranges.get(tensor.name) or [[1, -1] if size < 0 else [size, size] for size in tensor.dims]
     else:
         columns = zip(*(gear.inputs[index].shape for gear in model.gears), strict=True)
         ranges = [[min(map(_int, column)), max(map(_int, column))] for column in columns]

@@ -107,6 +107,19 @@ class Model:
         return Gear(tuple(int(size or 0) for size in open_sizes[:count]), program.inputs, program.outputs)
 
     @cached_property
+    def ranges(self) -> dict[str, list[list[int]]]:
+        """[least, most] of each size, -1 for no bound, of inputs for which atc was given ranges ("x:1~10,3")."""
+        found = self.offline.metadata.get("input_ranges", {})
+        return (
+            {str(name): [[int(low), int(high)] for low, high in sizes] for name, sizes in found.items()} if isinstance(found, dict) else {}
+        )
+
+    def most_bytes_in_range(self, tensor: Tensor) -> int:
+        """Bytes of an input of open shape with the largest sizes it may have; 0 if a size has no bound."""
+        most = [high for _, high in self.ranges.get(tensor.name, [[1, -1]])]
+        return 0 if -1 in most else math.prod(most) * dtype_of(tensor).itemsize
+
+    @cached_property
     def largest_gear(self) -> int:
         """The number of the gear whose inputs have the most bytes."""
         return max(range(len(self.gears)), key=lambda number: sum(bytes_of(spec) for spec in self.gears[number].inputs))
