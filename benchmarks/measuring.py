@@ -28,6 +28,7 @@ from benchmarks.zoo.models import Model, Outputs, by_name, relative_error, run_a
 
 LEAST_RUNS, MOST_RUNS = 7, 300
 REST_SECONDS = 0.003
+MOST_WORDS = 300  # characters of a failure
 # OpenMP's threads wait awake for their next work, by default for up to tens of milliseconds, which would be the next engine's; this is
 # about one, and REST_SECONDS outlasts it
 QUIET = {"GOMP_SPINCOUNT": "20000", "KMP_BLOCKTIME": "1"}
@@ -129,7 +130,7 @@ def speed_in_child(model: Model, threads: int, seconds: float, precision: Precis
     words = [sys.executable, "-m", "benchmarks.measuring", model.name, str(threads), str(seconds), precision, ",".join(peers)]
     done = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL, env={**QUIET, **os.environ})
     if done.returncode:
-        raise UsageError((done.stderr.strip() or f"exit status {done.returncode}").splitlines()[-1])
+        raise UsageError((done.stderr.strip() or f"exit status {done.returncode}").splitlines()[-1][:MOST_WORDS])
     return speed_of(json.loads(done.stdout.splitlines()[-1]))
 
 
