@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 
 from convolution_harness import from_blocked, generate, load, packed, reference, run, runnable_targets, shape_of, to_blocked
@@ -11,6 +12,7 @@ import pytest
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution import emit_convolution
 from anycann.codegen.kernels.convolution_estimate import ConvolutionTile
+from anycann.codegen.kernels.convolution_method import last_lanes
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_tile import default_tile, tiles
 from anycann.codegen.objects import emit_object
@@ -88,6 +90,13 @@ def test_sums_that_wait_in_memory_for_more_input_channels_are_the_same(name, tar
         got, want = run(shape, target, tile, bias=True, seed=len(name))
         assert np.isfinite(got).all()
         assert np.abs(got - want).max() <= 2e-6 * np.abs(want).max()
+
+
+def test_half_vectors_are_computed_beside_whole_ones_only_where_a_whole_one_is_two_halves():
+    shape = shape_of(144, 24, (56, 56), 1)
+    zen4, xeon = dataclasses.replace(by_name("avx512"), cpu="znver4"), by_name("avx512")
+    assert [last_lanes(shape, target, "dense", 2) for target in (zen4, xeon)] == [8, 16]
+    assert [last_lanes(shape_of(96, 8, (56, 56), 1), target, "dense", 1) for target in (zen4, xeon)] == [8, 8]
 
 
 def test_few_pixels_with_many_weights_are_computed_deep():

@@ -42,7 +42,7 @@ def estimate(shape: ConvolutionShape, target: Target, tile: ConvolutionTile, blo
     all_axes = axes(shape, tile.merge)
     blocks = -(-(shape.group_outputs if how == "dense" else shape.out_channels) // target.lanes)
     groups = [tile.blocks] if how == "inner" else block_groups(blocks, tile.blocks)
-    saved = [0.0] * (len(groups) - 1) + [1 - last_lanes(shape, target.lanes, how) / target.lanes]
+    saved = [0.0] * (len(groups) - 1) + [1 - last_lanes(shape, target, how, groups[-1]) / target.lanes]
     cycles = cache(partial(_row_cycles, shape, target, all_axes, tile, how))  # all groups but the last are alike
     row = sum(cycles(*group) for group in zip(groups, saved, strict=True))
     rows = 1

@@ -59,7 +59,8 @@ class DirectKernel:
     @property
     def last_lanes(self) -> int:
         """Lanes to compute of the last output channel block."""
-        return last_lanes(self.shape, self.lanes, self.how)
+        last_size = self.group_blocks - (-(-self.group_blocks // self.blocks) - 1) * self.blocks
+        return last_lanes(self.shape, self.target, self.how, last_size)
 
     @property
     def lanes(self) -> int:

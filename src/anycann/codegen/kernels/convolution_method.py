@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
+from anycann.codegen.kernels.arithmetic_rate import is_halved
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
+from anycann.target.target import Target
 
 Method: TypeAlias = Literal["dense", "inner", "lanes", "blend", "gather"]
 
@@ -67,7 +69,12 @@ def aligned_groups(shape: ConvolutionShape, lanes: int) -> bool:
     return shape.group == 1 or shape.group_inputs % lanes == 0
 
 
-def last_lanes(shape: ConvolutionShape, lanes: int, how: Method) -> int:
-    """Lanes to compute of the last output channel block: half of them if that is enough and half vectors are faster (AVX-512)."""
-    real = shape.group_outputs % lanes
-    return lanes // 2 if how == "dense" and lanes == 16 and 0 < real <= lanes // 2 else lanes
+def last_lanes(shape: ConvolutionShape, target: Target, how: Method, blocks: int) -> int:
+    """Lanes to compute of the last of `blocks` output channel blocks: half of them if that is enough and half vectors are faster.
+
+    They are where the processor takes 512-bit vectors in halves. Others do as many FMAs of either width, and broadcast an input a second
+    time for the other width where both are in one loop, by a unit that would multiply: 1x1 from 144 to 24 channels took 1.14 times as long.
+    """
+    lanes, real = target.lanes, shape.group_outputs % target.lanes
+    faster = how == "dense" and lanes == 16 and (blocks == 1 or is_halved(target))
+    return lanes // 2 if faster and 0 < real <= lanes // 2 else lanes

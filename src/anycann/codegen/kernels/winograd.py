@@ -148,7 +148,8 @@ def _group(e: Emitter, kernel: WinogradKernel, number: Value, first: Value, coun
     shape, lanes, size = kernel.shape, kernel.lanes, kernel.tile.blocks
     groups, block = -(-shape.out_blocks(lanes) // size), e.mul(number, size)
     regular = BlockGroup(block, size, lanes)
-    last = BlockGroup(block, shape.out_blocks(lanes) - (groups - 1) * size, last_lanes(shape, lanes, "dense"))
+    last_size = shape.out_blocks(lanes) - (groups - 1) * size
+    last = BlockGroup(block, last_size, last_lanes(shape, kernel.target, "dense", last_size))
     variants = [("slt", regular), ("eq", last)] if groups > 1 and last != regular else [("sle", last)]
     for predicate, group in variants:
         with e.when(e.compare(predicate, number, e.const(groups - 1))):

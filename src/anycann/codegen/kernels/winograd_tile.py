@@ -169,7 +169,7 @@ def winograd_estimate(shape: ConvolutionShape, target: Target, tile: WinogradTil
     block_count = -(-total // tile.tiles)
     widths = block_groups(tile.tiles, tile.columns)
     groups = block_groups(shape.out_blocks(lanes), tile.blocks)
-    saved = [0.0] * (len(groups) - 1) + [1 - last_lanes(shape, lanes, "dense") / lanes]
+    saved = [0.0] * (len(groups) - 1) + [1 - last_lanes(shape, target, "dense", groups[-1]) / lanes]
     steps = sum(step_cycles(target, w, blocks, saved=part) for blocks, part in zip(groups, saved, strict=True) for w in widths)
     products = POINTS * shape.in_channels * steps + 30.0 * POINTS * len(groups) * len(widths)
     weights = winograd_weight_bytes(shape, lanes)
