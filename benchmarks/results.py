@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 import json
 from pathlib import Path
 from typing import Any
@@ -58,12 +58,23 @@ def read(path: Path) -> Report:
 
 
 def joined(reports: Sequence[Report]) -> Report:
-    """One report of several; where two have the same, the later one counts. Machine and its rates are the first one's."""
+    """One report of several on one machine; where two have the same result the later one counts, of the machine's rates the first."""
     results: dict[str, Result] = {}
     for result in (result for report in reports for result in report.results):
         results.setdefault(result.model, Result(result.model)).join(result)
     commands = dict.fromkeys(command for report in reports for command in report.commands)
-    return Report(tuple(commands), reports[0].machine, tuple(results.values()))
+    return Report(tuple(commands), _machine([report.machine for report in reports]), tuple(results.values()))
+
+
+def _machine(machines: Sequence[Machine]) -> Machine:
+    """The first, with the rates of every number of threads that any measured."""
+    later_first = machines[::-1]
+    return replace(
+        machines[0],
+        peak={count: rate for machine in later_first for count, rate in machine.peak.items()},
+        rates={count: rates for machine in later_first for count, rates in machine.rates.items()},
+        bandwidth={count: levels for machine in later_first for count, levels in machine.bandwidth.items()},
+    )
 
 
 def other_machines(reports: Iterable[Report]) -> list[str]:

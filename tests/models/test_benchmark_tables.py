@@ -153,6 +153,8 @@ def test_reports_of_one_machine_join_and_survive_their_file(tmp_path: Path) -> N
     both = joined([wide, narrow])
     assert both.commands == ("one", "two")
     assert [(result.model, sorted(result.speed)) for result in both.results] == [("a", ["fp32", "int8"]), ("b", [])]
+    faster = replace(machine(), peak={1: 9e9, 2: 200e9})
+    assert joined([wide, replace(narrow, machine=faster)]).machine.peak == {1: 100e9, 2: 200e9}
     file = tmp_path / "both.json"
     file.write_text(results_to_json(both))
     assert read(file) == both
