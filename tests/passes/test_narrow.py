@@ -96,3 +96,12 @@ def test_results_are_those_of_bfloat16(target: Target) -> None:
     (want,) = by_definition(model, feeds)
     error = np.abs(got - want).max() / np.abs(want).max()
     assert 1e-5 < error < 2e-2  # rounded, and no worse than eight bits of mantissa over a few layers
+
+
+@pytest.mark.parametrize("target", [WITH_PAIRS, WITH_TILES])
+def test_a_node_may_read_a_narrow_value_twice_and_through_a_view(target: Target) -> None:
+    text = """g (float[6,32] x) => (float[12,16] y, float[6,32] z) {
+        a = MatMul(x, w) r = Reshape(a, shape) s = Mul(r, r) b = MatMul(s, v) y = Add(b, s) c = MatMul(x, w) d = Mul(c, c) z = Relu(d)
+    }"""
+    made = program(parse(text, w=floats(32, 32), v=floats(16, 16), shape=np.array([12, 16])), target)
+    assert "bfloat16" in stored(made).values()

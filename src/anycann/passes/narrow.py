@@ -83,14 +83,15 @@ class _Narrower:
         """Cast at the end of the group that makes the value, and where it is read."""
         inside = set(group.nodes)
         outer = [use for use in value.uses() if use[0] not in inside]
+        multiplying = {node for node, _ in self._uses(value) if self._products(node)}  # asked while the operands still agree
         stored = self._cast(graph, value, ir.DataType.BFLOAT16, "stored", group)
         producer = value.producer()
         assert producer is not None
         graph.insert_after(producer, stored)
         group.nodes.append(stored)
-        self._hand_on(graph, outer, stored.outputs[0])
+        self._hand_on(graph, outer, stored.outputs[0], multiplying)
 
-    def _hand_on(self, graph: ir.Graph, uses: Sequence[Use], stored: ir.Value) -> None:
+    def _hand_on(self, graph: ir.Graph, uses: Sequence[Use], stored: ir.Value, multiplying: set[ir.Node]) -> None:
         """Let readers have the stored value: views and products as it is, others by a Cast in their group."""
         wide: dict[Group, ir.Value] = {}
         for use in uses:
@@ -99,9 +100,9 @@ class _Narrower:
                 node.replace_input_with(number, stored)
                 view = node.outputs[0]
                 view.type = ir.TensorType(ir.DataType.BFLOAT16)
-                self._hand_on(graph, list(view.uses()), view)
+                self._hand_on(graph, list(view.uses()), view, multiplying)
                 continue
-            if self._products(node):
+            if node in multiplying:
                 node.replace_input_with(number, stored)
                 continue
             group = self.groups[node]
