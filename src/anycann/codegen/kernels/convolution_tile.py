@@ -84,7 +84,7 @@ def _depth(shape: ConvolutionShape, target: Target, blocked: bool, columns: int,
     weights = shape.accumulator.nbytes * target.lanes * blocks * shape.group_inputs * shape.taps
     tiles = shape.out_pixels // axes(shape, merge)[-1].out_size * -(-axes(shape, merge)[-1].out_size // columns)
     tasks = shape.batch * shape.group * -(-shape.group_outputs // (target.lanes * blocks))
-    if tiles < 4 or tasks < _LEAST_TASKS or weights <= 2 * target.l1_bytes:
+    if tiles < 4 or tasks < _LEAST_TASKS or weights < 4 * target.l1_bytes:
         return 0
     fitting = target.l1_bytes * 5 // 8 * -(-shape.group_inputs // target.lanes) // weights
     return max(1, *(n for n in depth_choices(shape, target, blocked, blocks) if n <= fitting))
