@@ -81,7 +81,10 @@ class Blocks:
     def _created(self, made: Allocation) -> None:
         if made.nbytes <= _MOST_FILLED and made.kind != "host":
             made.block[...] = FRESH
-        self.live[made.address] = Block(made, user_place())
+        place = user_place()
+        self.live[made.address] = block = Block(made, place)
+        if place is None:  # not of the program's own: whoever took it for the program fills it
+            block.wrote_all()
 
     def _released(self, gone: Allocation) -> None:
         block = self.live.pop(gone.address, None)

@@ -169,7 +169,8 @@ def _left_memory(state: Sanitizer) -> None:
         reset = not state.devices if device < 0 else device in state.was_set and device not in state.devices
         groups[block.allocated, block.allocation.kind, reset].append(block.allocation.nbytes)
     for (place, kind, reset), sizes in groups.items():
-        text = f"{len(sizes)} allocation(s) of {kind} memory, {sum(sizes)} bytes, were never freed" + ("; reset_device took them" * reset)
+        taker = "; the process ends with them" if kind == "host" else "; reset_device took them"
+        text = f"{len(sizes)} allocation(s) of {kind} memory, {sum(sizes)} bytes, were never freed" + (taker if reset else "")
         level = "note" if reset else "error"
         state.found(None, "leaked-memory", text, {"allocated": place}, level, nbytes=sum(sizes), allocations=len(sizes))  # type: ignore[arg-type]
 
