@@ -1,5 +1,6 @@
 """The kernel cache: what is found again, what is not trusted, and compiling in worker processes that may die."""
 
+from collections.abc import Callable
 import logging
 import os
 from pathlib import Path
@@ -46,8 +47,15 @@ def entries(cache: KernelCache) -> list[Path]:
     return sorted(path for path in cache.folder.glob("*/*"))
 
 
-def children() -> list[str]:
+def _children() -> list[str]:
     return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+
+
+@pytest.fixture
+def children() -> Callable[[], list[str]]:
+    """The processes that were started since the test began and not reaped."""
+    before = _children()  # other tests keep processes of their own
+    return lambda: [child for child in _children() if child not in before]
 
 
 def test_a_second_compilation_reads_the_cache_and_runs_no_compiler(cache: KernelCache, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +132,9 @@ def test_above_the_limit_the_entries_unused_for_longest_go(cache: KernelCache) -
     assert kept == {0, 7, 8, 9}
 
 
-def test_worker_processes_give_what_this_process_gives_and_are_all_reaped(cache: KernelCache, small_work_is_shared_out: None) -> None:
+def test_worker_processes_give_what_this_process_gives_and_are_all_reaped(
+    cache: KernelCache, small_work_is_shared_out: None, children: Callable[[], list[str]]
+) -> None:
     wanted = kernels(9)
     seen = []
     got = compile_kernels(wanted, host(), workers=3, progress=lambda done, total: seen.append((done, total)), cache=cache)
@@ -134,7 +144,7 @@ def test_worker_processes_give_what_this_process_gives_and_are_all_reaped(cache:
 
 
 def test_kernels_of_killed_workers_are_compiled_here(
-    cache: KernelCache, small_work_is_shared_out: None, monkeypatch: pytest.MonkeyPatch
+    cache: KernelCache, small_work_is_shared_out: None, monkeypatch: pytest.MonkeyPatch, children: Callable[[], list[str]]
 ) -> None:
     started = []
     start = compile_pool._start_worker
@@ -151,7 +161,9 @@ def test_kernels_of_killed_workers_are_compiled_here(
     assert children() == []
 
 
-def test_a_worker_killed_in_the_middle_costs_nothing_but_time(cache: KernelCache, small_work_is_shared_out: None) -> None:
+def test_a_worker_killed_in_the_middle_costs_nothing_but_time(
+    cache: KernelCache, small_work_is_shared_out: None, children: Callable[[], list[str]]
+) -> None:
     wanted = kernels(30, copies=60)
 
     def kill_one(done: int, total: int) -> None:
@@ -163,7 +175,7 @@ def test_a_worker_killed_in_the_middle_costs_nothing_but_time(cache: KernelCache
 
 
 def test_a_refused_kernel_is_the_same_error_from_a_worker_and_nothing_is_left_running(
-    cache: KernelCache, small_work_is_shared_out: None
+    cache: KernelCache, small_work_is_shared_out: None, children: Callable[[], list[str]]
 ) -> None:
     wanted = {**kernels(6), "bad": "define void @bad() { ret i32 1 }"}
     with pytest.raises(InternalError, match=r"(?s)result type 'void'.*ret i32 1"):
