@@ -1,7 +1,8 @@
 """The native side of the thread pool, as LLVM IR: `run` launches a whole table of kernels, `fork_join.py` splits one over the threads.
 
 A row of the table is `{ptr fn, ptr args, i64 tasks, i64 flags}`, `fn` a kernel `void(ptr args, i64 begin, i64 end, ptr scratch)`. A row of
-several tasks is split over the threads, thread `i` of `n` getting the tasks from ceil(tasks * i / n); any other row runs on the caller.
+several tasks is split into a share for each thread, share `i` of `n` being the tasks from ceil(tasks * i / n); any other row runs on the
+caller.
 """
 
 from __future__ import annotations
