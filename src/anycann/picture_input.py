@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from anycann.frontends.aipp.configuration import FORMAT_NUMBERS, Aipp, check_block
+from anycann.frontends.aipp.configuration import Aipp, check_block
 from anycann.frontends.aipp.graph import AXES, insert_aipp, source_shape
 from anycann.model_programs import ModelPrograms, SessionOptions
 from anycann.om.plan import TensorSpec
 from anycann.runtime.executor import CompiledProgram
 
-__all__ = ["AXES", "FORMAT_NUMBERS", "Aipp", "PictureInput", "check_block", "picture_input"]
+__all__ = ["AXES", "Aipp", "PictureInput", "check_block", "picture_input"]
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
@@ -198,8 +197,3 @@ def _add_field(block: Any, name: str, number: int, type_: str) -> None:
         block.field.add(name=name, number=number, label=1, type=14, type_name=f".anycann.aipp.{_ENUMS[name]}")
     else:
         block.field.add(name=name, number=number, label=1, type=_PROTO_TYPES[type_])
-
-
-def block_for(blocks: Sequence[Aipp], number: int) -> Aipp | None:
-    """The block for input `number`."""
-    return next((block for block in blocks if block.related_input_rank == number), None)
