@@ -38,6 +38,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     # dynamic AIPP is compiled when a program sets it
     "picture_input": frozenset({"frontends", "model_programs", "runtime", "om"}),
     "media": frozenset({"runtime", "codegen", "target", "support"}),
+    "collective": frozenset({"support"}),
     "acl": frozenset({"media", "single_operator", "picture_input", "model_programs", "runtime", "om", "target", "support"}),
     "tools": EVERYTHING,
     "shims": EVERYTHING,

@@ -113,6 +113,8 @@ DEVICES = option("ANYCANN_DEVICES", whole_number(1, 1024), 1, "virtual devices t
 DEVICE_MEMORY = option(
     "ANYCANN_DEVICE_MEMORY", whole_number(1, 1 << 30), None, "memory of each virtual device in MiB; default: the machine's"
 )
+VISIBLE_DEVICES = option("ASCEND_RT_VISIBLE_DEVICES", word(), None, "numbers of the devices that torch sees, with commas between them; default: all")
+TORCH_NPU_REPORT = option("TORCH_NPU_REPORT", flag(), False, "1 prints the operators that ran on the npu of torch, and who ran them, at exit")
 SOC = option(
     "ANYCANN_SOC", word(), None, "chip that programs are told they run on; default: that of the first model loaded, else Ascend310P3"
 )
@@ -130,6 +132,23 @@ REPEAT_TUNE = option("REPEAT_TUNE", flag(), False, "True makes aoe tune again wh
 TUNE_OPS_NAME = option("TUNE_OPS_NAME", word(), None, "names of the nodes that aoe tunes, with commas between them; default: all")
 TUNING_NUM = option("TUNING_NUM", whole_number(1, 100_000), 48, "how many candidates aoe measures for each kernel at most")
 TUNE_TIMEOUT = option("TUNE_TIMEOUT", whole_number(1, 10_000_000), None, "seconds after which aoe stops searching")
+
+# ranks and collectives: Ascend's variables, and torchrun's
+RANK_TABLE_FILE = option("RANK_TABLE_FILE", path(), None, "file that says which device of which server is which rank")
+RANK_ID = option("RANK_ID", word(), None, "rank of this process, or its name in the rank table")
+RANK_SIZE = option("RANK_SIZE", whole_number(1, 1 << 20), None, "how many ranks there are")
+DEVICE_ID = option("DEVICE_ID", whole_number(0, 1023), None, "device of this process if there is no rank table; default: its rank")
+CM_CHIEF_IP = option("CM_CHIEF_IP", word(), None, "address where ranks meet if MASTER_ADDR is not set")
+CM_CHIEF_PORT = option("CM_CHIEF_PORT", whole_number(1, 65535), None, "port where ranks meet if MASTER_PORT is not set")
+CM_WORKER_SIZE = option("CM_WORKER_SIZE", whole_number(1, 1 << 20), None, "how many ranks there are if RANK_SIZE is not set")
+RANK = option("RANK", whole_number(0, 1 << 20), None, "rank of this process, set by torchrun; wins over RANK_ID")
+WORLD_SIZE = option("WORLD_SIZE", whole_number(1, 1 << 20), None, "how many ranks there are, set by torchrun")
+LOCAL_RANK = option("LOCAL_RANK", whole_number(0, 1 << 20), None, "rank of this process on its server, set by torchrun")
+LOCAL_WORLD_SIZE = option("LOCAL_WORLD_SIZE", whole_number(1, 1 << 20), None, "ranks on this server, set by torchrun")
+MASTER_ADDR = option("MASTER_ADDR", word(), None, "address where ranks meet")
+MASTER_PORT = option("MASTER_PORT", whole_number(1, 65535), None, "port where ranks meet; default 29500")
+HCCL_CONNECT_TIMEOUT = option("HCCL_CONNECT_TIMEOUT", whole_number(1, 7200), None, "seconds in which all ranks must appear; default 120")
+HCCL_EXEC_TIMEOUT = option("HCCL_EXEC_TIMEOUT", whole_number(1, 17340), None, "seconds that a collective may take; default 1800")
 
 
 def all_options() -> tuple[AnyOption, ...]:

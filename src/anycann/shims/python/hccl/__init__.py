@@ -1,0 +1,1 @@
+"""HCCL for Python, as CANN ships it."""

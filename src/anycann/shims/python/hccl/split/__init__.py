@@ -1,0 +1,1 @@
+"""Gradient splitting: see hccl.split.api."""
