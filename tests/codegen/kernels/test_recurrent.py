@@ -20,6 +20,8 @@ from anycann.codegen.kernels.recurrent_shape import (
 )
 from anycann.support.errors import ModelError, UnsupportedError
 from anycann.target.target import NAMED, Target, by_name
+from anycann.te import dtypes
+from anycann.te.dtypes import DType
 from tests.codegen.kernels.jit import Compiled, Guarded, assert_compiles_everywhere, assert_passes_in_child, runnable
 
 HOST = by_name("host")
@@ -123,12 +125,13 @@ def reference(v: Layer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 # ---- the kernel
-def write(shape: RecurrentShape, target: Target, tile: RecurrentTile) -> Emitter:
+def write(shape: RecurrentShape, target: Target, tile: RecurrentTile, panels: DType = dtypes.float32) -> Emitter:
     e = Emitter()
     slots = [e.argument(i) for i in range(9)]
     has_c = shape.cell == "LSTM"
     lengths, y_c, initial_c = (slots[5] if shape.has_lengths else None), (slots[8] if has_c else None), (slots[4] if has_c else None)
-    emit_recurrent(e, shape, target, tile, Pointers(slots[0], slots[1], slots[2], slots[3], initial_c, lengths, slots[6], slots[7], y_c))
+    pointers = Pointers(slots[0], slots[1], slots[2], slots[3], initial_c, lengths, slots[6], slots[7], y_c)
+    emit_recurrent(e, shape, target, tile, pointers, panels)
     return e
 
 
@@ -150,7 +153,8 @@ def operands(v: Layer, target: Target, tile: RecurrentTile) -> list[np.ndarray]:
 def check(v: Layer, target: Target = HOST, tile: RecurrentTile | None = None) -> None:
     s, tile = v.shape, tile or default_recurrent_tile(v.shape, target)
     arrays = operands(v, target, tile)
-    kernel = Compiled(write(s, target, tile), "recurrent", target, recurrent_scratch_bytes(s, target, tile))
+    panels = dtypes.float32 if arrays[1].dtype == np.float32 else dtypes.bfloat16
+    kernel = Compiled(write(s, target, tile, panels), "recurrent", target, recurrent_scratch_bytes(s, target, tile))
     kernel(arrays, recurrent_tasks(s, tile), 2)
     compare(v, arrays[6:])
 
@@ -164,6 +168,17 @@ def compare(v: Layer, outputs: list[np.ndarray]) -> None:
 
 
 CELLS = ["LSTM", "GRU", "RNN"]
+
+
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("hidden", [1, 37, 130])
+@pytest.mark.parametrize("target", runnable(), ids=lambda target: target.name)
+def test_weights_that_bfloat16_holds_are_stored_in_it(cell: str, hidden: int, target: Target) -> None:
+    v = layer(cell, hidden=hidden, direction="bidirectional", steps=4)
+    v = replace(v, r=v.r.astype(dtypes.bfloat16.numpy).astype(np.float32))
+    tile = default_recurrent_tile(v.shape, target)
+    assert pack_weights(v.shape, tile, target.lanes, v.w, v.r, v.b, v.p).panels.itemsize == 2
+    check(v, target)
 
 
 @pytest.mark.parametrize("cell", CELLS)

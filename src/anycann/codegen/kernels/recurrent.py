@@ -2,19 +2,23 @@
 
 The caller first computes gates = X projection + bias for all steps by one matrix product (`recurrent_packing`); this kernel adds the
 previous hidden state times R, block of cells by block, and applies the cell to each block while its sums are in the cache. A step needs all
-cells of the one before, so that a task is one direction of a few sequences, from the first step to the last.
+cells of the one before, so that a task is one direction of a few sequences, from the first step to the last. Every other step takes the
+blocks from the last to the first: what the step before read last is still in the cache, where the weights as a whole are larger than that.
 """
 
 from __future__ import annotations
 
+from anycann.codegen.conversions import from_storage
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.matmul_shape import multiply_add
 from anycann.codegen.kernels.recurrent_kernel import RecurrentKernel, only_if, panel_offset, projected_gates
 from anycann.codegen.kernels.recurrent_shape import RecurrentShape, RecurrentTile
 from anycann.codegen.kernels.recurrent_state import Pointers, Sequences, emit_final_states, emit_initial_states, memory_of
 from anycann.codegen.kernels.recurrent_update import emit_cells
-from anycann.codegen.values import Value
+from anycann.codegen.values import Value, vector_type
 from anycann.target.target import Target
+from anycann.te import dtypes
+from anycann.te.dtypes import DType
 
 __all__ = ["Pointers", "emit_recurrent", "recurrent_scratch_bytes", "recurrent_tasks"]
 
@@ -29,9 +33,14 @@ def recurrent_scratch_bytes(shape: RecurrentShape, target: Target, tile: Recurre
     return memory_of(shape, tile, target.lanes).nbytes
 
 
-def emit_recurrent(e: Emitter, shape: RecurrentShape, target: Target, tile: RecurrentTile, pointers: Pointers) -> int:
-    """Write the kernel's loop over its tasks `e.begin..e.end` and return how many tasks there are. All operands are float32."""
-    kernel = RecurrentKernel(shape, tile, target.lanes, pointers, memory_of(shape, tile, target.lanes))
+def emit_recurrent(
+    e: Emitter, shape: RecurrentShape, target: Target, tile: RecurrentTile, pointers: Pointers, panels: DType = dtypes.float32
+) -> int:
+    """Write the kernel's loop over its tasks `e.begin..e.end` and return how many tasks there are.
+
+    All operands are float32, but for the panels of weights, which may be bfloat16.
+    """
+    kernel = RecurrentKernel(shape, tile, target.lanes, pointers, memory_of(shape, tile, target.lanes), panels)
     groups = -(-shape.batch // tile.rows)
     if 0 in (shape.batch, shape.hidden):
         return 0
@@ -52,13 +61,22 @@ def emit_recurrent(e: Emitter, shape: RecurrentShape, target: Target, tile: Recu
 def _emit_phase(e: Emitter, kernel: RecurrentKernel, sequences: Sequences, phase: int, step: Value, states: list[Value]) -> None:
     """The gates of one phase, for every block of cells: their sums, then the cell's equations row by row."""
     source = states[0] if phase == 0 else kernel.memory.at(e, "reset")
-    with e.loop(0, kernel.blocks) as block:
+    with e.loop(0, kernel.blocks) as turn:
+        block = _there_and_back(e, kernel.blocks, step, turn.index)
         for rows, condition in _heights(e, kernel, sequences):
             with only_if(e, condition):
-                _emit_sums(e, kernel, sequences, phase, step, block.index, source, rows)
+                _emit_sums(e, kernel, sequences, phase, step, block, source, rows)
         with e.loop(0, sequences.count) as row:
             for vector in range(kernel.tile.vectors):
-                emit_cells(e, kernel, sequences, phase, step, block.index, row.index, vector, states)
+                emit_cells(e, kernel, sequences, phase, step, block, row.index, vector, states)
+
+
+def _there_and_back(e: Emitter, count: int, step: Value, turn: Value) -> Value:
+    """0 to count - 1 in even steps, and the other way in odd ones."""
+    if count == 1:
+        return turn
+    even = e.compare("eq", e.urem(step, 2), e.const(0))
+    return e.select(even, turn, e.sub(e.const(count - 1), turn))
 
 
 def _heights(e: Emitter, kernel: RecurrentKernel, sequences: Sequences) -> list[tuple[int, Value | None]]:
@@ -78,11 +96,13 @@ def _emit_sums(
     shape, lanes = kernel.shape, kernel.lanes
     gates = len(shape.phases[phase])
     offsets = [gate * kernel.width + v * lanes for gate in range(gates) for v in range(kernel.tile.vectors)]
-    panel = e.gep(kernel.pointers.panels, panel_offset(e, kernel, sequences, phase, block), "float")
+    stored = kernel.panels
+    panel = e.gep(kernel.pointers.panels, panel_offset(e, kernel, sequences, phase, block), stored.storage)
     sums = [total for i in range(rows) for total in _first_sums(e, kernel, sequences, phase, step, block, i)]
     with e.loop(0, shape.hidden, carried=sums) as k:
-        row_of_r = e.gep(panel, e.mul(k.index, gates * kernel.width), "float")
-        weights = [e.load(e.gep(row_of_r, offset, "float"), kernel.vector, 4) for offset in offsets]
+        row_of_r = e.gep(panel, e.mul(k.index, gates * kernel.width), stored.storage)
+        loaded = [e.load(e.gep(row_of_r, offset, stored.storage), vector_type(stored.storage, lanes), stored.nbytes) for offset in offsets]
+        weights = [from_storage(e, raw, stored) for raw in loaded]
         totals = []
         for i in range(rows):
             state = e.load(e.gep(source, e.add(k.index, i * kernel.padded), "float"), "float", 4)

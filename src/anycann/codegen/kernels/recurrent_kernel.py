@@ -11,17 +11,20 @@ from anycann.codegen.kernels.recurrent_packing import blocks_of, gate_columns, p
 from anycann.codegen.kernels.recurrent_shape import RecurrentShape, RecurrentTile
 from anycann.codegen.kernels.recurrent_state import Memory, Pointers, Sequences
 from anycann.codegen.values import Value, vector_type
+from anycann.te import dtypes
+from anycann.te.dtypes import DType
 
 
 @dataclass(frozen=True)
 class RecurrentKernel:
-    """The kernel of a shape, cut into blocks of cells as its tile says."""
+    """The kernel of a shape, cut into blocks of cells as its tile says; `panels`: what the recurrent weights are stored in."""
 
     shape: RecurrentShape
     tile: RecurrentTile
     lanes: int
     pointers: Pointers
     memory: Memory
+    panels: DType = dtypes.float32
 
     @property
     def width(self) -> int:

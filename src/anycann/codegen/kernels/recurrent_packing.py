@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anycann.codegen.kernels.recurrent_shape import RecurrentShape, RecurrentTile
+from anycann.te import dtypes
 
 Array = npt.NDArray[np.float32]
 
@@ -20,13 +21,14 @@ Array = npt.NDArray[np.float32]
 class RecurrentWeights:
     """projection [inputs, gate_columns] and bias [gate_columns]: gates = X projection + bias, a matrix product the caller emits.
 
-    panels: R for the kernel, per phase [direction][block][hidden][gate][cell], flat. vectors [direction][row][padded hidden]: what the cell
+    panels: R for the kernel, per phase [direction][block][hidden][gate][cell], flat; bfloat16 if that holds every one of them as it is, for
+    each step reads them all again. vectors [direction][row][padded hidden]: what the cell
     adds or multiplies, the three peepholes i, o, f of an LSTM or the recurrent bias of the candidate of a GRU.
     """
 
     projection: Array
     bias: Array
-    panels: Array
+    panels: npt.NDArray[np.generic]
     vectors: Array
 
 
@@ -61,9 +63,14 @@ def pack_weights(
     return RecurrentWeights(
         np.ascontiguousarray(columns.reshape(-1, shape.inputs).T),
         np.ascontiguousarray(_blocks(total[..., None], shape, tile, lanes).reshape(-1)),
-        _panels(r.reshape(directions, gates, hidden, hidden), shape, tile, lanes),
+        _narrowest(_panels(r.reshape(directions, gates, hidden, hidden), shape, tile, lanes)),
         np.ascontiguousarray(_pad(separate[..., None], padded_hidden(shape, tile, lanes))[..., 0]),
     )
+
+
+def _narrowest(panels: Array) -> npt.NDArray[np.generic]:
+    narrow = panels.astype(dtypes.bfloat16.numpy)
+    return narrow if np.array_equal(narrow.astype(np.float32), panels) else panels
 
 
 def _pad(weights: Array, size: int) -> Array:
