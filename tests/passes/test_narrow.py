@@ -105,3 +105,38 @@ def test_a_node_may_read_a_narrow_value_twice_and_through_a_view(target: Target)
     }"""
     made = program(parse(text, w=floats(32, 32), v=floats(16, 16), shape=np.array([12, 16])), target)
     assert "bfloat16" in stored(made).values()
+
+
+CUT_AND_JOINED = """
+g (float[1,32,6,7] x) => (float[1,16,6,7] y) {
+    a = Conv(x, w) r = Relu(a)
+    l, h = Split<axis=1, num_outputs=2>(r)
+    c = Conv(h, v) d = Sigmoid(c)
+    j = Concat<axis=1>(l, d, r) y = Conv(j, u)
+}"""
+
+
+def cut_and_joined(text: str = CUT_AND_JOINED) -> onnx.ModelProto:
+    return parse(text, w=floats(32, 32, 1, 1), v=floats(16, 16, 1, 1), u=floats(16, 64, 1, 1))
+
+
+@pytest.mark.parametrize("target", [WITH_PAIRS, WITH_TILES])
+def test_what_is_cut_and_joined_between_products_is_narrow(target: Target) -> None:
+    types = {name: location.spec.dtype for name, location in program(cut_and_joined(), target).values.items()}
+    assert {types[name] for name in ("l", "h", "j")} == {"bfloat16"}
+
+
+@pytest.mark.parametrize("target", runnable(), ids=["host", "without tiles", "avx2"])
+def test_results_of_what_is_cut_and_joined_are_those_of_bfloat16(target: Target) -> None:
+    model, feeds = cut_and_joined(), {"x": floats(1, 32, 6, 7, seed=4)}
+    file = BytesIO()
+    write_offline_model(file, compile_model(model, CompileOptions(target=target, precision_mode="mixed_bfloat16")))
+    (got,) = InferenceSession(file.getvalue()).run(None, feeds)
+    (want,) = by_definition(model, feeds)
+    assert np.abs(got - want).max() / np.abs(want).max() < 2e-2
+
+
+def test_a_value_that_must_stay_wide_keeps_all_it_is_joined_with_wide() -> None:
+    text = CUT_AND_JOINED.replace("float[1,16,6,7] y", "float[1,64,6,7] j").replace("y = Conv(j, u)", "")
+    types = {name: location.spec.dtype for name, location in program(cut_and_joined(text), WITH_PAIRS).values.items()}
+    assert {types[name] for name in ("l", "h", "j")} == {"float32"}

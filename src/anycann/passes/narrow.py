@@ -2,13 +2,14 @@
 
 group: Conv, Relu -> v        group: Conv, Relu, Cast -> v (bfloat16)
 group: Add(v, ..)             group: Cast, Add(..)                  a product reads v itself, and widens nothing
+Concat(v, w) -> c             Concat(v, w) -> c                     what is only moved is bfloat16 on both sides, or on none
 
-A value stays float32 where something else than a kernel reads it, and where it is cut or joined in place.
+A value stays float32 where something else than a kernel reads it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 import onnx_ir as ir
@@ -21,50 +22,67 @@ from anycann.te.contractions import Convolution, MatMul
 from anycann.te.nest import contractions
 
 Use: TypeAlias = tuple[ir.Node, int]  # a node, and the number of the operand that it reads
-_IN_PLACE = frozenset({"Concat", "Split", "Slice"})
+_MOVED_OPERANDS = {"Concat": None, "Split": 1, "Slice": 1}  # how many of the first operands are moved; None: all
 
 
 def narrow_values(graph: ir.Graph, engines: dict[ir.Node, Engine], groups: dict[ir.Node, Group], registry: Registry) -> None:
     """Store float32 results of kernels as bfloat16, in place: Casts join the groups that make and read them."""
     captured = {value for node in graph for value in captured_values(node)}
     narrower = _Narrower(engines, groups, registry, captured)
-    for group in dict.fromkeys(groups[node] for node in graph if node in groups):
-        for value in group.outputs:
-            if narrower.may_narrow(group, value):
-                narrower.narrow(graph, group, value)
+    found = [values for values in narrower.families(graph) if all(narrower.may_narrow(value) for value in values)]
+    multiplying = {node for values in found for value in values for node, _ in value.uses() if narrower.products(node)}
+    for value in (value for values in found for value in values):
+        narrower.narrow(graph, value, multiplying)
 
 
 class _Narrower:
     def __init__(self, engines: dict[ir.Node, Engine], groups: dict[ir.Node, Group], registry: Registry, captured: set[ir.Value]):
         self.engines, self.groups, self.registry, self.captured = engines, groups, registry, captured
+        self._products: dict[ir.Node, list[object] | None] = {}
 
-    def may_narrow(self, group: Group, value: ir.Value) -> bool:
-        """True if only kernels read the value, all of which can widen it or multiply it as it is."""
-        type_ = static_type(value)
-        if group.alone or type_ is None or type_.dtype is not dtypes.float32 or len(type_.shape) < 2:
+    def families(self, graph: ir.Graph) -> list[list[ir.Value]]:
+        """The values that kernels make and others see, those together that are one another's elements: views of them, cut, or joined."""
+        family: dict[ir.Value, list[ir.Value]] = {}
+        for node in graph:
+            for value in self._stored(node):
+                family.setdefault(value, [value])
+            moved = [value for value in (*self._moved(node), *node.outputs) if value is not None] if self._moves(node) else []
+            for value in moved:
+                _join(family, moved[0], value)
+        return list({id(values): values for values in family.values()}.values())
+
+    def _stored(self, node: ir.Node) -> Sequence[ir.Value]:
+        """The outputs of a node that are kept in memory."""
+        return [value for value in node.outputs if node in self.groups and value in self.groups[node].outputs]
+
+    def _moves(self, node: ir.Node) -> bool:
+        """True for a node that hands elements on as they are: a view, or the cutting or joining of values in a kernel of its own."""
+        engine = self.engines.get(node)
+        if engine is None or engine.kind == VIEW:
+            return engine is not None
+        return engine.kind == AICORE and node.domain == "" and node.op_type in _MOVED_OPERANDS and len(self.groups[node].nodes) == 1
+
+    def _moved(self, node: ir.Node) -> Sequence[ir.Value | None]:
+        return node.inputs[: 1 if self.engines[node].kind == VIEW else _MOVED_OPERANDS[node.op_type]]
+
+    def may_narrow(self, value: ir.Value) -> bool:
+        """True if a kernel makes the value and only kernels read it, all of which can widen it or multiply it as it is."""
+        type_, producer = static_type(value), value.producer()
+        if type_ is None or type_.dtype is not dtypes.float32 or producer is None or value.is_graph_output() or value in self.captured:
             return False
-        if any(node.op_type in _IN_PLACE for node in group.nodes):
+        if not self._moves(producer) and (producer not in self.groups or self.groups[producer].alone or len(type_.shape) < 2):
             return False
-        return all(self._reads_narrow(use) for use in self._uses(value)) and not self._kept(value)
-
-    def _uses(self, value: ir.Value) -> Iterator[Use]:
-        """Who reads the elements of a value, in it or in views of it."""
-        for use in value.uses():
-            if use[0] in self.engines and self.engines[use[0]].kind == VIEW and use[1] == 0:
-                yield from self._uses(use[0].outputs[0])
-            else:
-                yield use
-
-    def _kept(self, value: ir.Value) -> bool:
-        """True if the value or a view of it is wanted as it is."""
-        views = [u[0].outputs[0] for u in value.uses() if u[0] in self.engines and self.engines[u[0]].kind == VIEW]
-        return value.is_graph_output() or value in self.captured or any(self._kept(view) for view in views)
+        return all(self._reads_narrow(use) for use in value.uses())
 
     def _reads_narrow(self, use: Use) -> bool:
-        node, _ = use
-        if node not in self.engines or self.engines[node].kind != AICORE or node.op_type in _IN_PLACE or self.groups[node].alone:
+        node, number = use
+        if node not in self.engines:
             return False
-        products = self._products(node)
+        if self._moves(node):
+            return node.inputs[number] in self._moved(node)
+        if self.engines[node].kind != AICORE or self.groups[node].alone:
+            return False
+        products = self.products(node)
         return products is not None and (not products or self._multiplies(use, products[0]))
 
     def _multiplies(self, use: Use, product: object) -> bool:
@@ -73,36 +91,36 @@ class _Narrower:
         known = weights is not None and weights.const_value is not None
         return isinstance(product, Convolution | MatMul) and use[1] == 0 and known
 
-    def _products(self, node: ir.Node) -> list[object] | None:
-        try:
-            return [each.operator for each in contractions(lower_node(node, self.registry, {}))]
-        except NotLowered:
-            return None
+    def products(self, node: ir.Node) -> list[object] | None:
+        """The products that a node is; None if no kernel computes it. Asked before anything changes, while operands agree."""
+        if node not in self._products:
+            try:
+                self._products[node] = [each.operator for each in contractions(lower_node(node, self.registry, {}))]
+            except NotLowered:
+                self._products[node] = None
+        return self._products[node]
 
-    def narrow(self, graph: ir.Graph, group: Group, value: ir.Value) -> None:
-        """Cast at the end of the group that makes the value, and where it is read."""
-        inside = set(group.nodes)
-        outer = [use for use in value.uses() if use[0] not in inside]
-        multiplying = {node for node, _ in self._uses(value) if self._products(node)}  # asked while the operands still agree
-        stored = self._cast(graph, value, ir.DataType.BFLOAT16, "stored", group)
+    def narrow(self, graph: ir.Graph, value: ir.Value, multiplying: set[ir.Node]) -> None:
+        """What moves it gives the narrow type to its outputs; another kernel gets a Cast at its end, and where the value is read."""
         producer = value.producer()
         assert producer is not None
+        if self._moves(producer):
+            value.type = ir.TensorType(ir.DataType.BFLOAT16)
+            self._hand_on(graph, list(value.uses()), value, multiplying)
+            return
+        group = self.groups[producer]
+        inside = set(group.nodes)
+        outer = [use for use in value.uses() if use[0] not in inside]
+        stored = self._cast(graph, value, ir.DataType.BFLOAT16, "stored", group)
         graph.insert_after(producer, stored)
         group.nodes.append(stored)
         self._hand_on(graph, outer, stored.outputs[0], multiplying)
 
-    def _hand_on(self, graph: ir.Graph, uses: Sequence[Use], stored: ir.Value, multiplying: set[ir.Node]) -> None:
-        """Let readers have the stored value: views and products as it is, others by a Cast in their group."""
+    def _hand_on(self, graph: ir.Graph, uses: Iterable[Use], stored: ir.Value, multiplying: set[ir.Node]) -> None:
+        """Let readers have the stored value: what moves it and products as it is, others by a Cast in their group."""
         wide: dict[Group, ir.Value] = {}
-        for use in uses:
-            node, number = use
-            if self.engines[node].kind == VIEW:
-                node.replace_input_with(number, stored)
-                view = node.outputs[0]
-                view.type = ir.TensorType(ir.DataType.BFLOAT16)
-                self._hand_on(graph, list(view.uses()), view, multiplying)
-                continue
-            if node in multiplying:
+        for node, number in uses:
+            if self._moves(node) or node in multiplying:
                 node.replace_input_with(number, stored)
                 continue
             group = self.groups[node]
@@ -118,6 +136,16 @@ class _Narrower:
         node.outputs[0].name, node.outputs[0].type, node.outputs[0].shape = f"{value.name}/{name}", ir.TensorType(dtype), value.shape
         self.engines[node], self.groups[node] = Engine(AICORE), group
         return node
+
+
+def _join(family: dict[ir.Value, list[ir.Value]], one: ir.Value, other: ir.Value) -> None:
+    """Make the families of two values one."""
+    ours, theirs = family.setdefault(one, [one]), family.setdefault(other, [other])
+    if ours is theirs:
+        return
+    ours.extend(theirs)
+    for value in theirs:
+        family[value] = ours
 
 
 def _first(graph: ir.Graph, group: Group) -> ir.Node:
