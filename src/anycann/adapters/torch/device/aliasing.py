@@ -1,0 +1,93 @@
+"""One piece of memory seen as a cpu tensor or as an npu tensor, without copying.
+
+A DLPack capsule keeps its tensor alive and names a device in plain memory: with another device in it, torch imports the capsule as a
+tensor of that device (DLPack 1.0, `DLManagedTensor.dl_tensor.device`). A tensor that nobody else has seen changes its device in place
+(`layout.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from anycann.adapters.torch.device.layout import WORDS, Layout, discover
+
+_DEVICE_FIELD = 1  # word of DLManagedTensor: type in the lower 32 bits, index in the upper
+_CAPSULE_POINTER = 2  # word of a PyCapsule object
+_CPU, _EXTENSION = 1, 12  # kDLCPU, kDLExtDev
+_export, _import = torch._C._to_dlpack, torch._C._from_dlpack
+
+_layout: Layout | None = None
+
+
+def use_layout_if_verified() -> bool:
+    """Find out where this torch keeps a tensor's device; answers whether new tensors change in place from now on."""
+    global _layout
+    _layout = discover(import_to_npu)
+    return _layout is not None
+
+
+def host_alias(tensor: Any) -> Any:
+    """The cpu tensor on the memory of an npu tensor, with its sizes, strides, and conjugate and negative bits; detached."""
+    capsule = _export(tensor)
+    WORDS[(WORDS[(id(capsule) >> 3) + _CAPSULE_POINTER] >> 3) + _DEVICE_FIELD] = _CPU
+    alias = _import(capsule)
+    if tensor.is_conj():
+        alias = alias.conj()
+    if tensor.is_neg():
+        alias = torch._neg_view(alias)
+    return alias
+
+
+def import_to_npu(tensor: Any, index: int) -> Any:
+    """An npu tensor on the memory of a cpu tensor, which stays a cpu tensor."""
+    tensor = resolved(tensor)
+    capsule = _export(tensor)
+    WORDS[(WORDS[(id(capsule) >> 3) + _CAPSULE_POINTER] >> 3) + _DEVICE_FIELD] = _EXTENSION | index << 32
+    return _import(capsule)
+
+
+def adopt(tensor: Any, index: int) -> Any:
+    """Make a cpu tensor that nobody else holds (a kernel's result) an npu tensor, and return it."""
+    tensor = resolved(tensor)
+    if _layout is None:
+        return import_to_npu(tensor, index)
+    if not _layout.move_to_npu(tensor._cdata, index):
+        raise RuntimeError(f"layout {tensor.layout} is not supported on npu; accepted: torch.strided")
+    return tensor
+
+
+def mark_storage(tensor: Any) -> None:
+    """Say again that the memory of an npu tensor is the npu's, after torch's CPU code gave it new memory."""
+    if _layout is not None:
+        _layout.mark_storage(tensor._cdata, tensor.get_device())
+
+
+def resolved(tensor: Any) -> Any:
+    """`tensor` with its conjugate and negative bits carried out: a capsule has no room for them."""
+    if tensor.is_conj():
+        tensor = tensor.resolve_conj()
+    if tensor.is_neg():
+        tensor = tensor.resolve_neg()
+    return tensor
+
+
+def to_host(value: Any) -> Any:
+    """`value` with every npu tensor in it (also in lists and tuples) as its cpu alias, npu devices as cpu, generators as they run."""
+    if isinstance(value, torch.Tensor):
+        return host_alias(value) if value.is_npu else value
+    if type(value) in (list, tuple):
+        return type(value)(to_host(item) for item in value)
+    if isinstance(value, torch.device) and value.type == "npu":
+        return torch.device("cpu")
+    return value
+
+
+def to_npu(value: Any, index: int) -> Any:
+    """`value` with every cpu tensor in it (also in lists and tuples) adopted by npu `index`."""
+    if isinstance(value, torch.Tensor):
+        return adopt(value, index)
+    if isinstance(value, (list, tuple)):
+        return type(value)(to_npu(item, index) for item in value)
+    return value

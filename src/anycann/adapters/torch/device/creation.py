@@ -1,0 +1,120 @@
+"""Kernels that no cpu kernel can stand for: new memory, and copies between the host and the npus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from anycann.adapters.torch.device import devices
+from anycann.adapters.torch.device.aliasing import adopt, host_alias, mark_storage, to_host
+from anycann.adapters.torch.device.generators import default_generator
+
+_aten = torch.ops.aten
+_HOST_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+
+
+def empty(
+    size: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None, memory_format: Any = None
+) -> Any:
+    """aten::empty.memory_format."""
+    _only_strided(layout)
+    return adopt(
+        torch.empty(size, dtype=dtype, device="cpu", memory_format=memory_format or torch.contiguous_format), devices.index_of(device)
+    )
+
+
+def empty_strided(size: Any, stride: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Any:
+    """aten::empty_strided."""
+    _only_strided(layout)
+    return adopt(torch.empty_strided(size, stride, dtype=dtype, device="cpu"), devices.index_of(device))
+
+
+def efficient_zeros(size: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Any:
+    """aten::_efficientzerotensor: zeros that take memory, since torch's code for those without asks devices it was built with."""
+    return adopt(torch.zeros(size, dtype=dtype, device="cpu"), devices.index_of(device))
+
+
+def _only_strided(layout: Any) -> None:
+    if layout not in (None, torch.strided):
+        raise RuntimeError(f"layout {layout} is not supported on npu; accepted: torch.strided")
+
+
+def resize(tensor: Any, size: Any, *, memory_format: Any = None) -> Any:
+    """aten::resize_: torch's own code for the cpu, on the npu tensor."""
+    _aten.resize_.default.redispatch(_HOST_KEYS, tensor, size, memory_format=memory_format)
+    mark_storage(tensor)
+    return tensor
+
+
+def set_empty(tensor: Any) -> Any:
+    """aten::set_: no memory, no elements."""
+    storage = empty([0], dtype=tensor.dtype, device=tensor.device).untyped_storage()
+    _aten.set_.source_Storage_storage_offset.redispatch(_HOST_KEYS, tensor, storage, 0, [0], [1])
+    return tensor
+
+
+def item(tensor: Any) -> Any:
+    """aten::_local_scalar_dense."""
+    return host_alias(tensor).item()
+
+
+def copy(target: Any, source: Any, non_blocking: bool = False) -> Any:
+    """aten::copy_, between any two of the host and the npus."""
+    to_host(target).copy_(to_host(source))
+    return target
+
+
+def copy_from(source: Any, target: Any, non_blocking: bool = False) -> Any:
+    """aten::_copy_from."""
+    return copy(target, source)
+
+
+def copy_from_and_resize(source: Any, target: Any) -> Any:
+    """aten::_copy_from_and_resize."""
+    return copy(target.resize_(source.shape), source)
+
+
+def to_copy(
+    tensor: Any,
+    *,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: Any = None,
+    non_blocking: bool = False,
+    memory_format: Any = None,
+) -> Any:
+    """aten::_to_copy from an npu: another type, another device, or both."""
+    keywords = {} if memory_format is None else {"memory_format": memory_format}
+    new = _aten._to_copy.default(to_host(tensor), dtype=dtype, **keywords)
+    target = tensor.device if device is None else device
+    if target.type == devices.NAME:
+        return adopt(new, devices.index_of(target))
+    return new if target.type == "cpu" else new.to(target)
+
+
+def dropout(tensor: Any, p: float, train: bool | None) -> tuple[Any, Any]:
+    """aten::native_dropout, with the random numbers of the tensor's npu."""
+    index, host = tensor.get_device(), host_alias(tensor)
+    if p == 0 or train is False or not host.numel():
+        return adopt(host.clone(), index), adopt(torch.ones_like(host, dtype=torch.bool), index)
+    mask = torch.empty_like(host, dtype=torch.bool).bernoulli_(1 - p, generator=default_generator(index))
+    scale = 0.0 if p == 1 else 1 / (1 - p)
+    return adopt((mask * host).mul_(scale), index), adopt(mask, index)
+
+
+KERNELS: dict[str, Callable[..., Any]] = {
+    "native_dropout": dropout,
+    "empty.memory_format": empty,
+    "empty_strided": empty_strided,
+    "_efficientzerotensor": efficient_zeros,
+    "resize_": resize,
+    "set_": set_empty,
+    "_local_scalar_dense": item,
+    "copy_": copy,
+    "_copy_from": copy_from,
+    "_copy_from_and_resize": copy_from_and_resize,
+    "_to_copy": to_copy,
+}

@@ -1,0 +1,272 @@
+"""An npu kernel for any operator that has a cpu kernel: aliases in, torch's cpu kernel on the same memory, results adopted.
+
+There is one maker for each kind of operator. Which kind an operator is, its schema says (`signature.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import torch
+
+from anycann.adapters.torch.device import devices
+from anycann.adapters.torch.device.aliasing import adopt, host_alias, import_to_npu, mark_storage, to_host
+from anycann.adapters.torch.device.failures import explained, mixed_devices
+from anycann.adapters.torch.device.generators import default_generator
+from anycann.adapters.torch.device.signature import Signature, signature_of
+
+Kernel: TypeAlias = Callable[..., Any]
+
+_HOST = torch.device("cpu")
+_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+# These take indices, or values, from the host.
+_TAKE_HOST_TENSORS = frozenset({"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put", "copy_"})
+
+
+def kernel_for(op: Any) -> Kernel:
+    """The npu kernel of a `torch._ops.OpOverload` with a cpu kernel."""
+    signature = signature_of(op)
+    kernel = _kernel_for(op, signature)
+    return _seeded(kernel, signature.names.index("generator")) if "generator" in signature.names else kernel
+
+
+def _kernel_for(op: Any, signature: Signature) -> Kernel:
+    if signature.outs:
+        return _filling(op, signature)
+    if signature.view is not None:
+        return _viewing(op, signature)
+    if signature.in_place is not None:
+        return _in_place(op, signature)
+    if signature.new_results_only:
+        return _functional(op, signature)
+    return _mixed(op, signature)
+
+
+def _seeded(kernel: Kernel, position: int) -> Kernel:
+    """`kernel` with the generator of its npu where it is given none."""
+
+    def seeded(*args: Any, **keywords: Any) -> Any:
+        if len(args) <= position and keywords.get("generator") is None:
+            keywords["generator"] = default_generator(_first_index(args, keywords))
+        return kernel(*args, **keywords)
+
+    return seeded
+
+
+def _first_index(args: tuple[Any, ...], keywords: dict[str, Any]) -> int:
+    """The npu of the first tensor on one, else of the device that is asked for, else the current one."""
+    for value in (*args, *keywords.values()):
+        if isinstance(value, torch.Tensor) and value.is_npu:
+            return int(value.get_device())
+    return devices.index_of(keywords.get("device"))
+
+
+class Arguments:
+    """Turns the arguments of one operator into what its cpu kernel takes, and tells the npu they are on."""
+
+    def __init__(self, op: Any, signature: Signature):
+        self.op = op
+        self.tensors = signature.tensors
+        self.lists = signature.lists
+        self.host_tensors_allowed = op._schema.name.split("::")[1] in _TAKE_HOST_TENSORS
+
+    def to_host(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[list[Any], int, bool]:
+        """The positional arguments on the host, the npu of the tensors (-1: none is on an npu), and whether some were on the host.
+
+        Changes `keywords` in place. Raises RuntimeError if the tensors are on several devices.
+        """
+        new, index, host_seen = list(args), -1, False
+        for at in self.tensors:
+            if at >= len(new):
+                break
+            tensor = new[at]
+            if isinstance(tensor, torch.Tensor):
+                where = tensor.get_device()
+                if where >= 0:
+                    index = self._same(index, where, args, keywords)
+                    new[at] = host_alias(tensor)
+                else:
+                    host_seen = True
+        for at in self.lists:
+            if at < len(new) and new[at]:
+                index, host_seen = self._list_to_host(new, at, index, host_seen, args, keywords)
+        if keywords:
+            index, host_seen = self._keywords_to_host(keywords, index, host_seen, args)
+        if host_seen and index >= 0 and not self.host_tensors_allowed:
+            self._only_scalars_on_host(args, keywords)
+        return new, index, host_seen
+
+    def _list_to_host(self, new: list[Any], at: int, index: int, host_seen: bool, args: Any, keywords: Any) -> tuple[int, bool]:
+        tensors = list(new[at])
+        for number, tensor in enumerate(tensors):
+            if isinstance(tensor, torch.Tensor):
+                where = tensor.get_device()
+                if where >= 0:
+                    index = self._same(index, where, args, keywords)
+                    tensors[number] = host_alias(tensor)
+                else:
+                    host_seen = True
+        new[at] = tensors
+        return index, host_seen
+
+    def _keywords_to_host(self, keywords: dict[str, Any], index: int, host_seen: bool, args: Any) -> tuple[int, bool]:
+        for name, value in keywords.items():
+            if isinstance(value, torch.Tensor):
+                where = value.get_device()
+                if where >= 0:
+                    index = self._same(index, where, args, keywords)
+                    keywords[name] = host_alias(value)
+                else:
+                    host_seen = True
+            elif isinstance(value, torch.device):
+                index = devices.index_of(value) if value.type == devices.NAME else index
+                keywords[name] = _HOST
+            elif isinstance(value, list) and value and isinstance(value[0], torch.Tensor):
+                index = next((tensor.get_device() for tensor in value if tensor.is_npu), index)
+                keywords[name] = to_host(value)
+        return index, host_seen
+
+    def _same(self, index: int, where: int, args: Any, keywords: Any) -> int:
+        if index >= 0 and where != index:
+            raise mixed_devices(self.op, args, keywords)
+        return where
+
+    def _only_scalars_on_host(self, args: Any, keywords: Any) -> None:
+        given = [*(args[at] for at in self.tensors if at < len(args)), *keywords.values()]
+        given += [tensor for at in self.lists if at < len(args) and args[at] for tensor in args[at]]
+        if any(isinstance(value, torch.Tensor) and not value.is_npu and value.dim() > 0 for value in given):
+            raise mixed_devices(self.op, args, keywords)
+
+
+def _functional(op: Any, signature: Signature) -> Kernel:
+    """New tensors from the arguments."""
+    convert, call, one = Arguments(op, signature).to_host, op._op, signature.one_tensor
+
+    def kernel(*args: Any, **keywords: Any) -> Any:
+        given, index, host_seen = convert(args, keywords)
+        try:
+            result = call(*given, **keywords)
+        except Exception as error:
+            raise explained(error, op, args, keywords) from None
+        if index < 0:
+            index = devices.current()
+        if one and not host_seen:
+            return adopt(result, index)
+        return _place(result, index, import_to_npu if host_seen else adopt)
+
+    return kernel
+
+
+def _place(result: Any, index: int, move: Callable[[Any, int], Any]) -> Any:
+    if isinstance(result, torch.Tensor):
+        return move(result, index)
+    if isinstance(result, (tuple, list)):
+        return type(result)(_place(item, index, move) for item in result)
+    return result
+
+
+def _in_place(op: Any, signature: Signature) -> Kernel:
+    """One argument is written and returned."""
+    convert, call = Arguments(op, signature).to_host, op._op
+    assert signature.in_place is not None
+    written = signature.in_place.position
+
+    def kernel(*args: Any, **keywords: Any) -> Any:
+        given, _, _ = convert(args, keywords)
+        try:
+            call(*given, **keywords)
+        except Exception as error:
+            raise explained(error, op, args, keywords) from None
+        return args[written]
+
+    return kernel
+
+
+def _viewing(op: Any, signature: Signature) -> Kernel:
+    """The results lie in an argument: they are made again as views of the npu tensor, so that torch knows them as such."""
+    assert signature.view is not None
+    base_at = signature.view.position
+    restride = torch.ops.aten.as_strided.default.redispatch
+
+    def as_view(base: Any, view: Any) -> Any:
+        start = (view.data_ptr() - base.data_ptr()) // base.element_size() + base.storage_offset() if view.numel() else 0
+        return restride(_KEYS, base, view.shape, view.stride(), start)
+
+    def kernel(*args: Any, **keywords: Any) -> Any:
+        base = args[base_at]
+        try:
+            result = op._op(*(to_host(value) for value in args), **keywords)
+        except Exception as error:
+            raise explained(error, op, args, keywords) from None
+        return as_view(base, result) if isinstance(result, torch.Tensor) else [as_view(base, view) for view in result]
+
+    return kernel
+
+
+def _mixed(op: Any, signature: Signature) -> Kernel:
+    """Some results are arguments that were written, others are new; or there are none."""
+    convert, call, returned = Arguments(op, signature).to_host, op._op, signature.returned
+
+    def kernel(*args: Any, **keywords: Any) -> Any:
+        originals = dict(keywords)
+        given, index, host_seen = convert(args, keywords)
+        try:
+            result = call(*given, **keywords)
+        except Exception as error:
+            raise explained(error, op, args, originals) from None
+        if not returned:
+            return None
+        index, move = (index if index >= 0 else devices.current()), import_to_npu if host_seen else adopt
+        results = [
+            _place(item, index, move) if entry is None else _argument(args, originals, entry.position, entry.name)
+            for entry, item in zip(returned, result if len(returned) > 1 else (result,), strict=True)
+        ]
+        return results[0] if len(returned) == 1 else tuple(results)
+
+    return kernel
+
+
+def _argument(args: tuple[Any, ...], keywords: dict[str, Any], position: int, name: str) -> Any:
+    return args[position] if position < len(args) else keywords[name]
+
+
+def _filling(op: Any, signature: Signature) -> Kernel:
+    """`out=`: torch computes new tensors, which are copied into the given ones, resized if they have another shape.
+
+    A given tensor may overlap an argument, and a kernel that fails must leave it as it was.
+    """
+    outs, results = signature.outs, len(signature.returned)
+    convert = Arguments(op, signature).to_host
+
+    def kernel(*args: Any, **keywords: Any) -> Any:
+        filled = [keywords[name] for name in outs]
+        others = {name: value for name, value in keywords.items() if name not in outs}
+        given, _, _ = convert(args, others)
+        fresh = [_empty_like(out) for out in filled]
+        try:
+            op._op(*given, **others, **dict(zip(outs, fresh, strict=True)))
+        except Exception as error:
+            raise explained(error, op, args, keywords) from None
+        for out, values in zip(filled, fresh, strict=True):
+            _fill(out, values)
+        return tuple(filled) if results > 1 else filled[0] if results else None
+
+    return kernel
+
+
+def _empty_like(out: Any) -> Any:
+    if isinstance(out, torch.Tensor):
+        return torch.empty(0, dtype=out.dtype)
+    return [torch.empty(0, dtype=tensor.dtype) for tensor in out]
+
+
+def _fill(out: Any, values: Any) -> None:
+    if not isinstance(out, torch.Tensor):
+        for one, value in zip(out, values, strict=True):
+            _fill(one, value)
+        return
+    if out.shape != values.shape:
+        out.resize_(values.shape)
+        mark_storage(out)
+    host_alias(out).copy_(values)

@@ -1,0 +1,96 @@
+"""Every operator of torch that the npu computes, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import torch
+
+from anycann.adapters.torch.device import accelerator_only, creation
+from anycann.adapters.torch.device.kernels import Kernel, kernel_for
+
+# Nothing of these but sizes and strides changes: torch's own code for the cpu does it to npu tensors as they are.
+_METADATA = (
+    "as_strided", "view", "_reshape_alias", "unfold", "view_as_real", "view_as_complex", "is_set_to", "set_.source_Tensor",
+    "set_.source_Storage", "set_.source_Storage_storage_offset", "set_.source_Tensor_storage_offset",
+)  # fmt: skip
+# Composites that run as one call here: torch would split them into several, each of which is a call.
+_WHOLE = frozenset((
+    "convolution", "convolution_backward", "clone", "zeros_like", "ones_like", "full_like", "embedding", "embedding_dense_backward",
+    "nll_loss_forward", "nll_loss_backward", "full", "zeros", "ones", "scalar_tensor", "native_layer_norm", "native_layer_norm_backward",
+    "_softmax", "_log_softmax", "bernoulli.p", "new_zeros", "new_ones", "new_empty", "mul.Scalar", "mul_.Scalar", "add.Scalar",
+    "add_.Scalar", "div.Scalar", "div_.Scalar", "sub.Scalar", "masked_fill.Scalar", "masked_fill.Tensor", "stack",
+    "native_dropout_backward", "repeat", "select_backward", "slice_backward", "index.Tensor", "index_put", "index_put_", "sum", "mean",
+    "linear",
+))  # fmt: skip
+_HOST_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+
+_kept: list[Any] = []  # a torch.library.Library takes its kernels along when it goes
+
+
+def install() -> None:
+    """Register a kernel for every operator that has a cpu kernel, and a fallback for those of other libraries."""
+    fallback = torch.library.Library("_", "IMPL", "PrivateUse1")
+    fallback.fallback(_fall_back)
+    aten = torch.library.Library("aten", "IMPL", "PrivateUse1")
+    for name, kernel in _aten_kernels():
+        aten.impl(name, kernel)
+    autocast = torch.library.Library("_", "IMPL", "AutocastPrivateUse1")
+    autocast.fallback(torch.library.fallthrough_kernel)
+    _kept.extend((fallback, aten, autocast))
+    accelerator_only.install()
+
+
+def _aten_kernels() -> Iterator[tuple[str, Kernel]]:
+    own = creation.KERNELS | {name: _on_npu_tensor(aten_operator(name)) for name in _METADATA} | accelerator_only.KERNELS
+    yield from own.items()
+    for qualified in torch._C._dispatch_get_all_op_names():
+        library, _, name = qualified.partition("::")
+        if library == "aten" and name not in own and _has_host_kernel(qualified, name):
+            op = aten_operator(name)
+            if op is not None:
+                yield name, _made_when_called(op)
+
+
+def _has_host_kernel(qualified: str, name: str) -> bool:
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    if name in _WHOLE:
+        return True
+    return (name.startswith("_foreach") or has(qualified, "CPU")) and not has(qualified, "CompositeImplicitAutograd")
+
+
+def aten_operator(name: str) -> Any:
+    """The overload `name` ("add.Tensor", "relu") of aten, or None if Python cannot see it."""
+    packet, _, overload = name.partition(".")
+    return getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
+
+
+def _on_npu_tensor(op: Any) -> Kernel:
+    redispatch = op.redispatch
+
+    def kernel(*args: Any, **keywords: Any) -> Any:
+        return redispatch(_HOST_KEYS, *args, **keywords)
+
+    return kernel
+
+
+def _made_when_called(op: Any) -> Kernel:
+    """The kernel of `op`, made at the first call: most of torch's operators are never called."""
+    made: Callable[..., Any] | None = None
+
+    def kernel(*args: Any, **keywords: Any) -> Any:
+        nonlocal made
+        if made is None:
+            made = kernel_for(op)
+        return made(*args, **keywords)
+
+    return kernel
+
+
+_fallback_kernel = cache(kernel_for)
+
+
+def _fall_back(op: Any, *args: Any, **keywords: Any) -> Any:
+    return _fallback_kernel(op)(*args, **keywords)

@@ -1,0 +1,20 @@
+"""What `import torch_npu` installs into torch, in order: the device first, then what stands on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from types import ModuleType
+
+from anycann.adapters.torch.device import backend
+
+# Each is called once with the module `torch_npu`, after the device is there.
+PARTS: tuple[Callable[[ModuleType], None], ...] = ()
+
+
+@cache
+def install(torch_npu: ModuleType) -> None:
+    """Make torch know the device `npu`, and give `torch_npu` its names. Raises RuntimeError if another backend has the place."""
+    backend.install(torch_npu)
+    for part in PARTS:
+        part(torch_npu)
