@@ -47,7 +47,7 @@ def slide(context: Lowering) -> Window:
     return window(context, source.shape[2:], context.integers("kernel_shape") or (), context.outputs[0].shape[2:])
 
 
-def _taps(view: Window, index: Sequence[Expr]) -> tuple[Expr, Expr, tuple[Expr, ...]]:
+def taps_of(view: Window, index: Sequence[Expr]) -> tuple[Expr, Expr, tuple[Expr, ...]]:
     """(n, c, places in the input) for an index [n, c, *out, *taps]."""
     rank = len(view.size)
     n, c, *rest = index
@@ -55,11 +55,12 @@ def _taps(view: Window, index: Sequence[Expr]) -> tuple[Expr, Expr, tuple[Expr, 
     return n, c, tuple(o * s - b + k * d for o, s, b, k, d in steps)
 
 
-def _over_window(context: Lowering, kind: str, neutral: float, body: Callable[[Expr], Expr]) -> Reduction:
+def windowed(context: Lowering, kind: str, neutral: float, body: Callable[[Expr], Expr]) -> Reduction:
+    """`kind` of body(tap) over the taps of each window that lie inside the tensor; `neutral` stands for the others."""
     source, view = context.operand(0), slide(context)
 
     def element(*index: Expr) -> Expr:
-        n, c, places = _taps(view, index)
+        n, c, places = taps_of(view, index)
         return guarded(all_inside(places, view.size), body(source[(n, c, *places)]), neutral)
 
     return te.reduce(kind, context.outputs[0].shape, view.kernel, element)
@@ -82,13 +83,13 @@ def _max_samples(rng: np.random.Generator) -> Iterable[Sample]:
 def max_pool(context: Lowering) -> Sequence[Tensor]:
     """The largest tap of each window, and where it was: its place in the flattened tensor, the first of equals."""
     source, view = context.operand(0), slide(context)
-    largest = _over_window(context, "max", _least(source.dtype), lambda a: a)
+    largest = windowed(context, "max", _least(source.dtype), lambda a: a)
     if len(context.outputs) == 1:
         return [largest]
     order = range(len(view.size)) if context.integer("storage_order") == 0 else range(len(view.size) - 1, -1, -1)
 
     def place(*index: Expr) -> Expr:
-        n, c, places = _taps(view, index)
+        n, c, places = taps_of(view, index)
         flat: Expr = n * source.shape[1] + c
         for axis in order:
             flat = flat * view.size[axis] + places[axis]
@@ -112,7 +113,7 @@ def _tap_counts(view: Window, axis: int, out: int, include_padding: bool) -> np.
 def average_pool(context: Lowering) -> Tensor:
     """The mean of the taps that count."""
     type_, view = context.outputs[0], slide(context)
-    total = _over_window(context, "sum", 0, lambda a: a)
+    total = windowed(context, "sum", 0, lambda a: a)
     include = context.integer("count_include_pad") == 1
     counts = [_tap_counts(view, axis, out, include) for axis, out in enumerate(type_.shape[2:])]
 
@@ -144,7 +145,7 @@ def root(value: Expr, p: float) -> Expr:
 def lp_pool(context: Lowering) -> Tensor:
     """The p-norm of the taps inside the tensor."""
     p = context.number("p", 2)
-    total = _over_window(context, "sum", 0, lambda a: power(a, p))
+    total = windowed(context, "sum", 0, lambda a: power(a, p))
     return te.compute(context.outputs[0].shape, lambda *index: root(total[index], p))
 
 
