@@ -19,6 +19,7 @@ from anycann.acl.process import PROCESS
 from anycann.media import jpeg
 from anycann.media.formats import pixel_format
 from anycann.media.picture import Picture, View
+from anycann.media.scratch import Scratch
 from anycann.media.video_decoder import VideoDecoder, store
 from anycann.runtime.stream import Stream
 
@@ -47,7 +48,7 @@ class VdecChannel:
     receiving: bool = False
     received: int = 0
     display_mode: int = 0
-    scratch: jpeg.Scratch = field(default_factory=jpeg.Scratch, repr=False)
+    scratch: Scratch = field(default_factory=Scratch, repr=False)
 
     def __post_init__(self) -> None:
         self.kind = number_in(self.attributes, "type", "hi_vdec_chn_attr")

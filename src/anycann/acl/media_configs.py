@@ -13,9 +13,9 @@ from anycann.acl.media_pictures import series
 from anycann.acl.process import PROCESS
 from anycann.media.convert import Matrix
 from anycann.media.filters import BorderKind
-from anycann.media.jpeg import Scratch
 from anycann.media.picture import Region
 from anycann.media.resize import Interpolation
+from anycann.media.scratch import Scratch
 
 MODES = {1: "VPC", 2: "JPEGD", 4: "JPEGE", 8: "PNGD"}
 _EVERY_MODE = sum(MODES)

@@ -9,8 +9,10 @@ import numpy as np
 from anycann.media.convert import Samples, gray_of, yuv_planes
 from anycann.media.formats import FORMATS, GRAY, NV12, NV21, UNKNOWN, PixelFormat
 from anycann.media.jpeg_header import JpegFile, JpegHeader
+from anycann.media.jpeg_planes import decode_planes
 from anycann.media.libraries import jpeg_library
 from anycann.media.picture import Picture
+from anycann.media.scratch import Scratch
 from anycann.media.triples import split
 from anycann.support.errors import UnsupportedError, UsageError
 
@@ -37,44 +39,34 @@ def output_format(header: JpegHeader, number: int) -> PixelFormat:
     return FORMATS[chosen]
 
 
-class Scratch:
-    """Memory for pixels that is used again by the next picture, one at a time; further threads get memory of their own."""
-
-    def __init__(self) -> None:
-        self._kept: list[Samples] = []
-
-    def take(self, nbytes: int) -> Samples:
-        """`nbytes` bytes of any content."""
-        try:
-            found = self._kept.pop()
-        except IndexError:
-            return np.empty(nbytes, np.uint8)
-        return found if found.size >= nbytes else np.empty(nbytes, np.uint8)
-
-    def give_back(self, memory: Samples) -> None:
-        """The next `take` may have it."""
-        if not self._kept:
-            self._kept.append(memory)
-
-
 def decode(file: JpegFile, target: Picture, scratch: Scratch | None = None) -> None:
     """Decode `file` into `target`, of the file's size and one of its OUTPUTS.
 
-    The samples are those of libjpeg-turbo's accurate transform. Odd sizes are rounded up in the chroma planes, and what `target` has
-    room for beyond the picture repeats its edge. Raises UsageError for damaged data, UnsupportedError for what DVPP does not decode.
+    The samples are those of libjpeg-turbo's accurate transform. Odd sizes are rounded up in the chroma planes, and the row and column
+    behind an odd edge repeat it where `target` has room for them; what is further outside is any. Raises UsageError for damaged data,
+    UnsupportedError for what DVPP does not decode.
     """
     header = file.header
     header.check_decodable()
     if (target.width, target.height) != (header.width, header.height):
         raise UsageError(f"the picture has {header.width} x {header.height} pixels; the target {target.width} x {target.height}")
     scratch = scratch or Scratch()
-    memory = scratch.take(header.width * header.height * header.components)
+    if not decode_planes(file, target, scratch):
+        _decode_by_library(file, target, scratch)
     if header.components == 1:
-        _store_gray(_decoded(file.data, "GRAY", memory)[..., 0], target)
-    else:
-        split(_decoded(file.with_components_as_stored(), "RGB", memory), target.view(), *_STEPS[header.subsampling])
-    scratch.give_back(memory)
+        for plane in target.view().planes[1:]:
+            plane[:] = _NEUTRAL
     _repeat_edges(target)
+
+
+def _decode_by_library(file: JpegFile, target: Picture, scratch: Scratch) -> None:
+    """What the native decoder leaves: other chroma than the file has, unusual files, damaged ones."""
+    header = file.header
+    with scratch.lent(header.width * header.height * header.components) as memory:
+        if header.components == 1:
+            target.view().planes[0][:] = _decoded(file.data, "GRAY", memory)
+        else:
+            split(_decoded(file.with_components_as_stored(), "RGB", memory), target.view(), *_STEPS[header.subsampling])
 
 
 def _decoded(data: bytes, colours: str, memory: Samples) -> Samples:
@@ -84,13 +76,6 @@ def _decoded(data: bytes, colours: str, memory: Samples) -> Samples:
         return library.decode_jpeg(data, colorspace=colours, fastupsample=True, buffer=memory)  # type: ignore[no-any-return]
     except ValueError as error:
         raise UsageError(f"the JPEG data cannot be decoded: {error}") from error
-
-
-def _store_gray(luma: Samples, target: Picture) -> None:
-    planes = target.view().planes
-    planes[0][..., 0] = luma
-    for plane in planes[1:]:
-        plane[:] = _NEUTRAL
 
 
 def _repeat_edges(target: Picture) -> None:

@@ -7,6 +7,8 @@ from functools import lru_cache
 
 from anycann.codegen.kernel_cache import compile_kernels
 from anycann.media.blend_text import BLEND, blend_ir
+from anycann.media.entropy_text import ENTROPY, entropy_ir
+from anycann.media.idct import Transform
 from anycann.media.matrix_text import MATRIX, matrix_ir
 from anycann.media.pick_texts import MEANS, PICKS, Mean, Pick, mean_ir, pick_ir
 from anycann.runtime.loader import LoadedCode
@@ -18,7 +20,8 @@ class Kernels:
 
     def __init__(self, target: Target):
         texts = {pick.symbol: pick_ir(pick) for pick in PICKS} | {mean.symbol: mean_ir(mean) for mean in MEANS}
-        texts |= {BLEND: blend_ir(target.lanes), MATRIX: matrix_ir()}
+        transforms = {paired: Transform(paired).ir() for paired in (False, True)}
+        texts |= {BLEND: blend_ir(target.lanes), MATRIX: matrix_ir(), ENTROPY: entropy_ir()} | dict(transforms.values())
         self._code = LoadedCode(compile_kernels(texts, target), target)
         pointer, number = ctypes.c_void_p, ctypes.c_int64
         take = ctypes.CFUNCTYPE(None, pointer, number, pointer, number, number, number)
@@ -27,6 +30,9 @@ class Kernels:
         self._multiply = multiply(self._code.address(MATRIX))
         reduce = ctypes.CFUNCTYPE(None, pointer, number, number, pointer, number, number, number)
         self._means = {mean: reduce(self._code.address(mean.symbol)) for mean in MEANS}
+        rows = ctypes.CFUNCTYPE(None, pointer, number, number, pointer)
+        self._entropy = rows(self._code.address(ENTROPY))
+        self._transforms = {paired: rows(self._code.address(symbol)) for paired, (symbol, _) in transforms.items()}
         blend = ctypes.CFUNCTYPE(
             None, *(pointer, pointer, number, number, number), *(pointer, pointer), *(pointer, pointer, pointer), pointer
         )
@@ -45,6 +51,14 @@ class Kernels:
     def multiply(self, source: int, source_stride: int, target: int, target_stride: int, rows: int, columns: int, table: int) -> None:
         """Weighted sums of the three bytes of every pixel; see `matrix_text`."""
         self._multiply(source, source_stride, target, target_stride, rows, columns, table)
+
+    def decode_coefficients(self, words: int, units: int) -> None:
+        """The next `units` of the scan of a JPEG file; see `entropy_text`, whose words lie at address `words`."""
+        self._entropy(words, 0, units, None)
+
+    def transform_blocks(self, paired: bool, words: int, rows: int) -> None:
+        """Blocks of coefficients of `rows` rows of units to samples; see `idct`, whose words lie at address `words`."""
+        self._transforms[paired](words, 0, rows, None)
 
     def blend_rows(
         self, source: int, target: int, target_stride: int, rows: int, columns: int, tables: tuple[int, ...], scratch: int

@@ -1,0 +1,124 @@
+"""Baseline JPEG straight into the planes of a picture, by native code of ours: chroma comes as it is stored, nothing is copied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anycann.media import entropy_text as scan
+from anycann.media import idct
+from anycann.media.formats import PixelFormat
+from anycann.media.jpeg_coding import ZIGZAG, Coding, read_coding, units
+from anycann.media.jpeg_header import JpegFile
+from anycann.media.kernels import kernels
+from anycann.media.picture import Bytes, Picture
+from anycann.media.scratch import Scratch
+from anycann.runtime.memory import address, allocate
+
+Words = NDArray[np.int64]
+_CHUNK_BYTES = 1 << 19  # of coefficients at once: they are read again while they are in the cache
+_END = b"\xff\xd9"
+
+
+def decode_planes(file: JpegFile, target: Picture, scratch: Scratch) -> bool:
+    """Decode `file` into `target`, of its size: gray, or semi-planar with as much chroma as the file has (a gray file leaves it alone).
+
+    False, and any content of `target`, for a file that has to be decoded otherwise: tables or scans that `read_coding` does not take,
+    damaged data. Where there is room, whole blocks are written, also beyond the picture.
+    """
+    coding = read_coding(file)
+    if coding is None or not _is_alike(coding, target.format):
+        return False
+    header = file.header
+    across, down = units(header.width, header.height, coding.components)
+    step_x, step_y = (8 * factor for factor in coding.components[0].factors)
+    room = across * step_x, down * step_y
+    if target.width_stride >= room[0] and target.height_stride >= room[1]:
+        return _Decoder(file, coding, target).run(across, down, scratch)
+    whole = Picture(target.format, header.width, header.height, *room, allocate(target.format.nbytes(*room)))
+    done = _Decoder(file, coding, whole).run(across, down, scratch)
+    planes = zip(target.view().planes, whole.view().planes, strict=True)
+    for plane, other in planes if done else ():
+        plane[:] = other[:, : plane.shape[1]]
+    return done
+
+
+def _is_alike(coding: Coding, form: PixelFormat) -> bool:
+    if len(coding.components) == 1:
+        return form.layout in ("gray", "semi-planar")
+    luma, *chroma = (component.factors for component in coding.components)
+    return form.layout == "semi-planar" and luma == (form.across, form.down) and chroma == [(1, 1), (1, 1)]
+
+
+@dataclass(frozen=True)
+class _Plane:
+    """What one loop of `idct` is told. `start`: where its samples go; `unit_bytes`: from a row of units to the next."""
+
+    words: Words
+    start: int
+    unit_bytes: int
+    paired: bool
+
+
+class _Decoder:
+    def __init__(self, file: JpegFile, coding: Coding, target: Picture):
+        self._coding, self._target = coding, target
+        self._data = np.frombuffer(file.data, np.uint8)
+        self._levels = range(scan.LAST, scan.LAST + len(coding.components))
+
+    def run(self, across: int, down: int, scratch: Scratch) -> bool:
+        """Decode `across` x `down` units."""
+        per_unit = len(self._coding.blocks)
+        rows = min(down, max(1, _CHUNK_BYTES // (across * per_unit * scan.BLOCK_BYTES)))
+        with scratch.lent(rows * across * per_unit * scan.BLOCK_BYTES) as memory:
+            return self._run(across, down, rows, self._scan_words(address(memory)))
+
+    def _run(self, across: int, down: int, rows: int, words: Words) -> bool:
+        """`rows` rows of units at a time."""
+        planes = tuple(self._planes(words, across, len(self._coding.blocks)))
+        for first in range(0, down, rows):
+            count = min(rows, down - first)
+            kernels().decode_coefficients(address(words), count * across)
+            if words[scan.DAMAGED]:
+                return False
+            for plane in planes:
+                plane.words[idct.TARGET] = plane.start + first * plane.unit_bytes
+                kernels().transform_blocks(plane.paired, address(plane.words), count)
+        return self._is_at_end(words)
+
+    def _scan_words(self, coefficients: int) -> Words:
+        words = np.zeros(scan.BLOCKS + 4 * len(self._coding.blocks), np.int64)
+        words[scan.DATA], words[scan.END], words[scan.POSITION] = address(self._data), self._data.size, self._coding.start
+        words[scan.INTERVAL] = words[scan.LEFT] = self._coding.restart_interval
+        words[scan.PER_UNIT], words[scan.ZIGZAG], words[scan.COEFFICIENTS] = len(self._coding.blocks), address(ZIGZAG), coefficients
+        at = scan.BLOCKS
+        for component, level in zip(self._coding.components, self._levels, strict=True):
+            for _ in range(component.factors[0] * component.factors[1]):
+                tables = component.differences, component.coefficients, component.quantisation
+                words[at : at + 4] = [*(address(table) for table in tables), address(words) + 8 * level]
+                at += 4
+        return words
+
+    def _planes(self, words: Words, across: int, per_unit: int) -> Iterator[_Plane]:
+        luma, factors = self._target.view().planes[0], self._coding.components[0].factors
+        yield self._plane(words, luma, across, per_unit, (0, 0), factors, False)
+        if len(self._coding.components) == 3:
+            u = factors[0] * factors[1]
+            pair = (u, u + 1) if self._target.format.order == "YUV" else (u + 1, u)
+            yield self._plane(words, self._target.view().planes[1], across, per_unit, pair, (1, 1), True)
+
+    def _plane(
+        self, words: Words, plane: Bytes, across: int, per_unit: int, blocks: tuple[int, int], factors: tuple[int, int], paired: bool
+    ) -> _Plane:
+        start, stride = address(plane), plane.strides[0]
+        own = np.array([words[scan.COEFFICIENTS], 0, stride, across, per_unit, *blocks, *factors], np.int64)
+        return _Plane(own, start, 8 * factors[1] * stride, paired)
+
+    def _is_at_end(self, words: Words) -> bool:
+        """Whether all of the scan was used, and the file ends behind it."""
+        position = int(words[scan.POSITION])
+        left = words[scan.BITS] - words[scan.BORROWED]
+        return bool(0 <= left < 8) and self._data[position : position + 2].tobytes() == _END
