@@ -60,6 +60,10 @@ SHAPES = {
     "stride of the window": sizes(132, 32, (5, 5), (2, 2), (2, 2)),
     "cropped": sizes(8, 16, (6, 6), (3, 3), (1, 1), (-1, -1)),
     "nothing": sizes(16, 16, (0, 4)),
+    "a column": sizes(1, 37, (700, 1), (64, 1), (32, 1), (0, 0)),
+    "a padded column": sizes(3, 20, (61, 1), (6, 1), (2, 1), (2, 0), batch=2),
+    "a dilated column": sizes(12, 20, (61, 1), (5, 1), (3, 1), (2, 0), (2, 1)),
+    "odd channels in whole groups": sizes(3, 20, (13, 12), (4, 4), (4, 4), (0, 0)),
     "few outputs": sizes(12, 3, (30, 1), (3, 1), (1, 1), (1, 0)),
     "dilated": sizes(68, 70, (10, 10), (3, 3), (1, 1), (2, 2), (2, 2)),
 }

@@ -133,8 +133,8 @@ class DotPlan:
 
     @property
     def pixel_stride(self) -> int:
-        """Elements from what one output pixel reads to what the next one does."""
-        return self.shape.strides[1] * self.channels
+        """Elements from what one output pixel reads to what the next one does; in a column, that is the next row."""
+        return self.row_stride if is_column(self.shape) else self.shape.strides[1] * self.channels
 
     @property
     def row_stride(self) -> int:
@@ -149,8 +149,8 @@ class DotPlan:
         """The sums of a register tile, then the copy, behind which a last register tile may read on."""
         if not self.copied:
             return self.sums_bytes
-        pixels = self.copied_rows * self.pitch + self.tile.pixels * self.shape.strides[1] + 1
-        return self.sums_bytes + pixels * self.channels * self.shape.dtype.nbytes + 2 * self.target.lanes * GROUP_BYTES
+        elements = (self.copied_rows * self.pitch + 1) * self.channels + self.tile.pixels * self.pixel_stride
+        return self.sums_bytes + elements * self.shape.dtype.nbytes + 2 * self.target.lanes * GROUP_BYTES
 
     @property
     def tasks(self) -> int:
@@ -165,11 +165,28 @@ class DotPlan:
         return -(-self.all_panels // self.tile.panels)
 
 
+def is_column(shape: ConvolutionShape) -> bool:
+    """True if a row is one pixel: then rows lie one behind the other as pixels do."""
+    return shape.in_size[1] == 1 and shape.out_size[1] == 1 and shape.kernel[1] == 1 and shape.pads_begin[1] == 0
+
+
+def _cut_window(shape: ConvolutionShape) -> tuple[int, int, int]:
+    """(kernel rows, parts of a row, pixels in a part): a part lies in one piece."""
+    rows, columns = shape.kernel
+    if is_column(shape) and shape.dilations[0] == 1:
+        return 1, 1, rows
+    return (rows, 1, columns) if shape.dilations[1] == 1 else (rows, columns, 1)
+
+
 def runs(shape: ConvolutionShape, channels: int) -> tuple[int, int, int]:
     """(kernel rows, parts of a row, groups in a part) with so many channels a pixel."""
-    group = GROUP_BYTES // shape.dtype.nbytes
-    rows, columns = shape.kernel
-    return (rows, 1, columns * channels // group) if shape.dilations[1] == 1 else (rows, columns, channels // group)
+    rows, parts, pixels = _cut_window(shape)
+    return rows, parts, pixels * channels * shape.dtype.nbytes // GROUP_BYTES
+
+
+def _makes_groups(shape: ConvolutionShape) -> bool:
+    """True if the channels of the input, as they are, make each part whole groups."""
+    return _cut_window(shape)[2] * shape.in_channels * shape.dtype.nbytes % GROUP_BYTES == 0
 
 
 def tile_groups(groups: int) -> int:
@@ -179,8 +196,7 @@ def tile_groups(groups: int) -> int:
 
 def needs_copy(shape: ConvolutionShape, target: Target) -> bool:
     """True if the input cannot be read where it is: it has padding, signed bytes, or channels that make no whole groups."""
-    group = GROUP_BYTES // shape.dtype.nbytes
-    if shape.dtype is dtypes.int8 or shape.in_channels % group or not all(_inside(shape, axis) for axis in (0, 1)):
+    if shape.dtype is dtypes.int8 or not _makes_groups(shape) or not all(_inside(shape, axis) for axis in (0, 1)):
         return True
     return has_tiles(target, shape.dtype) and _wastes_tiles(runs(shape, shape.in_channels)[2])
 
@@ -188,7 +204,7 @@ def needs_copy(shape: ConvolutionShape, target: Target) -> bool:
 def copied_channels(shape: ConvolutionShape, target: Target) -> int:
     """Channels of a pixel of the copy: whole groups, and whole matrix tiles where groups would fill them badly."""
     group = GROUP_BYTES // shape.dtype.nbytes
-    channels = -(-shape.in_channels // group) * group
+    channels = shape.in_channels if _makes_groups(shape) else -(-shape.in_channels // group) * group
     if has_tiles(target, shape.dtype) and _wastes_tiles(runs(shape, channels)[2]):
         return -(-channels // (group * TILE_GROUPS)) * group * TILE_GROUPS
     return channels
@@ -205,6 +221,8 @@ def _inside(shape: ConvolutionShape, axis: int) -> bool:
 
 def may_merge(shape: ConvolutionShape, target: Target, planar: bool) -> bool:
     """True if the pixels of all rows of a task lie in one line, those between two rows (which nobody wants) included."""
+    if is_column(shape):
+        return True
     if shape.strides != (1, 1):
         return False
     return planar or needs_copy(shape, target) or (shape.kernel[1] == 1 and shape.out_size[1] == shape.in_size[1])
