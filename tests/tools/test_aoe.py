@@ -11,6 +11,7 @@ import onnx
 import onnx.parser
 import pytest
 
+from anycann.om.operator_spec import METADATA_KEY, from_json
 from anycann.om.plan import NativeStep
 from anycann.om.reader import read_offline_model
 from anycann.session import InferenceSession
@@ -55,6 +56,14 @@ def convolutions(tmp_path: Path) -> Path:
     return tmp_path / "net.onnx"
 
 
+OPERATORS = [
+    {
+        "op": "MatMul",
+        "name": "product",
+        "input_desc": [{"format": "ND", "shape": [48, 40], "type": "float"}, {"format": "ND", "shape": [40, 56], "type": "float"}],
+        "output_desc": [{"format": "ND", "shape": [48, 56], "type": "float"}],
+    }
+]
 WORDS = ("--framework=5", "--input_shape=x:64,96", "--threads=1")
 
 
@@ -143,21 +152,37 @@ def test_a_tuning_goes_on_with_reload(invoke: Invoke, model: Path, place: Path, 
         ((), 2, "Missing option '--job_type'"),
         (("-j", "3"), 2, "is not one of '1', '2'"),
         (("-j", "2"), 2, "--model"),
-        (("-j", "2", "--cluster"), 1, "not there yet"),
-        (("-j", "2", "--ip=10.0.0.1"), 1, "not there yet"),
+        (("-j", "1", "--cluster"), 1, "accepted with --job_type=2"),
+        (("-j", "2", "--ip=10.0.0.1"), 1, "--cluster tunes on many machines"),
         (("-j", "2", "--device=1"), 2, "accepted: 0"),
         (("-j", "2", "--auto_tune_mode=XX"), 2, "accepted: RL, GA"),
         (("-j", "2", "--framework=0", "--model=MODEL"), 1, "Caffe"),
         (("-j", "2", "--framework=5", "--model=MODEL"), 2, "leaves shapes open"),
-        (("-j", "2", "--singleop=MODEL", "--framework=5", "--model=MODEL"), 1, "lists of single operators are not tuned yet"),
+        (("-j", "1", "--singleop=LIST"), 2, "accepted with --job_type=2"),
+        (("-j", "2", "--singleop=MODEL"), 2, "Parse json file"),
     ],
     ids=str,
 )
 def test_what_can_not_be_done_is_said(invoke: Invoke, tmp_path: Path, words: tuple[str, ...], status: int, text: str) -> None:
     open_shapes = save_model(ADD, tmp_path / "add.onnx")
-    result = invoke("aoe", *(word.replace("MODEL", str(open_shapes)) for word in words))
+    operators = tmp_path / "operators.json"
+    operators.write_text(json.dumps(OPERATORS))
+    result = invoke("aoe", *(word.replace("MODEL", str(open_shapes)).replace("LIST", str(operators)) for word in words))
     assert result.exit_code == status, result.output
     assert text in result.output
+
+
+def test_the_operators_of_a_list_are_tuned_into_models_that_say_what_they_are(invoke: Invoke, tmp_path: Path) -> None:
+    operators = tmp_path / "operators.json"
+    operators.write_text(json.dumps([*OPERATORS, {**OPERATORS[0], "name": ""}]))
+    result = invoke("aoe", "-j", "2", f"--singleop={operators}", f"--output={tmp_path / 'tuned'}", "--threads=1")
+    assert result.exit_code == 0, result.output
+    assert {path.name for path in (tmp_path / "tuned").iterdir()} == {"product.om", "1_MatMul_0_2_48_40_0_2_40_56_0_2_48_56.om"}
+    model = read_offline_model(str(tmp_path / "tuned" / "product.om"))
+    assert from_json(model.metadata[METADATA_KEY], "here").op == "MatMul"
+    a, b = (np.random.default_rng(n).standard_normal(shape, np.float32) for n, shape in enumerate(((48, 40), (40, 56))))
+    (found,) = InferenceSession(str(tmp_path / "tuned" / "product.om")).run(None, {"x0": a, "x1": b})
+    np.testing.assert_allclose(found, a.astype(np.float64) @ b, rtol=1e-4, atol=1e-4)
 
 
 def test_the_shim_is_found_under_ascends_name(process: Process) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 import time
@@ -19,8 +20,10 @@ from anycann.om.model import OfflineModel
 from anycann.om.writer import write_offline_model
 from anycann.target.target import Target, host
 from anycann.tuning.bank import Bank, Entry, keep
+from anycann.tuning.cluster import on_cluster
 from anycann.tuning.identity import key_of
 from anycann.tuning.journal import Journal
+from anycann.tuning.measuring import Measurer, Measuring
 from anycann.tuning.tuner import Outcome, Progress, Tuner, TuningOptions
 
 
@@ -29,6 +32,7 @@ class Job:
     """What is tuned, and how.
 
     make: the model, a new copy each time. nodes: the only ones to tune, () for all. repeat: what the bank knows is tuned again.
+    cluster: address of the Ray cluster that measures, "" for this machine.
     """
 
     name: str
@@ -39,10 +43,15 @@ class Job:
     bank: Path
     nodes: tuple[str, ...] = ()
     repeat: bool = False
+    cluster: str = ""
 
     @property
     def target(self) -> Target:
         return self.compiling.target or host()
+
+    def measuring(self) -> AbstractContextManager[Measuring]:
+        """Where kernels are measured."""
+        return on_cluster(self.cluster, self.target, self.tuning.threads) if self.cluster else Measurer()
 
     def known(self) -> Bank:
         """What was found so far, by this and earlier tunings."""
@@ -80,7 +89,7 @@ def search_operators(job: Job, progress: Progress | None = None) -> Searched:
     found = model_tasks(job.make(), job.compiling, known)
     wanted = found.only(job.nodes) if job.nodes else found
     tasks = [task for task in wanted.tasks.values() if job.repeat or known.find(task.space) is None]
-    tuner = Tuner(tasks, job.tuning, Journal(job.workspace.journal), KernelCache(job.workspace.kernels), progress)
+    tuner = Tuner(tasks, job.tuning, Journal(job.workspace.journal), KernelCache(job.workspace.kernels), progress, job.measuring)
     outcomes = tuner.run() if tasks else []
     return Searched(found, len(wanted.tasks), tuple(outcomes), _kept(job, found, outcomes), tuner.interrupted)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, replace
-import math
 from pathlib import Path
 import shutil
 import time
@@ -16,19 +14,12 @@ from anycann.aoe.operators import Job, tune_operators
 from anycann.aoe.result_file import Result, write_result
 from anycann.aoe.subgraphs import tune_subgraphs
 from anycann.aoe.workspace import Workspace
-from anycann.support import options as settings
-from anycann.support.errors import UsageError
 from anycann.support.files import file_error
-from anycann.support.processors import available_processors
+from anycann.tools.aoe_jobs import jobs, output_file
 from anycann.tools.aoe_options import aoe_options, refuse_what_is_not_there
-from anycann.tools.atc_convert import switched_off_rules
-from anycann.tools.atc_parse import parse_command_line
-from anycann.tools.atc_request import convert_request
-from anycann.tools.atc_tune import tuning_job
 from anycann.tools.output import json_option, print_json, progress
 from anycann.tools.report import INTERRUPTED
 from anycann.tuning.search import searches
-from anycann.tuning.tuner import TuningOptions
 
 
 @click.command("aoe", context_settings={"help_option_names": ["-h", "--help"]})
@@ -40,11 +31,10 @@ def aoe_command(ctx: click.Context, /, atc_words: list[str], as_json: bool, **ow
 
     Results go into the knowledge bank (TUNE_BANK_PATH, else the cache folder), which atc and InferenceSession ask from then on.
     """
-    refuse_what_is_not_there(own, atc_words)
+    refuse_what_is_not_there(own)
     searches(own["auto_tune_mode"])
     started, finished = time.monotonic(), []
-    for words in _models(atc_words, own["model_path"]):
-        job = _job(words, own)
+    for job in jobs(atc_words, own):
         finished.append((job, _tuned(job, own, as_json)))
         if finished[-1][1].interrupted:
             break
@@ -56,48 +46,6 @@ def aoe_command(ctx: click.Context, /, atc_words: list[str], as_json: bool, **ow
         ctx.exit(INTERRUPTED)
 
 
-def _models(words: list[str], folder: str | None) -> list[list[str]]:
-    """The words for each model. Raises UsageError if there is none."""
-    if folder is None:
-        return [words]
-    found = sorted(Path(folder).glob("*.onnx"))
-    if not found or any(word.startswith("--model=") for word in words):
-        raise UsageError(f"--model_path {folder!r}: accepted: a folder with .onnx files, and no --model beside it")
-    return [[*words, f"--model={path}"] for path in found]
-
-
-def _job(words: Sequence[str], own: dict[str, Any]) -> Job:
-    """What the options ask for."""
-    output = [] if any(word.startswith("--output=") for word in words) else ["--output=aoe"]
-    line = parse_command_line([*words, *output])
-    for warning in line.warnings:
-        click.echo(f"[WARNING] {warning}", err=True)
-    request = convert_request(line)
-    for text in switched_off_rules(request)[1]:
-        click.echo(text, err=True)
-    return tuning_job(request, line, _tuning_options(own), _nodes(own["tune_ops_file"]), own["reload"])
-
-
-def _tuning_options(own: dict[str, Any]) -> TuningOptions:
-    candidates = settings.TUNING_NUM.get() or 48
-    candidates = candidates * 3 if own["fdeeper_opat"] else -(-candidates // 3) if own["tune_optimization_level"] == "O1" else candidates
-    seconds = own["seconds"] or settings.TUNE_TIMEOUT.get() or math.inf
-    threads = own["threads"] or settings.NUM_THREADS.get() or available_processors()
-    return TuningOptions(own["auto_tune_mode"], candidates, seconds, threads)
-
-
-def _nodes(file: str | None) -> tuple[str, ...]:
-    """Names of the nodes to tune: a file with one a line, else TUNE_OPS_NAME."""
-    if file is None:
-        names = (settings.TUNE_OPS_NAME.get() or "").split(",")
-    else:
-        try:
-            names = Path(file).read_text().splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"--tune_ops_file {file}: {error}; accepted: a text file with a node name a line") from error
-    return tuple(name.strip() for name in names if name.strip())
-
-
 def _tuned(job: Job, own: dict[str, Any], as_json: bool) -> Result:
     """Tune one model, write its files, and say how it ended."""
     tune = tune_operators if own["job_type"] == "2" else tune_subgraphs
@@ -107,18 +55,17 @@ def _tuned(job: Job, own: dict[str, Any], as_json: bool) -> Result:
     write_result(path, [result])
     if not result.interrupted:
         shutil.rmtree(job.workspace.kernels, ignore_errors=True)
-    _copy_output(job.workspace, job.compiling.arguments.get("output", ""))
+    place = output_file(job)
+    if place is not None:
+        _copy_output(job.workspace, place)
     if not as_json:
         for text in _lines(job, result, path):
             click.echo(text)
     return result
 
 
-def _copy_output(workspace: Workspace, output: str) -> None:
+def _copy_output(workspace: Workspace, place: Path) -> None:
     """The tuned model under the name that --output asks for."""
-    if not output or output == "aoe":
-        return
-    place = Path(f"{output}.om")
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(workspace.tuned_model(), place)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -42,9 +42,15 @@ _OWN = (
     click.option("--Fdeeper_opat", "fdeeper_opat", is_flag=True, help="Measure three times as many candidates."),
     click.option("--Fnonhomo_split", "fnonhomo_split", is_flag=True, help="No effect: it splits work for Ascend's cores."),
     click.option("--Fop_format", "fop_format", is_flag=True, help="No effect: layouts are tuned by --job_type=1."),
-    click.option("--ip", help="Not yet: tuning through a server."),
-    click.option("--port", help="Not yet: tuning through a server."),
-    click.option("--cluster", is_flag=True, help="Not yet: tuning on several machines."),
+    click.option("--ip", help="Refused: Ascend's server; see --cluster."),
+    click.option("--port", help="Refused: Ascend's server; see --cluster."),
+    click.option(
+        "--cluster",
+        is_flag=False,
+        flag_value="auto",
+        metavar="[ADDRESS]",
+        help="Measure on the machines of a Ray cluster that have this processor; default address: the cluster of this machine (auto).",
+    ),
 )
 
 
@@ -66,12 +72,12 @@ def _shared(name: str) -> Callable[[Any], Any]:
     return click.option(*names, name, help=OPTIONS[name].help)
 
 
-def refuse_what_is_not_there(options: Mapping[str, Any], atc_words: Sequence[str]) -> None:
-    """Raise UnsupportedError for options that are not there yet, UsageError for a device there is none of."""
-    if any(word.startswith("--singleop=") for word in atc_words):
-        raise UnsupportedError("--singleop: lists of single operators are not tuned yet; tune a model that has them")
-    for name in ("ip", "port", "cluster"):
+def refuse_what_is_not_there(options: Mapping[str, Any]) -> None:
+    """Raise UnsupportedError for options that are not there, UsageError for a device there is none of."""
+    for name in ("ip", "port"):
         if options.get(name):
-            raise UnsupportedError(f"--{name}: tuning on other machines is not there yet; leave it out to tune on this one")
+            raise UnsupportedError(f"--{name}: there is no tuning through Ascend's server; --cluster tunes on many machines with Ray")
+    if options.get("cluster") and options["job_type"] != "2":
+        raise UnsupportedError("--cluster: whole models are measured on this machine; accepted with --job_type=2")
     if options.get("device") not in (None, "0"):
         raise UsageError(f"--device={options['device']}: accepted: 0, the processor this runs on")

@@ -34,7 +34,7 @@ _AS_GIVEN: dict[str, Callable[[Any], object]] = {"bool": bool, "float": float}
 def convert_single_operators(line: CommandLine, words: Sequence[str]) -> Outcome:
     """Compile each operator of the list and write its model into the folder --output. Raises UsageError, UnsupportedError."""
     path, folder = line["singleop"], line["output"] or "."
-    options = CompileOptions(soc_version=_soc(line), target=by_name(line["target"]), arguments=dict(line.given))
+    options = operator_options(line)
     listed = read_operators(path)
     try:
         os.makedirs(folder, exist_ok=True)
@@ -48,6 +48,11 @@ def convert_single_operators(line: CommandLine, words: Sequence[str]) -> Outcome
         write_offline_model(file, model)
         written.append(file)
     return Outcome(tuple(f"{file}: {format_bytes(os.path.getsize(file))}" for file in written), {"outputs": written})
+
+
+def operator_options(line: CommandLine) -> CompileOptions:
+    """How the operators of a list are compiled. Raises UsageError for a chip there is none of."""
+    return CompileOptions(soc_version=_soc(line), target=by_name(line["target"]), arguments=dict(line.given))
 
 
 def _soc(line: CommandLine) -> str:

@@ -39,10 +39,15 @@ def tuning_job(request: ConvertRequest, line: CommandLine, tuning: TuningOptions
         compile_options(changed, line, switched_off),
         tuning,
         open_workspace(name, reload),
-        Path(line["op_bank_path"]) if line["op_bank_path"] else custom_folder(),
+        knowledge_bank(line),
         nodes,
         bool(settings.REPEAT_TUNE.get()),
     )
+
+
+def knowledge_bank(line: CommandLine) -> Path:
+    """The folder that is filled."""
+    return Path(line["op_bank_path"]) if line["op_bank_path"] else custom_folder()
 
 
 def _tuning_options(line: CommandLine) -> TuningOptions:

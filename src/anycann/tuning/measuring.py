@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 import io
@@ -12,7 +12,7 @@ import pickle
 import select
 import subprocess
 import sys
-from typing import IO, Any, cast
+from typing import IO, Any, Protocol, cast
 
 import numpy.typing as npt
 
@@ -61,6 +61,17 @@ class Timing:
         return min(self.rounds, default=float("inf"))
 
 
+class Measuring(Protocol):
+    """Where jobs are measured: a process of this machine, or many machines."""
+
+    @property
+    def places(self) -> int:
+        """Jobs that are measured at the same time."""
+
+    def measure_all(self, jobs: Sequence[Job]) -> Iterator[tuple[int, list[Timing]]]:
+        """The number of each job and a timing for each of its candidates, as they come."""
+
+
 class Measurer:
     """The child process, started when it is needed and again when it was lost. A context manager."""
 
@@ -72,6 +83,12 @@ class Measurer:
 
     def __exit__(self, *_: object) -> None:
         self._end()
+
+    places = 1  # jobs that are measured at the same time
+
+    def measure_all(self, jobs: Sequence[Job]) -> Iterator[tuple[int, list[Timing]]]:
+        """The number and the timings of each job, one job after the other."""
+        return ((number, self.measure(job)) for number, job in enumerate(jobs))
 
     def measure(self, job: Job) -> list[Timing]:
         """A timing for each candidate. What kills the child is left out, and the others are measured again."""

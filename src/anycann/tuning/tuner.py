@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 import math
 import random
@@ -17,7 +18,7 @@ from anycann.support.processors import available_processors
 from anycann.tuning.cost_model import CostModel
 from anycann.tuning.identity import key_of
 from anycann.tuning.journal import Journal, Line
-from anycann.tuning.measuring import Candidate, Job, Measurer, Timing
+from anycann.tuning.measuring import Candidate, Job, Measurer, Measuring, Timing
 from anycann.tuning.operands import inputs_of, outputs_of
 from anycann.tuning.search import propose, searches
 from anycann.tuning.study import Key, Study
@@ -70,11 +71,17 @@ class Tuner:
     """Tunes `tasks`, writing every measurement into `journal` and going on from what it holds already."""
 
     def __init__(
-        self, tasks: Sequence[TuningTask], options: TuningOptions, journal: Journal, cache: KernelCache, progress: Progress | None = None
+        self,
+        tasks: Sequence[TuningTask],
+        options: TuningOptions,
+        journal: Journal,
+        cache: KernelCache,
+        progress: Progress | None = None,
+        measuring: Callable[[], AbstractContextManager[Measuring]] = Measurer,
     ):
         self.options = options
         self.studies = {key_of(task.space): Study(task) for task in tasks}
-        self._journal, self._cache = journal, cache
+        self._journal, self._cache, self._measuring = journal, cache, measuring
         self._progress = progress or (lambda text, done, total: None)
         self._searches = searches(options.mode)
         self._rng = random.Random(options.seed)
@@ -88,9 +95,9 @@ class Tuner:
     def run(self) -> list[Outcome]:
         """Search until the budget is used or nothing better is found. Ctrl-C ends it, and what was found is kept."""
         try:
-            with Measurer() as measurer:
+            with self._measuring() as measurer:
                 while (live := self._live()) and time.monotonic() < self._deadline:
-                    for chunk in _chunks(live, AT_ONCE):
+                    for chunk in _chunks(live, AT_ONCE * measurer.places):
                         self._round(measurer, chunk)
                         if time.monotonic() > self._deadline:
                             break
@@ -120,8 +127,8 @@ class Tuner:
         """Whether another candidate may be measured; not of kernels whose launch takes as long as they do."""
         return len(study.ratios) <= self.options.candidates and not study.seconds < LEAST_SECONDS
 
-    def _round(self, measurer: Measurer, keys: Sequence[str]) -> None:
-        """Propose for each task, compile all, measure each."""
+    def _round(self, measurer: Measuring, keys: Sequence[str]) -> None:
+        """Propose for each task, compile all, measure all."""
         batches = {}
         for key in keys:
             study = self.studies[key]
@@ -129,11 +136,10 @@ class Tuner:
             count = min(BATCH, self.options.candidates + 1 - len(study.ratios))
             batches[key] = [study.default, *propose(study, model, self._searches, count, self._rng)]
         made = {key: _generated(self.studies[key], points) for key, points in batches.items()}
-        code = self._compile([g for each in made.values() for g in each.values()])
+        best = {key: self.studies[key].best()[1] for key in made}
+        self._measure(measurer, made, 9)
         for key, generated in made.items():
-            best = self.studies[key].best()[1]
-            self._measure(measurer, key, generated, code, 9)
-            improved = self.studies[key].best()[1] < 0.99 * best
+            improved = self.studies[key].best()[1] < 0.99 * best[key]
             self._stale[key] = 0 if improved else self._stale.get(key, 0) + (2 if len(generated) < 2 else 1)
         self._say("searching")
 
@@ -157,19 +163,22 @@ class Tuner:
                 continue
         return found
 
-    def _measure(
-        self, measurer: Measurer, key: str, generated: dict[Key, Generated], code: dict[str, bytes], rounds: int
-    ) -> dict[Key, Timing]:
-        """Time candidates beside the default, and write it down."""
+    def _measure(self, measurer: Measuring, made: dict[str, dict[Key, Generated]], rounds: int) -> dict[str, dict[Key, Timing]]:
+        """Compile the candidates of each task, time them beside its default, and write it down."""
+        code = self._compile([g for each in made.values() for g in each.values()])
+        distinct = {key: _distinct(generated, code) for key, generated in made.items()}
+        keys = [key for key, points in distinct.items() if points and points[0] == self.studies[key].default]
+        jobs = [self._job(key, distinct[key], made[key], code, rounds) for key in keys]
+        found = {}
+        for number, timings in measurer.measure_all(jobs):
+            key = keys[number]
+            found[key] = dict(zip(distinct[key], timings, strict=True))
+            self._write_down(key, made[key], found[key])
+        return found
+
+    def _job(self, key: str, points: Sequence[Key], generated: dict[Key, Generated], code: dict[str, bytes], rounds: int) -> Job:
         study = self.studies[key]
-        unique: dict[str, Key] = {}
-        for point, kernel in generated.items():
-            if kernel.kernel.symbol in code:
-                unique.setdefault(kernel.kernel.symbol, point)
-        points = list(unique.values())
-        if not points or points[0] != study.default:
-            return {}
-        job = Job(
+        return Job(
             tuple(_candidate(generated[point], code) for point in points),
             inputs_of(study.task.recipe, study.task.constants),
             outputs_of(study.task.recipe),
@@ -177,30 +186,33 @@ class Tuner:
             self.options.threads,
             rounds,
         )
-        timings = dict(zip(points, measurer.measure(job), strict=True))
-        unasked = timings[study.default].seconds
+
+    def _write_down(self, key: str, generated: dict[Key, Generated], timings: dict[Key, Timing]) -> None:
+        """Every candidate's time into the study and the journal; points with the same kernel have the same time."""
+        study, unasked = self.studies[key], timings[self.studies[key].default].seconds
+        timed = {generated[point].kernel.symbol: timing for point, timing in timings.items()}
         lines = []
         for point, kernel in generated.items():
-            timing = timings.get(unique.get(kernel.kernel.symbol, point), Timing(problem="the compiler refused it"))
+            timing = timed.get(kernel.kernel.symbol, Timing(problem="the compiler refused it"))
             lost = not timing.rounds or not math.isfinite(unasked)
             ratio = math.inf if lost else 1.0 if point == study.default else timing.seconds / unasked
             study.add(point, ratio)
             lines.append(Line(key, dict(study.point(point)), None if lost else ratio, _or_zero(unasked), timing.problem))
         study.seconds = unasked
         self._journal.add(lines)
-        return timings
 
-    def _confirm(self, measurer: Measurer) -> None:
+    def _confirm(self, measurer: Measuring) -> None:
         """The best points of each task once more, longer; the default stays where they do not hold what they promised."""
-        for key, study in self.studies.items():
-            ranked = sorted((k for k, r in study.measured() if r < WORTHWHILE), key=lambda k: study.ratios[k])[:FINALISTS]
-            if key in self._confirmed or not ranked:
-                continue
+        ranked = {
+            key: sorted((k for k, r in study.measured() if r < WORTHWHILE), key=lambda k: study.ratios[k])[:FINALISTS]
+            for key, study in self.studies.items()
+            if key not in self._confirmed
+        }
+        for chunk in _chunks([key for key, points in ranked.items() if points], AT_ONCE * measurer.places):
             self._say("confirming")
-            generated = _generated(study, [study.default, *ranked])
-            timings = self._measure(measurer, key, generated, self._compile(list(generated.values())), 21)
-            if timings:
-                self._confirmed[key] = self._decided(study, timings)
+            made = {key: _generated(self.studies[key], [self.studies[key].default, *ranked[key]]) for key in chunk}
+            for key, timings in self._measure(measurer, made, 21).items():
+                self._confirmed[key] = self._decided(self.studies[key], timings)
 
     def _decided(self, study: Study, timings: dict[Key, Timing]) -> Outcome:
         before = timings[study.default].seconds
@@ -231,6 +243,15 @@ def _generated(study: Study, points: Sequence[Key]) -> dict[Key, Generated]:
         except AnyCANNError as error:
             get_logger("tuning").info("candidate %s was refused: %s", study.point(point), error)
     return found
+
+
+def _distinct(generated: dict[Key, Generated], code: dict[str, bytes]) -> list[Key]:
+    """The points whose kernels were compiled, one for each kernel."""
+    unique: dict[str, Key] = {}
+    for point, kernel in generated.items():
+        if kernel.kernel.symbol in code:
+            unique.setdefault(kernel.kernel.symbol, point)
+    return list(unique.values())
 
 
 def _candidate(generated: Generated, code: dict[str, bytes]) -> Candidate:
