@@ -7,8 +7,8 @@ from string import Template
 from anycann.media.jpeg_coding import LOOKAHEAD_BITS
 
 ENTROPY = "anycann_jpeg_entropy"
-# The words of what the decoder gets and leaves, int64; behind BLOCKS four for every block of a unit: the addresses of the tables of
-# differences, of coefficients and of the quantisation, and of the word with its component's last level (three from LAST on).
+# The words of what the decoder gets and leaves, int64. Behind BLOCKS four for every block of a unit: the addresses of the tables of
+# differences, of coefficients and of the quantisation, and which of the three words from LAST on has its component's last level.
 DATA, END, POSITION, BUFFER, BITS, BORROWED, DAMAGED, INTERVAL, LEFT, RESTART, PER_UNIT, COEFFICIENTS, ZIGZAG, LAST = range(14)
 BLOCKS = LAST + 3
 BLOCK_BYTES = 128
@@ -277,7 +277,8 @@ block:
   %steps_at = getelementptr i64, ptr %differences_at, i64 2
   %steps = load ptr, ptr %steps_at
   %last_at_at = getelementptr i64, ptr %differences_at, i64 3
-  %last_at = load ptr, ptr %last_at_at
+  %last_word = load i64, ptr %last_at_at
+  %last_at = getelementptr i64, ptr %words, i64 %last_word
   call void @fill(ptr %data, i64 %end, ptr %state)
   %dc = call { i32, i64 } @symbol(ptr %differences, ptr %state)
   %dc_entry = extractvalue { i32, i64 } %dc, 0

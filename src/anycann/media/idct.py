@@ -1,27 +1,28 @@
 """The inverse transform of JPEG as native loops: blocks of coefficients to rows of samples, as libjpeg-turbo's accurate one rounds.
 
 The arithmetic is that of Loeffler, Ligtenberg and Moschytz with 13-bit constants, in the steps of the vector code of libjpeg-turbo: sums of
-two coefficients have 16 bits, products and further sums 32, and between the passes are 16 bits with two of them behind the point.
+two coefficients have 16 bits, products and further sums 32, and between the passes are 16 bits with two of them behind the point. Two
+blocks are transformed at once, in the two halves of a vector; nothing but the stores crosses from one to the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.values import Value
 from anycann.media.entropy_text import BLOCK_BYTES
+from anycann.media.halves import Halves
+from anycann.target.target import Target
 
 # The words of what a loop gets, int64: addresses of the blocks and of the first sample; bytes between rows of samples; units in a row;
-# blocks in a unit; in a unit the number of the first block, or of both of a pair; blocks of the component across and down.
-BLOCKS, TARGET, STRIDE, UNITS, PER_UNIT, FIRST, SECOND, ACROSS, DOWN = range(9)
+# blocks in a unit; in a unit the number of the first block, or of both of a pair; the component's blocks across (the binary logarithm)
+# and down.
+BLOCKS, TARGET, STRIDE, UNITS, PER_UNIT, FIRST, SECOND, ACROSS_BITS, DOWN = range(9)
 _SIZE = 8
 _CONSTANT_BITS, _PASS_BITS = 13, 2
-_I16, _I32 = f"<{_SIZE} x i16>", f"<{_SIZE} x i32>"
-_LOW, _HIGH = [0, 8, 1, 9, 2, 10, 3, 11], [4, 12, 5, 13, 6, 14, 7, 15]
-_LOW_BYTES = [place for number in range(8) for place in (number, 16 + number)]
-_HIGH_BYTES = [place + 8 for place in _LOW_BYTES]
+_ROW = f"<{_SIZE} x i16>"
 
 
 def _fixed(number: float) -> int:
@@ -33,122 +34,129 @@ class Transform:
     """paired: the samples of two components lie in turn, the first of each before the second of each."""
 
     paired: bool
+    target: Target
 
     def ir(self) -> tuple[str, str]:
         """(symbol, text) of `void(ptr words, i64 begin, i64 end, ptr)`: rows of units; the first is that of the addresses."""
         e = Emitter()
-        _units(e, self.paired)
+        h = Halves(e, self.target)
+        with e.loop(e.begin, e.end) as row:
+            (_pairs if self.paired else _plane)(h, row.index)
         return e.finish("jpeg_pairs" if self.paired else "jpeg_plane")
-
-
-def _units(e: Emitter, paired: bool) -> None:
-    units, per_unit = _word(e, UNITS), _word(e, PER_UNIT)
-    write = _pair if paired else _plane
-    with e.loop(e.begin, e.end) as row, e.loop(0, units) as unit:
-        write(e, e.mul(e.add(e.mul(row.index, units), unit.index), per_unit), row.index, unit.index)
-
-
-def _pair(e: Emitter, number: Value, row: Value, unit: Value) -> None:
-    """One block of each component, the first of the unit being block `number`."""
-    stride = _word(e, STRIDE)
-    samples = [_samples(e, _block(e, e.add(number, _word(e, which)))) for which in (FIRST, SECOND)]
-    target = e.gep(e.argument(TARGET), e.add(e.mul(e.mul(row, _SIZE), stride), e.mul(unit, 2 * _SIZE)), "i8")
-    for place, (one, other) in enumerate(zip(*samples, strict=True)):
-        for half, places in enumerate((_LOW_BYTES, _HIGH_BYTES)):
-            e.store(e.shuffle(one, other, places), e.gep(target, e.mul(stride, 2 * place + half), "i8"), 1)
-
-
-def _plane(e: Emitter, number: Value, row: Value, unit: Value) -> None:
-    """All blocks of the component, the first of the unit being block `number`."""
-    stride, across, down = (_word(e, which) for which in (STRIDE, ACROSS, DOWN))
-    first = e.add(number, _word(e, FIRST))
-    with e.loop(0, down) as y, e.loop(0, across) as x:
-        line, column = e.add(e.mul(row, down), y.index), e.add(e.mul(unit, across), x.index)
-        target = e.gep(e.argument(TARGET), e.add(e.mul(e.mul(line, _SIZE), stride), e.mul(column, _SIZE)), "i8")
-        for place, two_rows in enumerate(_samples(e, _block(e, e.add(first, e.add(e.mul(y.index, across), x.index))))):
-            for half in (0, 1):
-                part = e.shuffle(two_rows, two_rows, range(_SIZE * half, _SIZE * (half + 1)))
-                e.store(part, e.gep(target, e.mul(stride, 2 * place + half), "i8"), 1)
-
-
-def _block(e: Emitter, number: Value) -> Value:
-    return e.gep(e.argument(BLOCKS), e.mul(number, BLOCK_BYTES), "i8")
 
 
 def _word(e: Emitter, number: int) -> Value:
     return e.load(e.gep(e.args, number, "i64"), "i64", 8)
 
 
-def _samples(e: Emitter, block: Value) -> list[Value]:
-    """<16 x i8>[4]: two rows each."""
-    rows = [e.load(e.gep(block, 2 * _SIZE * row, "i8"), _I16, 16) for row in range(_SIZE)]
-    columns = _pass(e, rows, _CONSTANT_BITS - _PASS_BITS)
-    between = _transposed(e, [_narrowed(e, column) for column in columns])
-    samples = _pass(e, between, _CONSTANT_BITS + _PASS_BITS + 3)
-    return _rows_of_bytes(e, [e.cast("trunc", sample, "i16") for sample in samples])
+def _block(e: Emitter, number: Value) -> Value:
+    return e.gep(e.argument(BLOCKS), e.mul(number, BLOCK_BYTES), "i8")
 
 
-def _narrowed(e: Emitter, value: Value) -> Value:
-    """To 16 bits, the nearest that there is."""
-    limited = e.smin(e.smax(value, e.const(-(1 << 15), _I32)), e.const((1 << 15) - 1, _I32))
-    return e.cast("trunc", limited, "i16")
+def _pairs(h: Halves, row: Value) -> None:
+    """A row of units with one block of each component."""
+    e = h.e
+    units, per_unit, stride = (_word(e, which) for which in (UNITS, PER_UNIT, STRIDE))
+    line = e.gep(e.argument(TARGET), e.mul(e.mul(row, _SIZE), stride), "i8")
+    with e.loop(0, units) as unit:
+        number = e.mul(e.add(e.mul(row, units), unit.index), per_unit)
+        one, other = (_block(e, e.add(number, _word(e, which))) for which in (FIRST, SECOND))
+        target = e.gep(line, e.mul(unit.index, 2 * _SIZE), "i8")
+        for place, two_rows in enumerate(_samples(h, one, other)):
+            u, v = h.parts(two_rows)
+            for half in (0, 1):
+                turns = [place + _SIZE * half for sample in range(_SIZE) for place in (sample, 2 * _SIZE + sample)]
+                e.store(e.shuffle(u, v, turns), e.gep(target, e.mul(stride, 2 * place + half), "i8"), 1)
 
 
-def _transposed(e: Emitter, rows: list[Value]) -> list[Value]:
+def _plane(h: Halves, row: Value) -> None:
+    """The blocks of the component in a row of units, line by line of blocks, two at a time; of an odd number the last one is done twice."""
+    e = h.e
+    units, per_unit, stride, bits, down = (_word(e, which) for which in (UNITS, PER_UNIT, STRIDE, ACROSS_BITS, DOWN))
+    across, count = e.binary("shl", e.const(1), bits), e.binary("shl", units, bits)
+    first = e.add(e.mul(e.mul(row, units), per_unit), _word(e, FIRST))
+    with e.loop(0, down) as y:
+        line = e.gep(e.argument(TARGET), e.mul(e.mul(e.add(e.mul(row, down), y.index), _SIZE), stride), "i8")
+        inside = e.add(first, e.mul(y.index, across))
+        with e.loop(0, count, 2) as x:
+            columns = (x.index, e.smin(e.add(x.index, 1), e.sub(count, 1)))
+            blocks = []
+            for column in columns:
+                unit, place = e.binary("lshr", column, bits), e.binary("and", column, e.sub(across, 1))
+                blocks.append(_block(e, e.add(inside, e.add(e.mul(unit, per_unit), place))))
+            targets = [e.gep(line, e.mul(column, _SIZE), "i8") for column in columns]
+            for number, two_rows in enumerate(_samples(h, *blocks)):
+                for target, part in zip(targets, h.parts(two_rows), strict=True):
+                    for half in (0, 1):
+                        samples = e.shuffle(part, part, range(_SIZE * half, _SIZE * (half + 1)))
+                        e.store(samples, e.gep(target, e.mul(stride, 2 * number + half), "i8"), 1)
+
+
+def _samples(h: Halves, one: Value, other: Value) -> list[Value]:
+    """<32 x i8>[4]: two rows of samples of each block."""
+    e = h.e
+    rows = [h.joined(*(e.load(e.gep(block, 2 * _SIZE * row, "i8"), _ROW, 16) for block in (one, other))) for row in range(_SIZE)]
+    columns = _transposed(h, _pass(h, rows, _CONSTANT_BITS - _PASS_BITS))
+    return _rows_of_bytes(h, _pass(h, columns, _CONSTANT_BITS + _PASS_BITS + 3))
+
+
+def _transposed(h: Halves, rows: list[Value]) -> list[Value]:
     half = len(rows) // 2
     for _ in range(3):
-        rows = [e.shuffle(rows[n], rows[n + half], places) for n in range(half) for places in (_LOW, _HIGH)]
+        rows = [turn(rows[n], rows[n + half]) for n in range(half) for turn in (h.low, h.high)]
     return rows
 
 
-def _rows_of_bytes(e: Emitter, columns: list[Value]) -> list[Value]:
+def _rows_of_bytes(h: Halves, columns: list[Value]) -> list[Value]:
     """Columns of numbers around 0 as rows of bytes around 128."""
-    pairs = [e.shuffle(columns[n], columns[n + 4], [*_LOW, *_HIGH]) for n in range(4)]
-    wide = f"<{2 * _SIZE} x i16>"
-    limited = [e.smin(e.smax(pair, e.const(-128, wide)), e.const(127, wide)) for pair in pairs]
-    a = [e.binary("xor", e.cast("trunc", pair, "i8"), e.const(-128, f"<{2 * _SIZE} x i8>")) for pair in limited]
-    b = [e.shuffle(a[n], a[n + 2], places) for n in (0, 1) for places in (_LOW_BYTES, _HIGH_BYTES)]
-    return [e.shuffle(b[n], b[n + 2], places) for n in (0, 1) for places in (_LOW_BYTES, _HIGH_BYTES)]
+    e = h.e
+    packed = [h.to_bytes(columns[n], columns[n + 4]) for n in range(4)]
+    lifted = [e.binary("xor", each, e.const(-128, each.type)) for each in packed]
+    turned = [h.turned(each) for each in lifted]
+    for _ in range(2):
+        turned = [turn(turned[n], turned[n + 2]) for n in (0, 1) for turn in (h.low, h.high)]
+    return turned
 
 
-def _pass(e: Emitter, rows: Sequence[Value], shift: int) -> list[Value]:
-    """One dimension: <8 x i16>[8] to <8 x i32>[8], divided by 2 ** shift and rounded."""
-    upper, lower = _even(e, rows, shift), _odd(e, rows)
-    ends = [e.add(a, b) for a, b in zip(upper, lower, strict=True)]
-    ends += [e.sub(a, b) for a, b in zip(reversed(upper), reversed(lower), strict=True)]
-    return [e.binary("ashr", end, e.const(shift, _I32)) for end in ends]
+def _pass(h: Halves, rows: Sequence[Value], shift: int) -> list[Value]:
+    """One dimension: <16 x i16>[8] to the same, divided by 2 ** shift and rounded; what does not fit is the nearest that does."""
+    e = h.e
+    halves = []
+    for turn in (h.low, h.high):
+        upper, lower = _even(h, rows, turn, shift), _odd(h, rows, turn)
+        ends = [e.add(a, b) for a, b in zip(upper, lower, strict=True)]
+        ends += [e.sub(a, b) for a, b in zip(reversed(upper), reversed(lower), strict=True)]
+        halves.append([e.binary("ashr", end, e.const(shift, end.type)) for end in ends])
+    return [h.to_words(low, high) for low, high in zip(*halves, strict=True)]
 
 
-def _even(e: Emitter, rows: Sequence[Value], shift: int) -> list[Value]:
+_Turn = Callable[[Value, Value], Value]
+
+
+def _even(h: Halves, rows: Sequence[Value], turn: _Turn, shift: int) -> list[Value]:
     """What rows 0, 2, 4 and 6 make of results 0 to 3, and half of the last bit that is cut off."""
-    half = e.const(1 << (shift - 1), _I32)
-    total, difference = (_wide(e, e.binary(opcode, rows[0], rows[4])) for opcode in ("add", "sub"))
-    total, difference = (e.add(e.binary("shl", each, e.const(_CONSTANT_BITS, _I32)), half) for each in (total, difference))
-    c = _fixed(0.541196100)
-    sums = _weighted(e, (rows[2], rows[6]), (c + _fixed(0.765366865), c))
-    differences = _weighted(e, (rows[2], rows[6]), (c, c - _fixed(1.847759065)))
-    return [e.add(total, sums), e.add(difference, differences), e.sub(difference, differences), e.sub(total, sums)]
+    e = h.e
+    sums = [e.binary(opcode, rows[0], rows[4]) for opcode in ("add", "sub")]
+    raised = [h.as_wide(turn(e.zero(each.type), each)) for each in sums]  # times 2 ** 16
+    total, difference = (
+        e.add(e.binary("ashr", each, e.const(16 - _CONSTANT_BITS, h.wide)), e.const(1 << (shift - 1), h.wide)) for each in raised
+    )
+    c, pair = _fixed(0.541196100), turn(rows[2], rows[6])
+    outer, inner = h.dot(pair, (c + _fixed(0.765366865), c)), h.dot(pair, (c, c - _fixed(1.847759065)))
+    return [e.add(total, outer), e.add(difference, inner), e.sub(difference, inner), e.sub(total, outer)]
 
 
-def _odd(e: Emitter, rows: Sequence[Value]) -> list[Value]:
+def _odd(h: Halves, rows: Sequence[Value], turn: _Turn) -> list[Value]:
     """What rows 1, 3, 5 and 7 add to results 0 to 3."""
+    e = h.e
     one, three, five, seven = (rows[number] for number in (1, 3, 5, 7))
-    a, b = e.binary("add", seven, three), e.binary("add", five, one)
-    c = _fixed(1.175875602)
-    z3 = _weighted(e, (a, b), (c - _fixed(1.961570560), c))
-    z4 = _weighted(e, (a, b), (c, c - _fixed(0.390180644)))
+    c, pair = _fixed(1.175875602), turn(e.binary("add", seven, three), e.binary("add", five, one))
+    z3, z4 = h.dot(pair, (c - _fixed(1.961570560), c)), h.dot(pair, (c, c - _fixed(0.390180644)))
     outer, inner = _fixed(0.899976223), _fixed(2.562915447)
-    t0 = e.add(_weighted(e, (seven, one), (_fixed(0.298631336) - outer, -outer)), z3)
-    t3 = e.add(_weighted(e, (seven, one), (-outer, _fixed(1.501321110) - outer)), z4)
-    t1 = e.add(_weighted(e, (five, three), (_fixed(2.053119869) - inner, -inner)), z4)
-    t2 = e.add(_weighted(e, (five, three), (-inner, _fixed(3.072711026) - inner)), z3)
+    pair = turn(seven, one)
+    t0 = e.add(h.dot(pair, (_fixed(0.298631336) - outer, -outer)), z3)
+    t3 = e.add(h.dot(pair, (-outer, _fixed(1.501321110) - outer)), z4)
+    pair = turn(five, three)
+    t1 = e.add(h.dot(pair, (_fixed(2.053119869) - inner, -inner)), z4)
+    t2 = e.add(h.dot(pair, (-inner, _fixed(3.072711026) - inner)), z3)
     return [t3, t2, t1, t0]
-
-
-def _weighted(e: Emitter, values: tuple[Value, Value], weights: tuple[int, int]) -> Value:
-    products = [e.mul(_wide(e, value), e.const(weight, _I32)) for value, weight in zip(values, weights, strict=True)]
-    return e.add(*products)
-
-
-def _wide(e: Emitter, value: Value) -> Value:
-    return e.cast("sext", value, "i32")

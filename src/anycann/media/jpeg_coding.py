@@ -37,6 +37,11 @@ class Component:
     differences: NDArray[np.int32]
     coefficients: NDArray[np.int32]
 
+    @property
+    def blocks(self) -> int:
+        """Blocks of it in a unit."""
+        return self.factors[0] * self.factors[1]
+
 
 @dataclass(frozen=True)
 class Coding:
@@ -47,9 +52,9 @@ class Coding:
     start: int
 
     @property
-    def blocks(self) -> tuple[Component, ...]:
-        """The component of every block of a unit, in order."""
-        return tuple(each for each in self.components for _ in range(each.factors[0] * each.factors[1]))
+    def blocks(self) -> int:
+        """Blocks in a unit."""
+        return sum(component.blocks for component in self.components)
 
 
 def read_coding(file: JpegFile) -> Coding | None:

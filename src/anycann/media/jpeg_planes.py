@@ -14,7 +14,7 @@ from anycann.media.formats import PixelFormat
 from anycann.media.jpeg_coding import ZIGZAG, Coding, read_coding, units
 from anycann.media.jpeg_header import JpegFile
 from anycann.media.kernels import kernels
-from anycann.media.picture import Bytes, Picture
+from anycann.media.picture import Picture
 from anycann.media.scratch import Scratch
 from anycann.runtime.memory import address, allocate
 
@@ -67,18 +67,17 @@ class _Decoder:
     def __init__(self, file: JpegFile, coding: Coding, target: Picture):
         self._coding, self._target = coding, target
         self._data = np.frombuffer(file.data, np.uint8)
-        self._levels = range(scan.LAST, scan.LAST + len(coding.components))
 
     def run(self, across: int, down: int, scratch: Scratch) -> bool:
         """Decode `across` x `down` units."""
-        per_unit = len(self._coding.blocks)
+        per_unit = self._coding.blocks
         rows = min(down, max(1, _CHUNK_BYTES // (across * per_unit * scan.BLOCK_BYTES)))
         with scratch.lent(rows * across * per_unit * scan.BLOCK_BYTES) as memory:
             return self._run(across, down, rows, self._scan_words(address(memory)))
 
     def _run(self, across: int, down: int, rows: int, words: Words) -> bool:
         """`rows` rows of units at a time."""
-        planes = tuple(self._planes(words, across, len(self._coding.blocks)))
+        planes = tuple(self._planes(int(words[scan.COEFFICIENTS]), across))
         for first in range(0, down, rows):
             count = min(rows, down - first)
             kernels().decode_coefficients(address(words), count * across)
@@ -90,32 +89,24 @@ class _Decoder:
         return self._is_at_end(words)
 
     def _scan_words(self, coefficients: int) -> Words:
-        words = np.zeros(scan.BLOCKS + 4 * len(self._coding.blocks), np.int64)
-        words[scan.DATA], words[scan.END], words[scan.POSITION] = address(self._data), self._data.size, self._coding.start
-        words[scan.INTERVAL] = words[scan.LEFT] = self._coding.restart_interval
-        words[scan.PER_UNIT], words[scan.ZIGZAG], words[scan.COEFFICIENTS] = len(self._coding.blocks), address(ZIGZAG), coefficients
-        at = scan.BLOCKS
-        for component, level in zip(self._coding.components, self._levels, strict=True):
-            for _ in range(component.factors[0] * component.factors[1]):
-                tables = component.differences, component.coefficients, component.quantisation
-                words[at : at + 4] = [*(address(table) for table in tables), address(words) + 8 * level]
-                at += 4
-        return words
+        coding = self._coding
+        words = [0] * scan.BLOCKS
+        words[scan.DATA], words[scan.END], words[scan.POSITION] = address(self._data), self._data.size, coding.start
+        words[scan.INTERVAL] = words[scan.LEFT] = coding.restart_interval
+        words[scan.PER_UNIT], words[scan.ZIGZAG], words[scan.COEFFICIENTS] = coding.blocks, address(ZIGZAG), coefficients
+        for level, component in enumerate(coding.components, scan.LAST):
+            tables = component.differences, component.coefficients, component.quantisation
+            words += [*(address(table) for table in tables), level] * component.blocks
+        return np.array(words, np.int64)
 
-    def _planes(self, words: Words, across: int, per_unit: int) -> Iterator[_Plane]:
-        luma, factors = self._target.view().planes[0], self._coding.components[0].factors
-        yield self._plane(words, luma, across, per_unit, (0, 0), factors, False)
-        if len(self._coding.components) == 3:
-            u = factors[0] * factors[1]
-            pair = (u, u + 1) if self._target.format.order == "YUV" else (u + 1, u)
-            yield self._plane(words, self._target.view().planes[1], across, per_unit, pair, (1, 1), True)
-
-    def _plane(
-        self, words: Words, plane: Bytes, across: int, per_unit: int, blocks: tuple[int, int], factors: tuple[int, int], paired: bool
-    ) -> _Plane:
-        start, stride = address(plane), plane.strides[0]
-        own = np.array([words[scan.COEFFICIENTS], 0, stride, across, per_unit, *blocks, *factors], np.int64)
-        return _Plane(own, start, 8 * factors[1] * stride, paired)
+    def _planes(self, coefficients: int, across: int) -> Iterator[_Plane]:
+        planes, luma = self._target.view().planes, self._coding.components[0]
+        pair = (luma.blocks, luma.blocks + 1) if self._target.format.order == "YUV" else (luma.blocks + 1, luma.blocks)
+        ways = ((planes[0], (0, 0), luma.factors, False), (planes[-1], pair, (1, 1), True))
+        for plane, blocks, (wide, high), paired in ways[: len(self._coding.components)]:
+            stride = plane.strides[0]
+            words = [coefficients, 0, stride, across, self._coding.blocks, *blocks, wide.bit_length() - 1, high]
+            yield _Plane(np.array(words, np.int64), address(plane), 8 * high * stride, paired)
 
     def _is_at_end(self, words: Words) -> bool:
         """Whether all of the scan was used, and the file ends behind it."""

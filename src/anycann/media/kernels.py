@@ -20,7 +20,7 @@ class Kernels:
 
     def __init__(self, target: Target):
         texts = {pick.symbol: pick_ir(pick) for pick in PICKS} | {mean.symbol: mean_ir(mean) for mean in MEANS}
-        transforms = {paired: Transform(paired).ir() for paired in (False, True)}
+        transforms = {paired: Transform(paired, target).ir() for paired in (False, True)}
         texts |= {BLEND: blend_ir(target.lanes), MATRIX: matrix_ir(), ENTROPY: entropy_ir()} | dict(transforms.values())
         self._code = LoadedCode(compile_kernels(texts, target), target)
         pointer, number = ctypes.c_void_p, ctypes.c_int64
