@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from anycann.codegen.kernels.arithmetic_rate import fma_rate
+from anycann.codegen.kernels.attention_shape import AttentionShape
+from anycann.codegen.kernels.attention_space import AttentionSpace
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_space import AlgorithmSpace, ConvolutionSpace, WinogradSpace
 from anycann.codegen.kernels.dot_shape import as_plane
@@ -19,6 +21,7 @@ from anycann.codegen.kernels.matmul_space import MatmulSpace
 from anycann.codegen.space import Choices, Point, Space, usable
 from anycann.target.target import NAMED, Target
 from anycann.te import dtypes
+from anycann.te.strided import Strided
 
 TARGETS = [NAMED[name] for name in ("sse", "avx2", "avx512", "neon")]
 TARGETS.append(replace(NAMED["avx512"], name="tiles", features=NAMED["avx512"].features + ",+amx-tile,+amx-int8,+amx-bf16,+avx512bf16"))
@@ -50,7 +53,15 @@ def random_matmul(rng: random.Random) -> Any:
     )
 
 
+def random_attention(rng: random.Random) -> AttentionShape:
+    rows, keys, depth, width = (rng.choice((1, 2, 7, 16, 33, 64, 197)) for _ in range(4))
+    views = (Strided.contiguous((2, count, columns)) for count, columns in ((rows, depth), (keys, depth), (keys, width)))
+    return AttentionShape((2,), rows, keys, depth, width, *views)
+
+
 def random_space(rng: random.Random, target: Target) -> Space[Any]:
+    if rng.random() < 0.2:
+        return AttentionSpace(random_attention(rng), target)
     if rng.random() < 0.4:
         return MatmulSpace(random_matmul(rng), target)
     shape = random_convolution(rng)
@@ -88,7 +99,7 @@ def test_parameters_name_the_fields_of_the_tile_and_much_of_a_space_can_be_used(
 
 def test_a_signature_is_json_and_tells_problems_apart() -> None:
     shape = ConvolutionShape(1, 8, 8, 1, (9, 9), (3, 3), (1, 1), (1, 1), (1, 1), (9, 9))
-    target = NAMED["avx2"]
+    target, attention = NAMED["avx2"], random_attention(random.Random(1))
     spaces: list[Space[Any]] = [
         ConvolutionSpace(shape, target),
         ConvolutionSpace(shape, target, False),
@@ -97,6 +108,8 @@ def test_a_signature_is_json_and_tells_problems_apart() -> None:
         WinogradSpace(shape, target),
         MatmulSpace(contiguous((), 3, 4, 5), target),
         MatmulSpace(contiguous((), 3, 4, 5, transpose_b=True), target),
+        AttentionSpace(attention, target),
+        AttentionSpace(replace(attention, query=attention.query.transposed((0, 2, 1))), target),
     ]
     texts = [json.dumps(space.signature()) for space in spaces]
     assert len(set(texts)) == len(spaces)

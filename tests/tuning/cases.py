@@ -12,8 +12,9 @@ from anycann.codegen.space import Choices
 from anycann.target.target import Target, host
 from anycann.te import dtypes
 from anycann.te import tensor as te
-from anycann.te.contractions import Convolution, MatMul
+from anycann.te.contractions import Attention, Convolution, MatMul, Viewed
 from anycann.te.layout import NC1HWC0
+from anycann.te.strided import Strided
 from anycann.tuning.task import TuningTask, task_of
 
 
@@ -35,6 +36,18 @@ def matmul_task(m: int = 40, n: int = 50, k: int = 60, target: Target | None = N
     product = te.contraction(MatMul(a, b), (m, n), dtypes.float32)
     recipe = Recipe((Output("y", te.compute((m, n), lambda i, j: product[i, j] * 2.0)),), {}, target or host())
     return _task(recipe, "b", b.shape)
+
+
+def attention_task(rows: int = 40, depth: int = 24, target: Target | None = None) -> TuningTask:
+    """Attention of two heads."""
+    shape = (2, rows, depth)
+    views = tuple(Viewed(te.placeholder(name, shape, dtypes.float32), Strided.contiguous(shape)) for name in "qkv")
+    operator = Attention(*views, (), (), depth**-0.5, (0, 1, 2))
+    weighed = te.contraction(operator, shape, dtypes.float32)
+    result = te.compute(shape, lambda h, i, j: weighed[h, i, j] + 1.0)
+    task = task_of(Recipe((Output("y", result),), {}, target or host()), lambda name: None, Choices(), ("node",), "Attention")
+    assert task is not None
+    return task
 
 
 def nest_task(rows: int = 40, columns: int = 300, target: Target | None = None) -> TuningTask:

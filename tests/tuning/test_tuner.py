@@ -33,7 +33,7 @@ from anycann.tuning.search import propose, searches
 from anycann.tuning.study import Key, Study
 from anycann.tuning.task import TuningTask, task_of
 from anycann.tuning.tuner import Outcome, Tuner, TuningOptions, _candidate
-from tests.tuning.cases import convolution_task, matmul_task, nest_task
+from tests.tuning.cases import attention_task, convolution_task, matmul_task, nest_task
 
 
 @pytest.fixture
@@ -105,7 +105,9 @@ def broken(candidate: Candidate, body: str, cache: KernelCache) -> Candidate:
     return replace(candidate, symbol=symbol, code=compile_kernels({symbol: text}, host(), 1, cache=cache)[symbol])
 
 
-@pytest.mark.parametrize("task", [convolution_task(), convolution_task(kernel=3), matmul_task()], ids=lambda t: t.space.family)
+@pytest.mark.parametrize(
+    "task", [convolution_task(), convolution_task(kernel=3), matmul_task(), attention_task()], ids=lambda t: t.space.family
+)
 def test_every_candidate_gets_a_time(task: TuningTask, cache: KernelCache) -> None:
     with Measurer() as measurer:
         for timing in measurer.measure(job_of(task, cache)):
@@ -199,7 +201,7 @@ from pathlib import Path
 from anycann.codegen.kernel_cache import KernelCache
 from anycann.tuning.journal import Journal
 from anycann.tuning.tuner import Tuner, TuningOptions
-from tests.tuning.cases import convolution_task
+from tests.tuning.cases import attention_task, convolution_task
 folder = Path(sys.argv[1])
 tasks = [convolution_task(size=size) for size in range(20, 40)]
 found = Tuner(tasks, TuningOptions(candidates=60, threads=1, workers=1), Journal(folder / "journal"), KernelCache(folder / "kernels")).run()

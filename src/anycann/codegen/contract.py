@@ -67,5 +67,5 @@ def generate_contraction(
     if isinstance(anchor.operator, MatMul):
         return generate_matmul(anchor, anchor.operator, outputs, layouts, target, constants, choices)
     if isinstance(anchor.operator, Attention):
-        return generate_attention(anchor, anchor.operator, outputs, layouts, target)
+        return generate_attention(anchor, anchor.operator, outputs, layouts, target, choices)
     raise InternalError(f"no kernel generator for {type(anchor.operator).__name__}")

@@ -9,8 +9,10 @@ import math
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel
 from anycann.codegen.kernels.attention import Pointers, attention_scratch_bytes, emit_attention
-from anycann.codegen.kernels.attention_shape import AttentionShape, Score, default_attention_tile
+from anycann.codegen.kernels.attention_shape import AttentionShape, Score
+from anycann.codegen.kernels.attention_space import AttentionSpace
 from anycann.codegen.nest_kernel import Output
+from anycann.codegen.space import Choices
 from anycann.codegen.tail import Generated, Tail, memory_name
 from anycann.codegen.values import Value
 from anycann.target.target import Target
@@ -99,11 +101,16 @@ def _rows_of_heads(view: Strided, batch: tuple[int, ...], repeats: int) -> Strid
 
 
 def generate_attention(
-    anchor: Contraction, operator: Attention, outputs: Sequence[Output], layouts: Mapping[str, str], target: Target
+    anchor: Contraction,
+    operator: Attention,
+    outputs: Sequence[Output],
+    layouts: Mapping[str, str],
+    target: Target,
+    choices: Choices,
 ) -> Generated:
     """The kernel of one attention and its tail; arguments: query, key, value, masks, what the tail reads, outputs."""
     shape, repeats = heads_as_rows(attention_shape(operator))
-    tile = default_attention_tile(shape, target)
+    tile = choices.tile(AttentionSpace(shape, target))
     tail = Tail(anchor, outputs, layouts, target, len(anchor.shape) - 1, split=False)
     operands = (operator.query, operator.key, operator.value, *operator.masks)
     e = Emitter()

@@ -83,12 +83,12 @@ class Space(ABC, Generic[Tile]):
 
 
 def _plain(value: object) -> object:
-    """A size, a tuple of them, a type or a nested dataclass as JSON has it."""
+    """A size, nothing, a tuple of them, a type or a nested dataclass as JSON has it."""
     if isinstance(value, DType):
         return value.name
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
-    if isinstance(value, bool | int | float | str):
+    if value is None or isinstance(value, bool | int | float | str):
         return value
     return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}  # type: ignore[arg-type]
 

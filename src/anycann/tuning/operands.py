@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from anycann.codegen.recipe import Recipe
 from anycann.codegen.tail import Constants
+from anycann.te.contractions import operands
 from anycann.te.expression import Load
 from anycann.te.layout import ND, element_count
 from anycann.te.tensor import Compute, Constant, Contraction, Placeholder, Reduction, Tensor
@@ -93,10 +94,4 @@ def _placeholders(roots: list[Tensor]) -> Iterator[Placeholder]:
         elif isinstance(tensor, Compute | Reduction):
             stack += [e.tensor for e in walk(tensor.body) if isinstance(e, Load)]
         elif isinstance(tensor, Contraction):
-            stack += _operands(tensor.operator)
-
-
-def _operands(operator: Any) -> Iterator[Tensor]:
-    for field in fields(operator):
-        value = getattr(operator, field.name)
-        yield from (item for item in (value if isinstance(value, tuple) else (value,)) if isinstance(item, Tensor))
+            stack += operands(tensor.operator)

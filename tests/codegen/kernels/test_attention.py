@@ -1,6 +1,7 @@
 """Attention kernels against float64: odd sizes, strides, masks, blocks of keys; nothing written outside, poison in the result."""
 
 from dataclasses import replace
+import random
 
 import numpy as np
 import pytest
@@ -9,7 +10,9 @@ from anycann.codegen.conversions import to_storage
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.attention import Pointers, attention_scratch_bytes, emit_attention
 from anycann.codegen.kernels.attention_shape import AttentionShape, AttentionTile, Score, default_attention_tile
+from anycann.codegen.kernels.attention_space import AttentionSpace
 from anycann.codegen.kernels.matmul_writer import offset
+from anycann.codegen.space import usable
 from anycann.codegen.values import Value
 from anycann.target.target import NAMED, Target, by_name
 from anycann.te import dtypes
@@ -112,6 +115,17 @@ def test_every_target_compiles(name: str) -> None:
 @pytest.mark.parametrize("block", [5, 10, 40, 200])
 def test_blocks_of_keys_meet_in_one_softmax(block: int) -> None:
     assert_exact(shape_of(21, 83, 12, 20), tile=AttentionTile(1, 5, block, 4, 1))
+
+
+@pytest.mark.parametrize("target", runnable(), ids=lambda target: target.name)
+def test_every_tile_of_the_space_is_exact(target: Target) -> None:
+    shape, rng = replace(shape_of(37, 61, 12, 37), reach=24), random.Random()
+    space = AttentionSpace(shape, target)
+    points = [{p.name: rng.choice(p.choices) for p in space.parameters()} for _ in range(600)]
+    tiles = [tile for point in points if (tile := usable(space, point)) is not None][:6]
+    assert tiles
+    for tile in tiles:
+        assert_exact(shape, target, tile)
 
 
 def masked(shape: AttentionShape, of: tuple[int, ...], hidden: float, replaces: bool = False) -> tuple[AttentionShape, np.ndarray]:

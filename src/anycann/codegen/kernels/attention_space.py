@@ -1,0 +1,82 @@
+"""The choices for attention: the register tiles of its two products, and how many keys are weighed before their values are added up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from anycann.codegen.kernels.attention_shape import AttentionShape, AttentionTile, Memory, default_attention_tile
+from anycann.codegen.space import Parameter, Space
+from anycann.target.target import Target
+
+MOST_SCRATCH_BYTES = 16 << 20  # for each thread
+_WEIGH = 12.0  # cycles to turn a vector of scores into weights
+_AROUND = 30.0  # cycles around each register tile
+
+
+@dataclass(frozen=True)
+class AttentionSpace(Space[AttentionTile]):
+    """Tiles of `emit_attention`."""
+
+    family: ClassVar[str] = "Attention"
+    version: ClassVar[int] = 1
+    tile_type: ClassVar[type[AttentionTile]] = AttentionTile
+
+    problem: AttentionShape
+    target: Target
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        vectors = range(1, min(4, self._row_vectors) + 1)
+        return (
+            Parameter("vectors", tuple(vectors)),
+            Parameter("keys", tuple(range(1, min(self.target.registers, max(1, self.problem.keys)) + 1))),
+            Parameter("block", self._blocks()),
+            Parameter("rows", tuple(n for n in (1, 2, 4, 8, 16) if n <= self.target.lanes)),
+            Parameter("columns", tuple(range(1, min(8, self._columns) + 1))),
+        )
+
+    def refusal(self, tile: AttentionTile) -> str | None:
+        registers = self.target.registers
+        if min(tile.vectors, tile.keys, tile.block, tile.rows, tile.columns) < 1:
+            return "a size below 1"
+        if tile.vectors > self._row_vectors or tile.columns > self._columns:
+            return f"{tile.vectors} x {tile.columns} registers; there are {self._row_vectors} x {self._columns}"
+        if tile.vectors * (tile.keys + 1) > registers or tile.columns * (tile.rows + 1) > registers:
+            return f"{tile.keys} keys of {tile.vectors}, {tile.rows} rows of {tile.columns} registers; there are {registers}"
+        if tile.block % tile.keys:
+            return f"a block of {tile.block} keys in tiles of {tile.keys}"
+        if tile.vectors * self.target.lanes % tile.rows:
+            return f"{tile.rows} rows at once of {tile.vectors * self.target.lanes}"
+        if Memory.of(self.problem, tile, self.target.lanes).nbytes > MOST_SCRATCH_BYTES:
+            return "too much scratch memory"
+        return None
+
+    def default(self) -> AttentionTile:
+        return default_attention_tile(self.problem, self.target)
+
+    def estimate(self, tile: AttentionTile) -> float:
+        """Multiply-adds at two a cycle or loads at two a cycle, whichever is more, for both products; weighing; loops."""
+        shape, lanes = self.problem, self.target.lanes
+        tasks = shape.batches * -(-shape.rows // (tile.vectors * lanes))
+        tiles = -(-shape.keys // tile.keys)
+        scores = tiles * (shape.depth * max(tile.keys * tile.vectors, tile.keys + tile.vectors) / 2 + _AROUND)
+        parts = -(-tile.vectors * lanes // tile.rows) * -(-self._columns // tile.columns)
+        one = max(tile.rows * tile.columns, tile.rows + tile.columns) / 2
+        sums = parts * (shape.keys * one + -(-shape.keys // tile.block) * (_AROUND + tile.rows * tile.columns))
+        return tasks * (scores + sums + shape.keys * tile.vectors * _WEIGH)
+
+    @property
+    def _row_vectors(self) -> int:
+        return max(1, -(-self.problem.rows // self.target.lanes))
+
+    @property
+    def _columns(self) -> int:
+        return max(1, -(-self.problem.width // self.target.lanes))
+
+    def _blocks(self) -> tuple[int, ...]:
+        """Multiples of every tile of keys, up to all keys."""
+        keys = max(1, self.problem.keys)
+        found = {self.default().block}
+        for tile in range(1, min(self.target.registers, keys) + 1):
+            found |= {-(-keys // (parts * tile)) * tile for parts in (1, 2, 3, 4, 8)}
+        return tuple(sorted(found))
