@@ -21,10 +21,11 @@ from anycann.codegen.space import Choices
 from anycann.target.target import Target, host
 from anycann.te import dtypes
 from anycann.te import tensor as te
-from anycann.te.contractions import Convolution, MatMul
+from anycann.te.contractions import Attention, Convolution, MatMul, Viewed
 from anycann.te.expression import maximum
 from anycann.te.layout import NC1HWC0
 from anycann.te.nest import contractions
+from anycann.te.strided import Strided
 from anycann.te.tensor import Placeholder
 from anycann.tuning.journal import Journal
 from anycann.tuning.task import TuningTask, task_of
@@ -81,11 +82,33 @@ def matmul_recipe(rng: random.Random, target: Target) -> tuple[Recipe, str]:
     return Recipe((Output("y", result),), {}, target), f"matmul {list(batch) or ''} {m}x{n}x{k} {kind}"
 
 
-def random_tasks(count: int, seed: int, target: Target) -> list[tuple[str, TuningTask]]:
-    """Two convolutions for each product."""
+def attention_recipe(rng: random.Random, target: Target) -> tuple[Recipe, str]:
+    """Attention of some heads, operands as projections make them, some of it causal."""
+    while True:
+        heads, depth = rng.choice((1, 4, 8, 12, 16)), rng.choice((16, 32, 40, 64, 80, 96, 128))
+        rows, keys = (rng.choice((1, 16, 49, 64, 77, 128, 197, 256, 384, 512, 1024)) for _ in range(2))
+        if 1e6 < 4 * heads * rows * keys * depth < MOST_FLOPS:
+            break
+    reach = keys - rows if rows <= keys and rng.random() < 0.4 else None
+
+    def projected(name: str, count: int) -> Viewed:
+        shape = (count, heads, depth)
+        return Viewed(te.placeholder(name, shape, dtypes.float32), Strided.contiguous(shape).transposed((1, 0, 2)))
+
+    operands = (projected("q", rows), projected("k", keys), projected("v", keys))
+    weighed = te.contraction(Attention(*operands, (), (), depth**-0.5, (1, 0, 2), reach=reach), (rows, heads, depth), dtypes.float32)
+    result = te.compute(weighed.shape, lambda *index: weighed[index])
+    return Recipe((Output("y", result),), {}, target), f"attention {heads} x {rows}x{keys}x{depth}{'' if reach is None else ' causal'}"
+
+
+KINDS = {"convolution": convolution_recipe, "matmul": matmul_recipe, "attention": attention_recipe}
+
+
+def random_tasks(count: int, seed: int, target: Target, kinds: Sequence[str]) -> list[tuple[str, TuningTask]]:
+    """As many of each kind."""
     rng, found = random.Random(seed), list[tuple[str, TuningTask]]()
     while len(found) < count:
-        recipe, text = matmul_recipe(rng, target) if len(found) % 3 == 2 else convolution_recipe(rng, target)
+        recipe, text = KINDS[kinds[len(found) % len(kinds)]](rng, target)
         weights = {p.name: p for p in _weights(recipe)}
 
         def value(name: str, weights: dict[str, Placeholder] = weights) -> np.ndarray | None:
@@ -99,7 +122,7 @@ def random_tasks(count: int, seed: int, target: Target) -> list[tuple[str, Tunin
 
 def _weights(recipe: Recipe) -> list[Placeholder]:
     operator = contractions([o.tensor for o in recipe.outputs])[0].operator
-    operand = operator.w if isinstance(operator, Convolution) else operator.b  # type: ignore[attr-defined]
+    operand = getattr(operator, "w" if isinstance(operator, Convolution) else "b", None)
     return [operand] if isinstance(operand, Placeholder) and operand.name == "w" else []
 
 
@@ -121,12 +144,15 @@ def report(named: Sequence[tuple[str, Outcome]]) -> None:
 @click.option("--seed", default=1, show_default=True)
 @click.option("--threads", default=1, show_default=True, help="Threads that kernels are measured with.")
 @click.option("--candidates", default=48, show_default=True, help="Most candidates for each shape.")
+@click.option("--kinds", default="convolution,convolution,matmul,attention", show_default=True, help="What is drawn in turn, with commas.")
 @click.option("--mode", default="RL,GA", show_default=True, help="The searches.")
 @click.option("--journal", type=click.Path(path_type=Path), help="Write down every measurement here, or go on from it.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Also write what was found to this file.")
-def main(shapes: int, seed: int, threads: int, candidates: int, mode: str, journal: Path | None, json_path: Path | None) -> None:
+def main(
+    shapes: int, seed: int, threads: int, candidates: int, kinds: str, mode: str, journal: Path | None, json_path: Path | None
+) -> None:
     """Tune random shapes and say how much the default leaves."""
-    named = random_tasks(shapes, seed, host())
+    named = random_tasks(shapes, seed, host(), kinds.split(","))
     texts = {id(task): text for text, task in named}
     with tempfile.TemporaryDirectory() as folder:
         options = TuningOptions(mode, candidates, threads=threads, seed=seed)
