@@ -13,6 +13,7 @@ import pytest
 
 from anycann.om.reader import read_offline_model
 from anycann.session import InferenceSession
+from tests.frontends.tensorflow_graphs import GraphDef
 from tests.tools.conftest import Invoke, Process
 from tests.tools.models import ADD, TINY, UNKNOWN, matmul_model, save_model
 
@@ -256,3 +257,51 @@ def test_atc_works_as_a_command_of_its_own(process: Process, add: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == SUCCESS
     assert os.path.isfile(add.parent / "out.om")
+
+
+def tensorflow_graph(path: Path) -> np.ndarray:
+    """A convolution of 1 x 1 with two results, as a frozen graph; answers its weights."""
+    weights = np.random.default_rng(3).standard_normal((1, 1, 3, 2)).astype(np.float32)
+    graph = GraphDef()
+    graph.placeholder("picture", (None, None, None, 3))
+    graph.constant("weights", weights)
+    graph.node("Conv2D", "picture", "weights", name="conv", strides=[1, 1, 1, 1], padding="SAME")
+    graph.node("Relu", "conv", name="scores")
+    path.write_bytes(graph.content())
+    return weights[0, 0]
+
+
+def test_a_graph_of_tensorflow_is_converted_with_its_outputs_and_gears(invoke: Invoke, tmp_path: Path) -> None:
+    weights = tensorflow_graph(tmp_path / "net.pb")
+    words = [f"--model={tmp_path}/net.pb", "--framework=3", f"--output={tmp_path}/net", "--input_shape=picture:1,-1,-1,3"]
+    words += ["--dynamic_image_size=4,6;8,8", "--out_nodes=conv:0;scores:0", "--output_type=scores:0:FP16"]
+    assert invoke("atc", *words).exit_code == 0
+    session = InferenceSession(f"{tmp_path}/net.om")
+    assert [(item.name, item.type) for item in session.get_outputs()] == [("conv:0", "tensor(float)"), ("scores:0", "tensor(float16)")]
+    x = np.random.default_rng(4).standard_normal((1, 4, 6, 3)).astype(np.float32)
+    conv, scores = session.run(None, {"picture": x})
+    np.testing.assert_allclose(conv, x @ weights, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(scores, np.maximum(x @ weights, 0), rtol=2e-3, atol=1e-3)
+    assert "framework_type[TensorFlow]" in invoke("atc", "--mode=6", f"--om={tmp_path}/net.om").stdout
+
+
+def test_pictures_of_tensorflow_are_converted_by_aipp_with_their_channels_last(invoke: Invoke, tmp_path: Path) -> None:
+    weights = tensorflow_graph(tmp_path / "net.pb")
+    (tmp_path / "aipp.cfg").write_text(
+        "aipp_op { aipp_mode: static input_format: RGB888_U8 mean_chn_0: 10 mean_chn_1: 20 mean_chn_2: 30 var_reci_chn_0: 0.5 }"
+    )
+    words = [f"--model={tmp_path}/net.pb", "--framework=3", f"--output={tmp_path}/net", "--input_shape=picture:1,4,6,3"]
+    assert invoke("atc", *words, f"--insert_op_conf={tmp_path}/aipp.cfg").exit_code == 0
+    picture = np.random.default_rng(5).integers(0, 256, (1, 4, 6, 3), np.uint8)
+    normal = (picture - np.float32([10, 20, 30])) * np.float32([0.5, 1, 1])
+    (scores,) = InferenceSession(f"{tmp_path}/net.om").run(None, {"picture": picture})
+    np.testing.assert_allclose(scores, np.maximum(normal @ weights, 0), rtol=1e-4, atol=1e-3)
+
+
+def test_a_graph_of_tensorflow_is_checked_and_shown_as_json(invoke: Invoke, tmp_path: Path) -> None:
+    tensorflow_graph(tmp_path / "net.pb")
+    report = tmp_path / "report.json"
+    assert invoke("atc", "--mode=3", "--framework=3", f"--model={tmp_path}/net.pb", f"--check_report={report}").exit_code == 0
+    assert {row["result"] for row in json.loads(report.read_text())["op"]} == {"success"}
+    assert invoke("atc", "--mode=1", "--framework=3", f"--om={tmp_path}/net.pb", f"--json={tmp_path}/net.json").exit_code == 0
+    assert "conv" in (tmp_path / "net.json").read_text()

@@ -126,7 +126,7 @@ def test_every_option_that_is_not_there_yet_is_refused(tmp_path: Path) -> None:
                 parse_command_line([f"--{option.name}={value}"])
 
 
-@pytest.mark.parametrize(("framework", "name"), [("0", "Caffe"), ("1", "MindSpore"), ("3", "TensorFlow")])
+@pytest.mark.parametrize(("framework", "name"), [("0", "Caffe"), ("1", "MindSpore")])
 def test_other_frameworks_are_refused_by_name(model: str, framework: str, name: str) -> None:
     with pytest.raises(UnsupportedError, match=f"{name} models are not there yet; export the model to ONNX"):
         convert_request(parse_command_line([f"--model={model}", f"--framework={framework}", "--output=x"]))

@@ -13,7 +13,6 @@ import onnx_ir as ir
 
 from anycann.compiler import CompileOptions, Conversion, convert_model
 from anycann.explain import Explanation, explain, slow_nodes
-from anycann.frontends.onnx.load import load_model
 from anycann.om.writer import write_offline_model
 from anycann.passes.pipeline import switches
 from anycann.passes.rules import RULES
@@ -21,6 +20,7 @@ from anycann.runtime.thread_pool import prepare
 from anycann.support.files import file_error
 from anycann.target.target import by_name
 from anycann.tools.atc_aipp import apply_aipp
+from anycann.tools.atc_frameworks import load_requested
 from anycann.tools.atc_graph import apply_request
 from anycann.tools.atc_outcome import Outcome
 from anycann.tools.atc_parse import CommandLine
@@ -59,7 +59,7 @@ def convert(line: CommandLine, words: Sequence[str]) -> Outcome:
 
 def prepared_model(request: ConvertRequest) -> tuple[ir.Model, ConvertRequest, dict[str, object]]:
     """The model as the options want it, the request with the inputs it has then, and what the metadata say of AIPP."""
-    model = load_model(request.model)
+    model, request = load_requested(request)
     apply_request(model, request)
     return (model, *apply_aipp(model, request))
 

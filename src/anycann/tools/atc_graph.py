@@ -76,7 +76,9 @@ def _node_output(graph: ir.Graph, wanted: NodeOutput, parameter: str) -> ir.Valu
 
 def cast_outputs(graph: ir.Graph, types: OutputTypes) -> None:
     """Convert all numeric outputs, or single ones, to the wanted type; names stay."""
-    wanted = {_node_output(graph, item, "output_type"): dtype for item, dtype in types.single}
+    wanted = {
+        _tensor(graph, f"{item.node}:{item.index}") or _node_output(graph, item, "output_type"): dtype for item, dtype in types.single
+    }
     for value in wanted:
         if value not in list(graph.outputs):
             raise AtcUsageError("E10001", value=value.name, parameter="--output_type", reason="it is not an output of the model")

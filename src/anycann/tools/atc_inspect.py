@@ -7,12 +7,15 @@ import json
 
 import onnx_ir as ir
 
+from anycann.support.errors import UsageError
 from anycann.support.files import write_whole
 from anycann.tools.atc_errors import AtcUnsupportedError, AtcUsageError
+from anycann.tools.atc_frameworks import load_original
 from anycann.tools.atc_outcome import Outcome
 from anycann.tools.atc_parse import CommandLine
-from anycann.tools.atc_request import ONNX, check_framework
-from anycann.tools.model_files import load_graph, load_offline_model
+from anycann.tools.atc_request import check_framework
+from anycann.tools.atc_shapes import parse_input_shape
+from anycann.tools.model_files import holds_offline_model, load_graph, load_offline_model
 from anycann.tools.model_info import model_info
 from anycann.tools.model_json import Json, model_json
 from anycann.tools.operators import possible_engine
@@ -23,18 +26,18 @@ def write_model_json(line: CommandLine, words: Sequence[str]) -> Outcome:
     for name in ("om", "json"):
         if not line[name]:
             raise AtcUsageError("E10004", parameter=name)
-    graph = load_graph(line["om"], expect_onnx=_is_original(line))
+    graph = _original(line, line["om"]) if line["framework"] else load_graph(line["om"])
     text = json.dumps(model_json(graph, line.switch("dump_mode")), indent=2, ensure_ascii=False)
     write_whole(line["json"], text.encode())
     return Outcome(facts={"json": line["json"]})
 
 
-def _is_original(line: CommandLine) -> bool:
-    if not line["framework"]:
-        return False
-    if line["framework"] != ONNX:
-        check_framework(line)
-    return True
+def _original(line: CommandLine, path: str) -> ir.Model:
+    """The graph of a framework's model. Raises UsageError for an offline model."""
+    check_framework(line)
+    if holds_offline_model(path):
+        raise UsageError(f"{path} is an offline model; --framework is for original models")
+    return load_original(path, line["framework"], parse_input_shape(line["input_shape"]))
 
 
 def display_model_info(line: CommandLine, words: Sequence[str]) -> Outcome:
@@ -50,7 +53,7 @@ def check_model(line: CommandLine, words: Sequence[str]) -> Outcome:
     if not line["model"]:
         raise AtcUsageError("E10054", parameter="--model")
     check_framework(line)
-    rows = [_check_node(node) for node in load_graph(line["model"], expect_onnx=True).graph.all_nodes()]
+    rows = [_check_node(node) for node in _original(line, line["model"]).graph.all_nodes()]
     failed = [row for row in rows if row["result"] == "failed"]
     report = {"model": {"file": line["model"], "result": "failed" if failed else "success"}, "op": rows}
     write_whole(line["check_report"], json.dumps(report, indent=2, ensure_ascii=False).encode())

@@ -38,7 +38,7 @@ def _input() -> tuple[Option, ...]:
         idle("weight", Kind.INPUT_FILE, "", "Weight file of a Caffe model.", reason="only Caffe models have a weight file"),
         done("om", Kind.INPUT_FILE, "", "The model to show or to turn into JSON (modes 1 and 6)."),
         done("framework", Kind.CHOICE, "", "0: Caffe; 1: MindSpore; 3: TensorFlow; 5: ONNX.", "0", "1", "3", "5"),
-        done("input_format", Kind.CHOICE, "NCHW", "Which axes of an input are height and width.", *formats),
+        done("input_format", Kind.CHOICE, "NCHW", "Which axes of an input are height and width; NHWC for TensorFlow.", *formats),
         done("input_shape", Kind.TEXT, "", 'Shapes of the inputs: "a:1,3,224,224;b:1~10,-1;scalar:".'),
         idle("input_hint_shape", Kind.TEXT, "", "A usual shape of a dynamic input.", reason="each shape met is compiled as it is"),
         done("input_shape_range", Kind.TEXT, "", 'Deprecated spelling of ranges: "a:[1~10,3,224,224]".'),

@@ -23,8 +23,8 @@ from anycann.tools.atc_values import (
     read_op_precision_mode,
 )
 
-ONNX = "5"
-_FRAMEWORKS = {"0": "Caffe", "1": "MindSpore", "3": "TensorFlow"}
+TENSORFLOW, ONNX = "3", "5"
+_LATER = {"0": "Caffe", "1": "MindSpore"}
 _FRAMEWORK_CHOICES = "0(Caffe) or 1(MindSpore) or 3(TensorFlow) or 5(Onnx)"
 
 
@@ -33,6 +33,7 @@ class ConvertRequest:
     """What `atc --mode=0` is to do. Shapes by input name; dtypes in numpy's names; `op_precision` by operator type."""
 
     model: str
+    framework: str
     output: str
     soc: SocVersion
     target: str
@@ -64,10 +65,11 @@ def convert_request(line: CommandLine) -> ConvertRequest:
     soc = _soc(line["soc_version"])
     shapes = _shapes(line)
     gear_options = GearOptions(
-        line["dynamic_batch_size"], line["dynamic_image_size"], line["dynamic_dims"], line["input_format"], soc.max_gears
+        line["dynamic_batch_size"], line["dynamic_image_size"], line["dynamic_dims"], _input_format(line), soc.max_gears
     )
     return ConvertRequest(
         model=line["model"],
+        framework=line["framework"],
         output=line["output"],
         soc=soc,
         target=_target(line),
@@ -78,7 +80,7 @@ def convert_request(line: CommandLine) -> ConvertRequest:
         output_types=parse_output_type(line["output_type"]),
         input_fp16_nodes=parse_names(line["input_fp16_nodes"]),
         insert_op_conf=line["insert_op_conf"],
-        input_format=line["input_format"],
+        input_format=_input_format(line),
         op_select_implmode=line["op_select_implmode"],
         optypelist=parse_names(line["optypelist_for_implmode"], ","),
         op_precision=_op_precision(line),
@@ -90,15 +92,19 @@ def convert_request(line: CommandLine) -> ConvertRequest:
 
 
 def check_framework(line: CommandLine) -> None:
-    """Raise unless --framework says ONNX."""
+    """Raise unless --framework says one that has a front end."""
     framework = line["framework"]
     if not framework:
         raise AtcUsageError("E10007", parameter="framework", support=_FRAMEWORK_CHOICES)
-    if framework != ONNX:
-        name = _FRAMEWORKS[framework]
+    if framework in _LATER:
         raise AtcUnsupportedError(
-            f"--framework={framework}: {name} models are not there yet; export the model to ONNX and use --framework=5"
+            f"--framework={framework}: {_LATER[framework]} models are not there yet; export the model to ONNX and use --framework=5"
         )
+
+
+def _input_format(line: CommandLine) -> str:
+    """TensorFlow's pictures have their channels last unless it is said otherwise."""
+    return "NHWC" if line["framework"] == TENSORFLOW and "input_format" not in line.given else line["input_format"]
 
 
 def _require_model(line: CommandLine) -> None:

@@ -56,12 +56,10 @@ def load_offline_model(path: str) -> OfflineModel:
         return read_offline_model(path)
 
 
-def load_graph(path: str, expect_onnx: bool = False) -> ir.Model:
-    """The graph of an .onnx or .om file; weights stay where they are. Raises UsageError for an .om where `expect_onnx` says otherwise."""
-    if not holds_offline_model(path) and (expect_onnx or not path.endswith(".om")):
+def load_graph(path: str) -> ir.Model:
+    """The graph of an .onnx or .om file; weights stay where they are."""
+    if not holds_offline_model(path) and not path.endswith(".om"):
         return load_model(path)
-    if expect_onnx:
-        raise UsageError(f"{path} is an offline model; --framework is for original models")
     return stored_graph(load_offline_model(path), path)
 
 

@@ -43,6 +43,7 @@ class ModelInfo:
     producer: str
     soc_version: str
     precision: str
+    framework: str
     command: str
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
@@ -71,7 +72,7 @@ class ModelInfo:
         """The text of Ascend's `--mode=6` and `--display_model_info=1`."""
         yield "============ Display Model Info start ============"
         yield f"Original Atc command line: {self.command}"
-        yield f"system   info: atc_version[{self.producer}], soc_version[{self.soc_version}], framework_type[Onnx]."
+        yield f"system   info: atc_version[{self.producer}], soc_version[{self.soc_version}], framework_type[{self.framework}]."
         sizes = f"memory_size[{self.peak_bytes - self.constants_bytes} B], weight_size[{self.constants_bytes} B]"
         yield f"resource info: {sizes}, stream_num[1], event_num[0]."
         yield (
@@ -80,6 +81,9 @@ class ModelInfo:
             f"task_info_size[{_task_info_bytes(self.programs)} B], so_store_size[0 B]."
         )
         yield "============ Display Model Info end   ============"
+
+
+_FRAMEWORKS = {"3": "TensorFlow"}  # numbers of --framework
 
 
 def _task_info_bytes(programs: Iterable[ProgramInfo]) -> int:
@@ -105,6 +109,7 @@ def model_info(model: OfflineModel) -> ModelInfo:
         producer=str(metadata["producer"]),
         soc_version=str(metadata["soc_version"]),
         precision=str(metadata["precision"]),
+        framework=_FRAMEWORKS.get(str(arguments.get("framework")), "Onnx"),
         command=command_text(arguments),
         inputs=specs_from_json(metadata["inputs"], "inputs"),
         outputs=outputs,

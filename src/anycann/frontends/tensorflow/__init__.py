@@ -1,0 +1,1 @@
+"""TensorFlow's frozen graphs: GraphDef files to an `onnx_ir` model, without TensorFlow."""
