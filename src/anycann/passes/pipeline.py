@@ -10,6 +10,7 @@ from onnx_ir.passes import common
 
 from anycann.graph.registry import TensorType
 from anycann.graph.verify import verify
+from anycann.passes.loop_invariants import move_invariants
 from anycann.passes.loop_values import drop_carried_values
 from anycann.passes.rules import RULES, apply_rules
 from anycann.passes.specialise import specialise
@@ -34,6 +35,7 @@ def passes(input_types: Mapping[str, TensorType | None], switched_off: frozenset
         ("early rules", lambda model: apply_rules(model.graph, [rule for rule in rules if rule.early])),
         ("unread", _common(common.RemoveUnusedNodesPass)),
         ("carried values", lambda model: drop_carried_values(model.graph)),
+        ("loop invariants", lambda model: move_invariants(model.graph)),
         ("specialise", lambda model: _specialise(model, input_types)),
         ("unused", _common(common.RemoveUnusedNodesPass)),
         ("identity", _remove_identities),
