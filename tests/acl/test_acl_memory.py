@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import ctypes
+import mmap
 from types import ModuleType
 
 import numpy as np
@@ -47,6 +49,20 @@ def test_rows_are_copied_with_their_pitches(acl: ModuleType) -> None:
     acl.rt.memset(device, 30, 0, 30)
     assert acl.rt.memcpy2d(device, 10, acl.util.numpy_to_ptr(source), 4, 4, 3, H2D) == 0
     assert np.array_equal(acl.util.ptr_to_numpy(device, (3, 10), 2)[:, :4], source)
+
+
+def test_a_source_that_ends_with_the_memory_of_the_process_is_followed_by_zeros(acl: ModuleType) -> None:
+    page = mmap.PAGESIZE
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype, libc.mmap.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    start = libc.mmap(None, 2 * page, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+    ctypes.memset(start, 5, 2 * page)
+    assert libc.munmap(ctypes.c_void_p(start + page), ctypes.c_size_t(page)) == 0
+    device, _ = acl.rt.malloc(100, 0)
+    assert acl.rt.memset(device, 100, 9, 100) == 0
+    assert acl.rt.memcpy(device, 100, start + page - 30, 100, H2D) == 0
+    assert acl.util.ptr_to_bytes(device, 100) == b"\5" * 30 + b"\0" * 70
+    libc.munmap(ctypes.c_void_p(start), ctypes.c_size_t(page))
 
 
 @pytest.mark.parametrize(

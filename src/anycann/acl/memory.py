@@ -8,14 +8,16 @@ from anycann.acl.codes import Code
 from anycann.acl.entries import refused, status, value_and_status
 from anycann.acl.errors import AclError
 from anycann.acl.process import PROCESS
-from anycann.runtime.allocations import Allocation, MemoryKind, copy, copy_checked
+from anycann.runtime.allocations import Allocation, MemoryKind, copy, copy_checked, copy_readable
 from anycann.runtime.device import Device
+from anycann.support.logging import get_logger
 
 KINDS = {0: "host to host", 1: "host to device", 2: "device to host", 3: "device to device", 4: "default",
          5: "host to buffer to device", 6: "device to device", 7: "device to device"}  # fmt: skip
 _TO_DEVICE, _FROM_DEVICE = (1, 3, 5, 6, 7), (2, 3, 6, 7)
 _POLICIES = frozenset(range(8))
 _POLICY_FLAGS = 0x0100 | 0x1000 | 0x100000  # bandwidth and access, which are alike here
+_log = get_logger("acl")
 
 
 # ---- taking and giving back
@@ -197,9 +199,20 @@ def check_copy(dst: int, dst_max: int, src: int, count: int, kind: int) -> None:
 
 
 def move(dst: int, src: int, count: int) -> None:
-    """Copy between addresses that passed `check_copy`; the system looks at those which nobody allocated here."""
-    known = PROCESS.allocations.find(dst) is not None and PROCESS.allocations.find(src) is not None
-    (copy if known else copy_checked)(dst, src, count)
+    """Copy between addresses that passed `check_copy`; the system looks at those which nobody allocated here.
+
+    Programs (a public sample for sizes that change) copy a whole buffer from a shorter picture: where the process has no memory behind the
+    picture, the buffer gets zeros.
+    """
+    target, source = PROCESS.allocations.find(dst), PROCESS.allocations.find(src)
+    if target is not None and source is not None:
+        copy(dst, src, count)
+    elif target is not None and (copied := copy_readable(dst, src, count)):
+        if copied < count:
+            _log.warning("a copy of %d bytes from %#x finds memory for %d of them; the rest is zero", count, src, copied)
+            ctypes.memset(dst + copied, 0, count - copied)
+    else:
+        copy_checked(dst, src, count)
 
 
 def _fill(ptr: int, value: int, count: int) -> None:

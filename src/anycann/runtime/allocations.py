@@ -96,13 +96,28 @@ def copy_checked(target: int, source: int, nbytes: int) -> None:
 
     Raises UsageError if it may not. Where the system cannot tell, it is a plain copy.
     """
+    done = copy_readable(target, source, nbytes)
+    if done < nbytes:
+        words = f"{nbytes - done} bytes cannot be copied from {source + done:#x} to {target + done:#x}"
+        raise UsageError(f"{words}: not this process's memory")
+
+
+def copy_readable(target: int, source: int, nbytes: int) -> int:
+    """As copy_checked, but what cannot be touched ends it: how many bytes were copied."""
     read = _system_copy()
     if read is None:
         copy(target, source, nbytes)
-        return
+        return nbytes
     done = 0
     while done < nbytes:
-        count = min(nbytes - done, _MOST_AT_ONCE)
+        moved = _moved(read, target + done, source + done, min(nbytes - done, _MOST_AT_ONCE))
+        if moved <= 0:
+            break
+        done += moved
+    return done
+
+
+_MOST_AT_ONCE)
         moved = _moved(read, target + done, source + done, count)
         if moved <= 0:
             raise UsageError(f"{count} bytes cannot be copied from {source + done:#x} to {target + done:#x}: not this process's memory")
