@@ -117,13 +117,6 @@ def copy_readable(target: int, source: int, nbytes: int) -> int:
     return done
 
 
-_MOST_AT_ONCE)
-        moved = _moved(read, target + done, source + done, count)
-        if moved <= 0:
-            raise UsageError(f"{count} bytes cannot be copied from {source + done:#x} to {target + done:#x}: not this process's memory")
-        done += moved
-
-
 _MOST_AT_ONCE = 1 << 30  # one call moves less than 2 GiB
 _SystemCopy: TypeAlias = Callable[..., int]
 
