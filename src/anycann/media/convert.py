@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anycann.media.formats import PixelFormat
-from anycann.media.matrix_text import COEFFICIENT_BITS
 from anycann.media.picture import View
 from anycann.media.resize import halve
-from anycann.media.triples import multiply, split
+from anycann.media.triples import COEFFICIENT_BITS, multiply, multiply_planes, split
 
 Samples = NDArray[np.uint8]
 
@@ -73,7 +72,7 @@ def convert(source: View, target: View, matrix: Matrix = Matrix.BT601_WIDE) -> N
     elif source.format.is_rgb and target.format.is_rgb:
         _rgb_to_rgb(source, target)
     elif target.format.is_rgb:
-        _yuv_to_rgb(full_yuv(source), target, matrix)
+        _yuv_to_rgb(source, target, matrix)
     elif source.format.is_rgb:
         _rgb_to_yuv(source, target, matrix)
     else:
@@ -92,13 +91,17 @@ def _is_triple(form: PixelFormat) -> bool:
     return form.layout == "packed" and len(form.order) == 3
 
 
-def _yuv_to_rgb(pixels: Samples, target: View, matrix: Matrix) -> None:
+def _yuv_to_rgb(source: View, target: View, matrix: Matrix) -> None:
     table = coefficients(matrix).to_rgb
-    if _is_triple(target.format):
-        rows = ["RGB".index(letter) for letter in target.format.order]
-        multiply(pixels, target.planes[0], np.ascontiguousarray(table[rows]))
+    if not _is_triple(target.format):
+        store_rgb(_multiplied(full_yuv(source), table), target)
+        return
+    rows = ["RGB".index(letter) for letter in target.format.order]
+    if source.format.layout == "semi-planar":
+        columns = ["YUV".index(letter) for letter in source.format.order]
+        multiply_planes(source, target.planes[0], np.ascontiguousarray(table[rows][:, [*columns, 3]]))
     else:
-        store_rgb(_multiplied(pixels, table), target)
+        multiply(full_yuv(source), target.planes[0], np.ascontiguousarray(table[rows]))
 
 
 def _rgb_to_yuv(source: View, target: View, matrix: Matrix) -> None:

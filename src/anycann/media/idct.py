@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.values import Value
-from anycann.media.entropy_text import BLOCK_BYTES
+from anycann.media.entropy import BLOCK_BYTES
 from anycann.media.halves import Halves
 from anycann.target.target import Target
 
@@ -34,12 +34,11 @@ class Transform:
     """paired: the samples of two components lie in turn, the first of each before the second of each."""
 
     paired: bool
-    target: Target
 
-    def ir(self) -> tuple[str, str]:
+    def ir(self, target: Target) -> tuple[str, str]:
         """(symbol, text) of `void(ptr words, i64 begin, i64 end, ptr)`: rows of units; the first is that of the addresses."""
         e = Emitter()
-        h = Halves(e, self.target)
+        h = Halves(e, target)
         with e.loop(e.begin, e.end) as row:
             (_pairs if self.paired else _plane)(h, row.index)
         return e.finish("jpeg_pairs" if self.paired else "jpeg_plane")

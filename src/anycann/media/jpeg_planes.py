@@ -6,19 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from anycann.media import entropy_text as scan
+from anycann.media import entropy as scan
 from anycann.media import idct
 from anycann.media.formats import PixelFormat
 from anycann.media.jpeg_coding import ZIGZAG, Coding, read_coding, units
 from anycann.media.jpeg_header import JpegFile
-from anycann.media.kernels import kernels
+from anycann.media.kernels import Words, run
 from anycann.media.picture import Picture
 from anycann.media.scratch import Scratch
 from anycann.runtime.memory import address, allocate
 
-Words = NDArray[np.int64]
 _CHUNK_BYTES = 1 << 19  # of coefficients at once: they are read again while they are in the cache
 _END = b"\xff\xd9"
 
@@ -80,12 +78,12 @@ class _Decoder:
         planes = tuple(self._planes(int(words[scan.COEFFICIENTS]), across))
         for first in range(0, down, rows):
             count = min(rows, down - first)
-            kernels().decode_coefficients(address(words), count * across)
+            run(scan.Entropy(), words, count * across)
             if words[scan.DAMAGED]:
                 return False
             for plane in planes:
                 plane.words[idct.TARGET] = plane.start + first * plane.unit_bytes
-                kernels().transform_blocks(plane.paired, address(plane.words), count)
+                run(idct.Transform(plane.paired), plane.words, count)
         return self._is_at_end(words)
 
     def _scan_words(self, coefficients: int) -> Words:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anycann.media.blend_text import WEIGHT_BITS
-from anycann.media.kernels import kernels
+from anycann.media import blend
+from anycann.media.blend import WEIGHT_BITS
+from anycann.media.kernels import Words, run
 from anycann.runtime.memory import address
 
 _VECTOR = 16  # int32 of the widest register
+_READ_BYTES = 4  # at once
 
 
 class Interpolation(Enum):
@@ -55,29 +58,44 @@ def resize_plane(source: NDArray[np.uint8], target: NDArray[np.uint8], interpola
     if source.shape == target.shape:
         target[:] = source
         return
+    if source.shape[1] * source.shape[2] < _READ_BYTES:
+        source = np.pad(source, ((0, 0), (0, _READ_BYTES), (0, 0)))[:, : source.shape[1]]
     plan = _plan(source.shape, target.shape, source.strides[0], interpolation.value)
-    scratch = np.empty(plan.scratch_length, np.int32)
-    rows, columns, count = target.shape
-    kernels().blend_rows(address(source), address(target), target.strides[0], rows, columns * count, plan.addresses, address(scratch))
+    scratch, words = np.empty(plan.scratch_length, np.int32), plan.words.copy()
+    words[[blend.SOURCE, blend.TARGET, blend.STRIDE, blend.SCRATCH]] = address(source), address(target), target.strides[0], address(scratch)
+    run(blend.Blend(target.shape[2] <= blend.NEAR_BYTES), words, target.shape[0])
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """The tables of one scaling, and where they are."""
+    """The tables of one scaling, and what the loop is told of them."""
 
-    tables: tuple[NDArray[np.generic], ...]  # row starts, row weights, byte starts, next bytes, byte weights
-    addresses: tuple[int, ...]  # of the tables
+    tables: tuple[NDArray[Any], ...]
+    words: Words
     scratch_length: int
 
 
 @lru_cache(maxsize=64)
 def _plan(source: tuple[int, ...], target: tuple[int, ...], source_stride: int, interpolation: str) -> _Plan:
     down, across = (samples(source[axis], target[axis], Interpolation(interpolation)) for axis in (0, 1))
+    count, sample = target[2], np.arange(target[2])
+    last = max(source[1] * count, _READ_BYTES) - _READ_BYTES  # where four bytes of a row begin that end it
+    places = [(place[:, None] * count + sample).ravel() for place in (across.first, across.second)]
+    columns = [part for place in places for part in (np.minimum(place, last), 8 * np.maximum(place - last, 0))]
     row_starts = np.ascontiguousarray(np.stack([down.first, down.second], 1) * source_stride)
-    sample = np.arange(target[2])
-    starts, nexts = ((place[:, None] * target[2] + sample).ravel().astype(np.int32) for place in (across.first, across.second))
-    tables = (row_starts, down.weight, starts, nexts, np.repeat(across.weight, target[2]))
-    return _Plan(tables, tuple(address(table) for table in tables), 2 * (len(starts) + _VECTOR))
+    tables: list[NDArray[Any]] = [
+        row_starts,
+        down.weight,
+        *(_whole_vectors(column) for column in (*columns, np.repeat(across.weight, count))),
+    ]
+    words = np.zeros(blend.SCRATCH + 1, np.int64)
+    words[blend.COLUMNS], words[blend.DISTANCE] = target[1] * count, count
+    words[blend.ROW_STARTS : blend.SCRATCH] = [address(table) for table in tables]
+    return _Plan(tuple(tables), words, 2 * tables[-1].size)
+
+
+def _whole_vectors(column: NDArray[np.generic]) -> NDArray[np.int32]:
+    return np.pad(column.astype(np.int32), (0, -column.size % _VECTOR), "edge")
 
 
 def halve(source: NDArray[np.uint8], target: NDArray[np.uint8]) -> None:

@@ -1,34 +1,91 @@
-"""Pixels of three samples that lie together, Y U V: sorted into planes, and multiplied by a matrix."""
+"""Pixels of three samples, Y U V or R G B: sorted into planes, and multiplied by a matrix."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from anycann.codegen.values import Value
 from anycann.media.formats import PixelFormat
-from anycann.media.kernels import kernels
-from anycann.media.pick_texts import (
-    FIRST_OF_3,
-    MEAN_OF_4,
-    PAIR_OF_3,
-    PAIR_OF_6,
-    SWAPPED_MEAN_OF_4,
-    SWAPPED_PAIR_OF_3,
-    SWAPPED_PAIR_OF_6,
-)
 from anycann.media.picture import View
-from anycann.runtime.memory import address
+from anycann.media.row_loops import Buffer, Pixels, RowLoop, run_rows
 
 Samples = NDArray[np.uint8]
+COEFFICIENT_BITS = 14
 
 
+# ---- the loops
+def _pick(name: str, step: int, offsets: tuple[int, ...]) -> RowLoop:
+    """Of every `step` bytes those at `offsets`."""
+
+    def body(pixels: Pixels) -> None:
+        pixels.store(1, [pixels.sample(0, offset, "i16") for offset in offsets])
+
+    return RowLoop(name, (Buffer(step), Buffer(len(offsets))), body)
+
+
+def _mean(name: str, offsets: tuple[int, int]) -> RowLoop:
+    """Of every two pixels in two rows the rounded means of the bytes at `offsets`."""
+
+    def body(pixels: Pixels) -> None:
+        e = pixels.e
+        means = []
+        for offset in offsets:
+            a, b, c, d = (pixels.sample(row, place, "i16") for row in (0, 1) for place in (offset, offset + 3))
+            total = e.add(e.add(e.add(a, b), e.add(c, d)), pixels.const(2, "i16"))
+            means.append(e.binary("lshr", total, pixels.const(2, "i16")))
+        pixels.store(2, means)
+
+    return RowLoop(name, (Buffer(6), Buffer(6), Buffer(2)), body)
+
+
+def _multiplied(pixels: Pixels, samples: Sequence[Value]) -> list[Value]:
+    """Sums of the samples (i32) by the numbers of a call: int32[3, 4], in each row three weights and what is added."""
+    e = pixels.e
+    results = []
+    for row in range(3):
+        products = [e.mul(sample, pixels.number(4 * row + n)) for n, sample in enumerate(samples)]
+        total = e.add(e.add(products[0], products[1]), e.add(products[2], pixels.number(4 * row + 3)))
+        whole = e.binary("ashr", total, pixels.const(COEFFICIENT_BITS, "i32"))
+        results.append(e.smin(e.smax(whole, pixels.const(0, "i32")), pixels.const(255, "i32")))
+    return results
+
+
+def _multiply_triples(pixels: Pixels) -> None:
+    pixels.store(1, _multiplied(pixels, [pixels.sample(0, offset, "i32") for offset in range(3)]))
+
+
+def _multiply_planes(pixels: Pixels) -> None:
+    pixels.store(2, _multiplied(pixels, [pixels.sample(0, 0, "i32"), pixels.sample(1, 0, "i32"), pixels.sample(1, 1, "i32")]))
+
+
+_FIRST = _pick("pick_first", 3, (0,))
+_PAIRS = {1: (_pick("pick_pair", 3, (1, 2)), _pick("pick_swapped", 3, (2, 1))),
+          2: (_pick("pick_pair_of_two", 6, (1, 2)), _pick("pick_swapped_of_two", 6, (2, 1)))}  # fmt: skip
+_MEANS = (_mean("mean_pair", (1, 2)), _mean("mean_swapped", (2, 1)))
+_TRIPLES = RowLoop("multiply", (Buffer(3), Buffer(3)), _multiply_triples, 12)
+_PLANES = {across: RowLoop("multiply_planes", (Buffer(1), Buffer(2, across - 1), Buffer(3)), _multiply_planes, 12) for across in (1, 2)}
+
+
+# ---- what they do
 def multiply(source: Samples, target: Samples, table: NDArray[np.int32]) -> None:
     """target[y, x, k] = (table[k, :3] . source[y, x] + table[k, 3]) >> 14, limited to 0 and 255. Rows may lie any distance apart.
 
     `table`: contiguous [3, 4].
     """
-    rows, columns, _ = source.shape
-    kernels().multiply(address(source), source.strides[0], address(target), target.strides[0], rows, columns, address(table))
+    run_rows(_TRIPLES, source.shape[0], source.shape[1], (source, target), table)
+
+
+def multiply_planes(source: View, target: Samples, table: NDArray[np.int32]) -> None:
+    """As `multiply`, of a semi-planar picture; the columns of the table go with Y and the samples of the chroma plane in their order."""
+    luma, chroma = source.planes
+    down = source.format.down
+    for first in range(down):
+        rows = luma[first::down]
+        if len(rows):
+            run_rows(_PLANES[source.format.across], len(rows), luma.shape[1], (rows, chroma, target[first::down]), table)
 
 
 def split(pixels: Samples, target: View, across: int, down: int) -> None:
@@ -37,10 +94,8 @@ def split(pixels: Samples, target: View, across: int, down: int) -> None:
     Where `target` has as much chroma, it is as it was stored; where it has less (420), the mean of two by two pixels, the last one of an
     odd edge counted twice.
     """
-    rows, columns, _ = pixels.shape
     luma, *chroma = target.planes
-    source, stride = address(pixels), pixels.strides[0]
-    kernels().pick(FIRST_OF_3, source, stride, address(luma), luma.strides[0], rows, columns)
+    run_rows(_FIRST, pixels.shape[0], pixels.shape[1], (pixels, luma))
     if chroma and (across, down) == (target.format.across, target.format.down):
         _pick_chroma(pixels, chroma[0], target.format)
     elif chroma:
@@ -50,24 +105,20 @@ def split(pixels: Samples, target: View, across: int, down: int) -> None:
 def _pick_chroma(pixels: Samples, chroma: Samples, form: PixelFormat) -> None:
     """The chroma of the first pixel of those that share it."""
     swapped = form.order == "YVU"
-    pick = {1: (PAIR_OF_3, SWAPPED_PAIR_OF_3), 2: (PAIR_OF_6, SWAPPED_PAIR_OF_6)}[form.across][swapped]
     rows, columns, _ = chroma.shape
     whole = pixels.shape[1] // form.across  # an odd width: the last pixel has a chroma sample of its own
-    source, stride = address(pixels), pixels.strides[0] * form.down
-    kernels().pick(pick, source, stride, address(chroma), chroma.strides[0], rows, min(whole, columns))
+    run_rows(_PAIRS[form.across][swapped], rows, min(whole, columns), (pixels[:: form.down], chroma))
     if whole < columns:
         chroma[:, -1] = pixels[:: form.down, -1, 2:0:-1] if swapped else pixels[:: form.down, -1, 1:]
 
 
 def _mean_chroma(pixels: Samples, chroma: Samples, form: PixelFormat) -> None:
     """Chroma of 420 from what was stored with more: the mean of two by two pixels; at an odd edge the last one counts twice."""
-    mean = SWAPPED_MEAN_OF_4 if form.order == "YVU" else MEAN_OF_4
+    mean = _MEANS[form.order == "YVU"]
     height, width, _ = pixels.shape
-    source, stride = address(pixels), pixels.strides[0]
-    into, into_stride = address(chroma), chroma.strides[0]
-    kernels().mean(mean, source, 2 * stride, stride, into, into_stride, height // 2, width // 2)
+    run_rows(mean, height // 2, width // 2, (pixels[0::2], pixels[1::2], chroma))
     if height % 2:
-        kernels().mean(mean, source + (height - 1) * stride, stride, 0, into + height // 2 * into_stride, into_stride, 1, width // 2)
+        run_rows(mean, 1, width // 2, (pixels[-1:], pixels[-1:], chroma[height // 2 :]))
     if width % 2 and chroma.shape[1] > width // 2:
         edge = pixels[:, -1, 2:0:-1] if form.order == "YVU" else pixels[:, -1, 1:]
         chroma[:, -1] = _mean_of_pairs(edge)

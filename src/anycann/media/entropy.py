@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from string import Template
 
 from anycann.media.jpeg_coding import LOOKAHEAD_BITS
+from anycann.target.target import Target
 
-ENTROPY = "anycann_jpeg_entropy"
+_SYMBOL = "anycann_jpeg_entropy"
 # The words of what the decoder gets and leaves, int64. Behind BLOCKS four for every block of a unit: the addresses of the tables of
 # differences, of coefficients and of the quantisation, and which of the three words from LAST on has its component's last level.
 DATA, END, POSITION, BUFFER, BITS, BORROWED, DAMAGED, INTERVAL, LEFT, RESTART, PER_UNIT, COEFFICIENTS, ZIGZAG, LAST = range(14)
@@ -15,19 +17,23 @@ BLOCK_BYTES = 128
 _MOST_LEVEL = 1 << 13  # of the mean of a block; beyond, what a transform of 16 bits makes of it is its own affair
 
 
-def entropy_ir() -> str:
-    """`void(ptr words, i64 begin, i64 end, ptr)`: units `begin` to `end` of the scan, one after the other, into memory from its start.
+@dataclass(frozen=True)
+class Entropy:
+    """Units of the scan, one after the other, into memory from its start.
 
     The state is in the words, so that the next call goes on. A block is int16[64], row by row. What is not as it should be sets the word
-    DAMAGED and ends the call: no such code, a run beyond the block, a mean far beyond white, data that end early, no restart where
-    one should be. Nothing is read beyond the data.
+    DAMAGED and ends the call: no such code, a run beyond the block, a mean far beyond white, data that end early, no restart where one
+    should be. Nothing is read beyond the data.
 
     Bits are taken from the top of a 64-bit buffer that is filled with eight bytes at a time; where one of them is 0xff, byte by byte.
     Behind the last bit come zeros, which BORROWED counts.
     """
-    names = {name.lower(): value for name, value in globals().items() if name.isupper() and isinstance(value, int)}
-    limits = {"range": _MOST_LEVEL, "twice": 2 * _MOST_LEVEL, "lookup": 64 - LOOKAHEAD_BITS, "whole": 1 << LOOKAHEAD_BITS}
-    return Template(_TEXT).substitute(names, **limits, symbol=ENTROPY)
+
+    def ir(self, target: Target) -> tuple[str, str]:
+        """(symbol, text) of `void(ptr words, i64 begin, i64 end, ptr)`: so many units."""
+        names = {name.lower(): value for name, value in globals().items() if name.isupper() and isinstance(value, int)}
+        limits = {"range": _MOST_LEVEL, "twice": 2 * _MOST_LEVEL, "lookup": 64 - LOOKAHEAD_BITS, "whole": 1 << LOOKAHEAD_BITS}
+        return _SYMBOL, Template(_TEXT).substitute(names, **limits, symbol=_SYMBOL)
 
 
 _TEXT = """
