@@ -6,10 +6,11 @@ import math
 
 import numpy as np
 
+from anycann.graph.ops.convolution_gradients import plain_weight_gradient
 from anycann.te import dtypes
 from anycann.te import expression as x
 from anycann.te import tensor as te
-from anycann.te.contractions import Convolution, MatMul
+from anycann.te.contractions import Convolution, MatMul, WeightGradient
 from anycann.te.dtypes import DType
 from anycann.te.expression import Expr
 from anycann.te.tensor import Contraction, Tensor
@@ -20,6 +21,8 @@ def naive(contraction: Contraction) -> Tensor:
     operator = contraction.operator
     if isinstance(operator, MatMul):
         return matmul(operator, contraction.shape, contraction.dtype)
+    if isinstance(operator, WeightGradient):
+        return plain_weight_gradient(operator, contraction.shape)
     assert isinstance(operator, Convolution)
     return transposed(operator, contraction) if operator.transposed else convolution(operator, contraction.shape, contraction.dtype)
 

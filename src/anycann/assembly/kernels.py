@@ -129,11 +129,20 @@ class KernelMaker:
     def _kernels(self, group: Group, outputs: Sequence[Output]) -> list[Launch]:
         """One kernel for all outputs; a node whose outputs fit into no common nest gets one for each."""
         try:
-            return [Launch(self._keep(self._generate(group, outputs), group), tuple(o.name for o in outputs))]
+            return self._launches_of(self._generate(group, outputs), group, outputs)
         except CannotFuse:
             if len(group.nodes) > 1:
                 raise
-        return [Launch(self._keep(self._generate(group, [output]), group), (output.name,)) for output in outputs]
+        return [launch for output in outputs for launch in self._launches_of(self._generate(group, [output]), group, [output])]
+
+    def _launches_of(self, generated: Generated, group: Group, outputs: Sequence[Output]) -> list[Launch]:
+        """A kernel, after the one that fills its workspace."""
+        kernel = Launch(self._keep(generated, group), tuple(o.name for o in outputs))
+        if generated.before is None or generated.workspace is None:
+            return [kernel]
+        self.texts[generated.before.symbol] = generated.before.ir
+        self.workspaces[group] = (generated.workspace.name, generated.workspace.nbytes)
+        return [Launch(generated.before, ()), kernel]
 
     def _keep(self, generated: Generated, group: Group | None = None) -> Kernel:
         """Take over a kernel and its packed weights; the weights they were made of are not needed again."""

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
-import numpy as np
-
+from anycann.codegen.contract_weights import Order, Weights, has_phases, kernel_shape, ordered_weights
 from anycann.codegen.conversions import convert, from_storage
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel
 from anycann.codegen.kernels.convolution import emit_convolution
 from anycann.codegen.kernels.convolution_method import method, reads_channels_last
-from anycann.codegen.kernels.convolution_packing import pack_weights, weights_arrangement
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_space import AlgorithmSpace, ConvolutionSpace, WinogradSpace
-from anycann.codegen.kernels.convolution_transposed import emit_transposed_convolution, pack_transposed_weights, transposed_flops
+from anycann.codegen.kernels.convolution_transposed import emit_transposed_convolution, transposed_flops
 from anycann.codegen.kernels.winograd import emit_winograd
-from anycann.codegen.kernels.winograd_transform import pack_winograd_weights
 from anycann.codegen.nest_kernel import Output
 from anycann.codegen.space import Choices
-from anycann.codegen.tail import Constants, Generated, Packed, Tail, memory_name, pack
+from anycann.codegen.tail import Constants, Generated, Tail, memory_name
 from anycann.codegen.values import Value
 from anycann.target.target import Target
 from anycann.te import dtypes
@@ -30,15 +26,16 @@ from anycann.te.layout import NC1HWC0, ND, NHWC
 from anycann.te.tensor import Compute, Contraction, Placeholder, Tensor
 
 STORED = (dtypes.float32, dtypes.float16, dtypes.bfloat16, dtypes.float64, dtypes.int8, dtypes.uint8)
+FEW_PIXELS = 64  # so few do not repay what transforming computed weights costs
 
 
 def refuse_convolution(operator: Convolution, is_constant: Callable[[str], bool]) -> str | None:
     """Why no kernel computes this convolution, or None."""
     if operator.x.dtype not in STORED or (operator.transposed and operator.x.dtype is not dtypes.float32):
         return f"a convolution of {operator.x.dtype}"
-    for tensor in (operator.w, operator.weight_zero):
-        if isinstance(tensor, Placeholder) and not is_constant(tensor.name):
-            return "the weights of the convolution are computed at run time"
+    computed = [t for t in (operator.w, operator.weight_zero) if isinstance(t, Placeholder) and not is_constant(t.name)]
+    if computed and not operator.computed:
+        return "the weights of the convolution are computed at run time"
     if not isinstance(operator.w, Placeholder):
         return "the weights of the convolution are one number"
     if not 3 <= operator.x.rank <= 5:
@@ -50,35 +47,17 @@ def convolution_layout(operator: Convolution, name: str, stored: str, target: Ta
     """Depthwise and Winograd kernels, and those with few output channels, read NC1HWC0; the others read either layout."""
     if not isinstance(operator.x, Placeholder) or operator.x.name != name:
         return stored
-    shape = convolution_shape(operator)
-    if stored == NHWC and reads_channels_last(shape, target.lanes) and not operator.transposed:
+    shape = kernel_shape(operator)
+    if stored == NHWC and reads_channels_last(shape, target.lanes) and not has_phases(operator):
         return NHWC
     wants_blocks = stored == NHWC or method(shape, target.lanes, blocked_input=True) in ("lanes", "inner")
     return NC1HWC0 if wants_blocks or _uses_winograd(operator, shape, target, choices) else stored
 
 
 def _uses_winograd(operator: Convolution, shape: ConvolutionShape, target: Target, choices: Choices) -> bool:
-    return choices.winograd and not operator.transposed and choices.tile(AlgorithmSpace(shape, target)).winograd
-
-
-def convolution_shape(operator: Convolution) -> ConvolutionShape:
-    """Sizes of a convolution, or the attributes of a transposed one."""
-    batch, channels, *in_size = operator.x.shape
-    out_channels = operator.w.shape[1] * operator.group if operator.transposed else operator.w.shape[0]
-    kernel = operator.w.shape[2:]
-    return ConvolutionShape(
-        batch,
-        channels,
-        out_channels,
-        operator.group,
-        tuple(in_size),
-        tuple(kernel),
-        operator.strides,
-        operator.dilations,
-        operator.pads_begin,
-        operator.out_size,
-        operator.x.dtype,
-    )
+    if has_phases(operator) or (operator.computed and shape.batch * shape.out_pixels < FEW_PIXELS):
+        return False
+    return choices.winograd and choices.tile(AlgorithmSpace(shape, target)).winograd
 
 
 def generate_convolution(
@@ -91,8 +70,7 @@ def generate_convolution(
     choices: Choices,
 ) -> Generated:
     """The kernel of a convolution and its tail; arguments: input, packed weights, what the tail reads, outputs."""
-    shape, x = convolution_shape(operator), memory_name(operator.x)
-    weights = _weights(operator, constants, shape)
+    shape, x = kernel_shape(operator), memory_name(operator.x)
     channels_last = layouts.get(x, ND) == NHWC
     blocked = layouts.get(x, ND) == NC1HWC0 or channels_last
     tail = Tail(anchor, outputs, layouts, target, 1, split=True)
@@ -105,34 +83,26 @@ def generate_convolution(
     def write(emitter: Emitter, index: Sequence[Value], vector: Value) -> None:
         tail.write(writer, emitter, index, vector)
 
+    def weights(order: Order) -> Weights:
+        return ordered_weights(operator, order, target, blocked, constants, outputs[0].name)
+
     scratch, flops = 0, shape.flops
-    if operator.transposed:
-        packed = pack("deconv", pack_transposed_weights(weights, shape, target.lanes, blocked))
+    if has_phases(operator):
+        found = weights("deconv")
         tasks = emit_transposed_convolution(e, shape, target, *pointers, write, blocked)
         family, flops = "deconv", transposed_flops(shape)
     elif blocked and _uses_winograd(operator, shape, target, choices):
-        packed = pack("winograd", pack_winograd_weights(weights, shape, target.lanes))
+        found = weights("winograd")
         launch = emit_winograd(e, shape, target, choices.tile(WinogradSpace(shape, target)), *pointers, write)
         tasks, scratch, family = launch.tasks, launch.scratch_bytes, "winograd"
     else:
-        arrangement = weights_arrangement(shape, target.lanes, blocked) if operator.weight_zero is None else None
-        packed = pack("conv", pack_weights(weights, shape, target.lanes, blocked), memory_name(operator.w), arrangement)
+        found = weights("conv")
         tile = choices.tile(ConvolutionSpace(shape, target, blocked))
         tasks = emit_convolution(e, shape, target, tile, *pointers, write, blocked, zero_point=zero_point, channels_last=channels_last)
         family = "conv"
-    return _finish(e, family, (x, packed.name, *zero, *tail.inputs, *(o.name for o in outputs)), tasks, scratch, flops, packed)
-
-
-def _weights(operator: Convolution, constants: Constants, shape: ConvolutionShape) -> np.ndarray[Any, Any]:
-    """The weights in the type of the sums, less their zero point."""
-    weights: np.ndarray[Any, Any] = np.asarray(constants(memory_name(operator.w))).astype(shape.accumulator.numpy, copy=False)
-    zero = operator.weight_zero
-    if zero is None:
-        return weights
-    known = zero.body.value if isinstance(zero, Compute) and isinstance(zero.body, Const) else constants(memory_name(zero))
-    zeros = np.asarray(known).astype(weights.dtype).reshape(-1, *[1] * (weights.ndim - 1))
-    centred: np.ndarray[Any, Any] = weights - zeros
-    return centred
+    symbol, ir = e.finish(family)
+    kernel = Kernel(symbol, ir, (x, found.name, *zero, *tail.inputs, *(o.name for o in outputs)), tasks, scratch, flops)
+    return Generated(kernel, found.packed, found.before, found.workspace)
 
 
 def _zero_point(e: Emitter, zero: Tensor | None, shape: ConvolutionShape) -> Value | None:
@@ -143,8 +113,3 @@ def _zero_point(e: Emitter, zero: Tensor | None, shape: ConvolutionShape) -> Val
         return e.const(zero.body.value, shape.accumulator.register)
     dtype = zero.dtype
     return convert(e, from_storage(e, e.load(e.argument(2), dtype.storage, dtype.nbytes), dtype), dtype, shape.accumulator)
-
-
-def _finish(e: Emitter, family: str, arguments: tuple[str, ...], tasks: int, scratch: int, flops: int, packed: Packed) -> Generated:
-    symbol, ir = e.finish(family)
-    return Generated(Kernel(symbol, ir, arguments, tasks, scratch, flops), (packed,))

@@ -44,7 +44,7 @@ def takes_convolution(operator: Convolution, target: Target) -> bool:
     """True for bytes, or bfloat16 where it has instructions; one group, and one or two spatial dimensions."""
     bytes_ = operator.x.dtype in BYTES and operator.w.dtype in BYTES
     halves = operator.x.dtype is dtypes.bfloat16 and operator.w.dtype in FLOATS and multiplies_bfloat(target)
-    return (bytes_ or halves) and operator.group == 1 and not operator.transposed and operator.x.rank in (3, 4)
+    return (bytes_ or halves) and operator.group == 1 and not (operator.transposed or operator.computed) and operator.x.rank in (3, 4)
 
 
 def dot_layout(operator: Convolution, name: str, stored: str) -> str:

@@ -41,11 +41,21 @@ class Packed:
 
 
 @dataclass(frozen=True)
+class Workspace:
+    """Memory in which the kernels of a group hand something over."""
+
+    name: str
+    nbytes: int
+
+
+@dataclass(frozen=True)
 class Generated:
-    """A kernel and the constants that were packed for it."""
+    """A kernel and the constants that were packed for it. `before` runs first and leaves what the kernel reads in the workspace."""
 
     kernel: Kernel
     packed: tuple[Packed, ...] = ()
+    before: Kernel | None = None
+    workspace: Workspace | None = None
 
 
 def pack(kind: str, array: np.ndarray[Any, Any], source: str = "", arrangement: Arrangement | None = None) -> Packed:

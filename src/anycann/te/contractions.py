@@ -11,9 +11,9 @@ from anycann.te.tensor import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Convolution:
-    """y[n, o, *s] = sum x[n, g*I + i, *(s*strides - pads + k*dilations)] * w[o, i, *k] over i, k; w is [O, I, *kernel] and constant.
+    """y[n, o, *s] = sum x[n, g*I + i, *(s*strides - pads + k*dilations)] * w[o, i, *k] over i, k; w is [O, I, *kernel].
 
-    transposed: the gradient of that (ONNX ConvTranspose); w is then [I, O/group, *kernel]. zero_point (one element, of x) and
+    computed: w is not known while compiling. transposed: the gradient of that (ONNX ConvTranspose); w is then [I, O/group, *kernel]. zero_point (one element, of x) and
     weight_zero (of w, constant, one element or one an output channel) are subtracted first; padding stands for the zero point.
     """
 
@@ -27,6 +27,20 @@ class Convolution:
     transposed: bool = False
     zero_point: Tensor | None = None
     weight_zero: Tensor | None = None
+    computed: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class WeightGradient:
+    """dw[o, i, *k] = sum x[n, g*I + i, *(s*strides - pads + k*dilations)] * dy[n, o, *s] over n, s; g is the group of o."""
+
+    x: Tensor
+    dy: Tensor
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    pads_begin: tuple[int, ...]
+    dilations: tuple[int, ...]
+    group: int
 
 
 @dataclass(frozen=True, eq=False)

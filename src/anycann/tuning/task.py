@@ -64,10 +64,10 @@ class _Asked:
 
 
 def spaces_of(recipe: Recipe, constants: Constants, choices: Choices) -> list[Space[Any]]:
-    """The spaces from which the kernel of a recipe is chosen, in the order of asking."""
+    """The spaces from which the kernel of a recipe is chosen, in the order of asking; none if it cannot run without another kernel."""
     asked = _Asked(choices.tuned)
-    recipe.generate(constants, Choices(choices.winograd, asked))
-    return asked.spaces
+    generated = recipe.generate(constants, Choices(choices.winograd, asked))
+    return asked.spaces if generated.before is None else []
 
 
 def task_of(recipe: Recipe, constants: Constants, choices: Choices, nodes: tuple[str, ...] = (), op_type: str = "") -> TuningTask | None:

@@ -15,6 +15,7 @@ from math import gcd, prod
 import numpy as np
 
 from anycann.codegen.emitter import Emitter
+from anycann.codegen.kernels.computed_weights import Piece
 from anycann.codegen.kernels.convolution import emit_tasks
 from anycann.codegen.kernels.convolution_estimate import ConvolutionTile
 from anycann.codegen.kernels.convolution_inputs import source
@@ -87,6 +88,19 @@ def pack_transposed_weights(weights: np.ndarray, shape: ConvolutionShape, lanes:
             window = ordered[np.ix_(range(shape.out_channels), range(inputs), *taps)]
             parts.append(pack_weights(window, _phase_shape(shape, runs, shape.out_size), lanes, blocked_input).ravel())
     return np.concatenate(parts)
+
+
+def transposed_pieces(shape: ConvolutionShape, lanes: int, blocked_input: bool = True) -> tuple[Piece, ...]:
+    """The taps of every phase that has some and where its packed weights begin, in the order of `pack_transposed_weights`."""
+    pieces: list[Piece] = []
+    offset = 0
+    for runs in _run_combinations(shape):
+        size = packed_size(_phase_shape(shape, runs, shape.out_size), lanes, blocked_input)
+        for phases in product(*(range(run.first, run.first + run.count) for run in runs)):
+            taps = [_taps(shape, axis, phase)[::-1] for axis, phase in enumerate(phases)]
+            pieces.append(Piece(offset, tuple(int(np.ravel_multi_index(tap, shape.kernel)) for tap in product(*taps))))
+            offset += size
+    return tuple(piece for piece in pieces if piece.taps)
 
 
 def _phase_shape(shape: ConvolutionShape, runs: Sequence[PhaseRun], out_size: Sequence[int]) -> ConvolutionShape:

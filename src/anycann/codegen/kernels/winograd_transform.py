@@ -61,6 +61,30 @@ def transform_output(e: Emitter, target: Target, products: Sequence[Value]) -> l
     return _both_ways(e, target, [products[i * PATCH : (i + 1) * PATCH] for i in range(PATCH)], _output)
 
 
+def transform_weights(e: Emitter, target: Target, taps: Sequence[Value]) -> list[Value]:
+    """G g G^T of nine taps: 36 values, row by row."""
+    columns = [_weights(e, target, [taps[3 * i + j] for i in range(3)]) for j in range(3)]
+    return [value for i in range(PATCH) for value in _weights(e, target, [column[i] for column in columns])]
+
+
+def _weights(e: Emitter, target: Target, g: Sequence[Value]) -> list[Value]:
+    """G g: [g0 / 4, -(g0 + g1 + g2) / 6, -(g0 - g1 + g2) / 6, g0 / 24 + g1 / 12 + g2 / 6, g0 / 24 - g1 / 12 + g2 / 6, g2]."""
+
+    def times(value: Value, factor: float) -> Value:
+        return e.binary("fmul", value, e.const(factor, value.type))
+
+    ends = times(e.binary("fadd", g[0], g[2]), -1 / 6)
+    far = _scaled(e, target, g[0], 1 / 24, times(g[2], 1 / 6))
+    return [
+        times(g[0], 1 / 4),
+        _scaled(e, target, g[1], -1 / 6, ends),
+        _scaled(e, target, g[1], 1 / 6, ends),
+        _scaled(e, target, g[1], 1 / 12, far),
+        _scaled(e, target, g[1], -1 / 12, far),
+        g[2],
+    ]
+
+
 def _both_ways(e: Emitter, target: Target, rows: Rows, transform: Transform) -> list[Value]:
     """`transform` on every column, then on every row of the result."""
     columns = [transform(e, target, [row[j] for row in rows]) for j in range(PATCH)]

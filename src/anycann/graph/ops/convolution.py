@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 import math
 
 import numpy as np
@@ -18,9 +19,10 @@ from anycann.te import expression as x
 from anycann.te import tensor as te
 from anycann.te.contractions import Convolution
 from anycann.te.expression import Expr
-from anycann.te.tensor import Tensor
+from anycann.te.tensor import Placeholder, Tensor
 
 PLAIN_LIMIT = 1 << 26  # multiplications a convolution may take without a generator
+MOST_COMPUTED = 1 << 24  # weights that a kernel computes and another puts in order
 
 
 def _conv_samples(rng: np.random.Generator) -> Iterable[Sample]:
@@ -43,22 +45,29 @@ def convolved(context: Lowering, finish: Callable[[Expr], Expr] = lambda a: a) -
     data, weights, type_ = context.operand(0), context.operand(1), context.outputs[0]
     slide = window(context, data.shape[2:], weights.shape[2:], type_.shape[2:])
     work = Convolution(data, weights, slide.strides, slide.begins, slide.dilations, context.integer("group", 1), type_.shape[2:])
-    return with_bias(context, _product(context, work), finish)
+    return with_bias(context, product(context, work), finish)
 
 
-def _product(context: Lowering, work: Convolution) -> Tensor:
-    """The generator's convolution; a small one of run-time weights or other types is a plain sum. Raises NotLowered for a large one."""
+def product(context: Lowering, work: Convolution) -> Tensor:
+    """The generator's convolution, of a node whose second operand is the weights; a small one of other types is a plain sum.
+
+    Raises NotLowered for a large one.
+    """
     type_ = context.outputs[0]
-    reason = "" if type_.dtype is dtypes.float32 else f"a convolution of {type_.dtype}"
-    try:
-        context.constant(1)
-    except NotLowered as why:
-        reason = str(why)
-    if not reason:
-        return te.contraction(work, type_.shape, type_.dtype)
+    if type_.dtype is dtypes.float32 and isinstance(work.w, Placeholder):
+        work = replace(work, computed=_is_computed(context, 1))
+        if not work.computed or math.prod(work.w.shape) <= MOST_COMPUTED:
+            return te.contraction(work, type_.shape, type_.dtype)
     if math.prod(type_.shape) * math.prod(work.w.shape) // type_.shape[1] > PLAIN_LIMIT:
-        raise NotLowered(reason)
+        raise NotLowered(f"a convolution of {type_.dtype}")
     return plain_transposed(work, type_.shape) if work.transposed else plain_convolution(work, type_.shape)
+
+
+def _is_computed(context: Lowering, number: int) -> bool:
+    try:
+        return context.constant(number) is None
+    except NotLowered:
+        return True
 
 
 def plain_convolution(work: Convolution, shape: tuple[int, ...]) -> Tensor:
@@ -165,4 +174,4 @@ def transposed_convolution(context: Lowering) -> Tensor:
         raise NotLowered(f"a transposed convolution with the padding {begins}")
     group = context.integer("group", 1)
     work = Convolution(data, weights, slide.strides, begins, slide.dilations, group, type_.shape[2:], transposed=True)
-    return with_bias(context, _product(context, work), lambda a: a)
+    return with_bias(context, product(context, work), lambda a: a)
