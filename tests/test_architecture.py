@@ -40,7 +40,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "media": frozenset({"runtime", "codegen", "target", "support"}),
     "collective": frozenset({"support"}),
     "acl": frozenset({"media", "single_operator", "picture_input", "model_programs", "runtime", "om", "target", "support"}),
-    "adapters": frozenset({"target", "support"}),
+    "adapters": frozenset({"model_programs", "frontends", "collective", "runtime", "codegen", "om", "target", "support"}),
     "tools": EVERYTHING,
     "shims": EVERYTHING,
     "__init__": EVERYTHING,

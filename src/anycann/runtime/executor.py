@@ -81,6 +81,31 @@ class CompiledProgram:
         """
         return self._run(feeds, outputs, self._observers)
 
+    @property
+    def takes_addresses(self) -> bool:
+        """Whether `run_at` may be called: kernels alone compute this program, and write every output where it belongs."""
+        return self._results.all_in_place and all(isinstance(step, _Launch) for step in self._steps)
+
+    def run_at(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        """Run on memory at these addresses, one for each input and output: row-major, of the declared types, outputs apart from all others.
+
+        Nothing is checked. For callers that know what they own; it leaves out what `run` does to be sure. Observers see no inputs.
+        """
+        workspace = self._take_workspace()
+        try:
+            for where, address in zip(self._launches.inputs, inputs, strict=True):
+                workspace.bind(where, address)
+            for where, address in zip(self._launches.outputs, outputs, strict=True):
+                workspace.bind(where, address)
+            pool_run, table, scratch, stride = self._pool.run, workspace.table_address, workspace.scratch_address, workspace.scratch_stride
+            for step in self._steps:
+                assert isinstance(step, _Launch)
+                if step.count:
+                    pool_run(table + step.first * ROW_BYTES, step.count, scratch, stride)
+        finally:
+            if len(self._idle) < MOST_IDLE:
+                self._idle.append(workspace)
+
     def observe(self, callback: Callback, tensors: bool = True) -> Observation:
         """Call `callback(StepEvent)` after each kernel, host node and region of every run, in the thread of the run, until closed.
 

@@ -25,7 +25,7 @@ class Results:
     def __init__(self, program: Program, poison: bool):
         self._ports = [Port(spec, i, "output") for i, spec in enumerate(program.outputs)]
         self._in_place = [_is_written_in_place(program, i) for i in range(len(program.outputs))]
-        self._all_in_place = all(self._in_place)
+        self.all_in_place = all(self._in_place)
         self._recyclers = [_recycler(port) for port in self._ports]
         self._poison = poison
 
@@ -52,7 +52,7 @@ class Results:
         borrowed: bool = False,
     ) -> list[object]:
         """The values to return after the run; nothing but the caller refers to them. `borrowed`: they may be feeds, or each other."""
-        if buffers is None and self._all_in_place:
+        if buffers is None and self.all_in_place:
             return list(arrays)
         values: list[object] = []
         for port, array in zip(self._ports, arrays, strict=True):

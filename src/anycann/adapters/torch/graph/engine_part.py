@@ -1,0 +1,58 @@
+"""A part of a graph that the engine computes: compiled, and run on the memory of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import torch
+from torch.fx import Node
+
+from anycann.frontends.torch_fx.builder import numpy_dtype
+from anycann.frontends.torch_fx.translate import Port, Translated, translate
+from anycann.model_programs import ModelPrograms, SessionOptions
+from anycann.om.plan import TensorSpec
+
+
+class EnginePart:
+    """Compiled from `nodes`. Results are written into tensors that the caller gives, in the order of memory that the ports say."""
+
+    def __init__(
+        self, nodes: Sequence[Node], inputs: Sequence[Node], outputs: Sequence[Node], constants: Mapping[Node, torch.Tensor], threads: int
+    ):
+        self.translated: Translated = translate(nodes, inputs, outputs, {node: array_of(value) for node, value in constants.items()})
+        self.inputs, self.outputs = self.translated.inputs, self.translated.outputs
+        programs = ModelPrograms(self.translated.model, SessionOptions(num_threads=threads), threads)
+        self._loaded = programs.find([spec_of(port, f"in/{port.name}") for port in self.inputs])
+        self._executable = self._loaded.use()
+        self.takes_addresses = self._executable.takes_addresses
+        self.run_at = self._executable.run_at
+
+    def on_host(self) -> dict[str, str]:
+        """Names of FX nodes that the engine has no native code for, and the reasons."""
+        return {node.name.split("/")[0]: node.reason for node in self._loaded.nodes if node.engine != "AiCore"}
+
+    def run(self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
+        """Compute `outputs`, tensors that lie as the ports say, from `inputs`."""
+        feeds = [stored(tensor, port) for tensor, port in zip(inputs, self.inputs, strict=True)]
+        self._executable.run(feeds, [stored(tensor, port) for tensor, port in zip(outputs, self.outputs, strict=True)])
+
+
+def spec_of(port: Port, name: str) -> TensorSpec:
+    """What the engine is told of an input."""
+    return TensorSpec(name, numpy_dtype(port.dtype).name, port.stored_shape)
+
+
+def array_of(tensor: torch.Tensor) -> np.ndarray:
+    """The memory of a tensor as an array, row-major; a copy if it lies otherwise."""
+    tensor = tensor.detach().contiguous()
+    if tensor.dtype == torch.bfloat16:
+        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return tensor.numpy()
+
+
+def stored(tensor: torch.Tensor, port: Port) -> Any:
+    """The memory of a tensor as an array whose axes go from the slowest to the fastest."""
+    return array_of(tensor if port.order is None else tensor.permute(port.order))

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+from tests.torch_graph.networks import NETWORKS, ResNet, Sentences, images, sentences
+from tests.torch_graph.test_inference import tensors, wide
+
+
+def gradients(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("name", ["resnet", "vit", "bert"])
+def test_gradients_are_those_of_torch_in_float64(name: str, compiled: Callable[..., Any]) -> None:
+    make, feed = NETWORKS[name]
+    model, args = make(), feed()
+    exact = copy.deepcopy(model).double()
+    weights = torch.randn_like(tensors(model(*args))[0])
+    (tensors(exact(*wide(args)))[0] * weights).sum().backward()
+    (tensors(compiled(model)(*args))[0] * weights).sum().backward()
+    mine = gradients(model)  # also those of results that were not used: zeros
+    for key, wanted in gradients(exact).items():
+        atol = 1e-4 * float(wanted.abs().max() + 1)
+        torch.testing.assert_close(mine[key].double(), wanted, rtol=1e-3, atol=atol, msg=lambda text, key=key: f"{key}: {text}")
+
+
+def test_running_statistics_move_as_in_torch(compiled: Callable[..., Any]) -> None:
+    model = ResNet()
+    other, x = copy.deepcopy(model), images(4)[0]
+    run = compiled(model)
+    for _ in range(2):
+        run(x).sum().backward()
+        other(x).sum().backward()
+    for one, wanted in zip(model.buffers(), other.buffers(), strict=True):
+        torch.testing.assert_close(one, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_dropout_draws_what_torch_draws(compiled: Callable[..., Any]) -> None:
+    model, x = Sentences(), sentences()[0]
+    run = compiled(model)
+    torch.manual_seed(5)
+    wanted = model(x)
+    torch.manual_seed(5)
+    got = run(x)
+    torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
+    assert not torch.equal(run(x), got)
+
+
+def test_training_goes_as_in_torch(compiled: Callable[..., Any]) -> None:
+    torch.manual_seed(1)
+    mine = Sentences()
+    theirs = copy.deepcopy(mine)
+    losses = [_train(model, run) for model, run in ((mine, compiled(mine)), (theirs, theirs))]
+    torch.testing.assert_close(losses[0], losses[1], rtol=2e-3, atol=1e-4)
+    assert losses[0][-1] < losses[0][0]
+
+
+def _train(model: torch.nn.Module, run: Callable[..., torch.Tensor]) -> torch.Tensor:
+    torch.manual_seed(2)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
+    x, y = torch.randint(0, 50, (8, 12)), torch.randint(0, 10, (8,))
+    losses = []
+    for _ in range(6):
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(run(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    return torch.stack(losses)
+
+
+def test_the_loss_may_be_in_the_graph_and_sizes_open(compiled: Callable[..., Any]) -> None:
+    model = ResNet()
+    other = copy.deepcopy(model)
+
+    def step(network: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return functional.cross_entropy(network(x), y, label_smoothing=0.1)
+
+    run = compiled(lambda x, y: step(model, x, y), dynamic=True)
+    for count in (4, 3):
+        x, y = images(count)[0], torch.randint(0, 10, (count,))
+        got, wanted = run(x, y), step(other, x, y)
+        torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
+        got.backward()
+        wanted.backward()
+        for one, expected in zip(gradients(model).values(), gradients(other).values(), strict=True):
+            torch.testing.assert_close(one, expected, rtol=1e-3, atol=1e-3)
+        model.zero_grad()
+        other.zero_grad()
+
+
+@pytest.mark.filterwarnings("ignore:.*script_method.*:DeprecationWarning")
+def test_an_optimizer_step_may_be_compiled(compiled: Callable[..., Any]) -> None:
+    mine = torch.nn.Linear(5, 4)
+    theirs = copy.deepcopy(mine)
+    x = torch.randn(3, 5)
+    for model in (mine, theirs):
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+        step = compiled(optimizer.step) if model is mine else optimizer.step
+        for _ in range(3):
+            model(x).square().sum().backward()
+            step()
+            optimizer.zero_grad()
+    for one, wanted in zip(mine.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(one, wanted, rtol=1e-4, atol=1e-5)
