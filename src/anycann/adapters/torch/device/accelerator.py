@@ -25,14 +25,6 @@ def install(npu: ModuleType) -> None:
         accelerator.get_memory_info = npu.mem_get_info
 
 
-def exchange(index: int) -> int:
-    """Make `index` current and answer which was; negative numbers change nothing."""
-    before = devices.current()
-    if index >= 0:
-        devices.make_current(devices.checked(index))
-    return before
-
-
 def device_type() -> Any:
     """The type of device that torch's C++ code knows the npu as."""
     return torch._C._autograd.DeviceType.PrivateUse1

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from anycann.adapters.torch.device import devices
-from anycann.adapters.torch.device.aliasing import import_to_npu, to_host
+from anycann.adapters.torch.device.aliasing import adopt, to_host
 
 _kept: list[Any] = []
 
@@ -125,7 +125,7 @@ def _on_host(function: Callable[..., Any]) -> Callable[..., Any]:
     def kernel(*args: Any, **keywords: Any) -> Any:
         index = next((value.get_device() for value in args if isinstance(value, torch.Tensor) and value.is_npu), devices.current())
         result = function(*(to_host(value) for value in args), **{name: to_host(value) for name, value in keywords.items()})
-        return tuple(import_to_npu(item, index) for item in result) if isinstance(result, tuple) else import_to_npu(result, index)
+        return tuple(adopt(item, index) for item in result) if isinstance(result, tuple) else adopt(result, index)
 
     return kernel
 

@@ -11,7 +11,9 @@ from typing import Any
 
 import torch
 
+from anycann.adapters.torch.device.failures import out_of_memory
 from anycann.adapters.torch.device.layout import WORDS, Layout, discover
+from anycann.adapters.torch.device.native import Claim, make_claim
 
 _DEVICE_FIELD = 1  # word of DLManagedTensor: type in the lower 32 bits, index in the upper
 _CAPSULE_POINTER = 2  # word of a PyCapsule object
@@ -19,13 +21,14 @@ _CPU, _EXTENSION = 1, 12  # kDLCPU, kDLExtDev
 _export, _import = torch._C._to_dlpack, torch._C._from_dlpack
 
 _layout: Layout | None = None
+_claim: Claim | None = None
 
 
-def use_layout_if_verified() -> bool:
-    """Find out where this torch keeps a tensor's device; answers whether new tensors change in place from now on."""
-    global _layout
+def use_layout_if_verified() -> None:
+    """Find out where this torch keeps a tensor's device and memory; new tensors change in place from now on, if it is as expected."""
+    global _layout, _claim
     _layout = discover(import_to_npu)
-    return _layout is not None
+    _claim = make_claim(_layout) if _layout is not None else None
 
 
 def host_alias(tensor: Any) -> Any:
@@ -49,19 +52,57 @@ def import_to_npu(tensor: Any, index: int) -> Any:
 
 
 def adopt(tensor: Any, index: int) -> Any:
-    """Make a cpu tensor that nobody else holds (a kernel's result) an npu tensor, and return it."""
+    """Make a cpu tensor that nobody else holds (a kernel's result) an npu tensor, and return it.
+
+    Raises torch.OutOfMemoryError if the npu has a limit and no room below it.
+    """
+    if _claim is not None:
+        claimed = _claim.call(tensor, index)
+        if claimed is tensor:
+            return tensor
+        if claimed is NotImplemented:
+            raise out_of_memory(tensor, index)
     tensor = resolved(tensor)
     if _layout is None:
         return import_to_npu(tensor, index)
-    if not _layout.move_to_npu(tensor._cdata, index):
-        raise RuntimeError(f"layout {tensor.layout} is not supported on npu; accepted: torch.strided")
-    return tensor
+    if _claim is not None:
+        return _claim.call(tensor, index) or _without_memory(tensor)
+    return tensor if _layout.move_to_npu(tensor._cdata, index) else _without_memory(tensor)
+
+
+def _without_memory(tensor: Any) -> Any:
+    raise RuntimeError(f"layout {tensor.layout} is not supported on npu; accepted: torch.strided")
+
+
+def adopt_or_import(tensor: Any, index: int, hosts: list[Any]) -> Any:
+    """`adopt`, but a tensor in the memory of one of `hosts`, which are the program's, stays, and an npu tensor beside it is returned."""
+    memory = tensor.untyped_storage()._cdata
+    shared = any(host.untyped_storage()._cdata == memory for host in hosts)
+    return import_to_npu(tensor, index) if shared else adopt(tensor, index)
 
 
 def mark_storage(tensor: Any) -> None:
-    """Say again that the memory of an npu tensor is the npu's, after torch's CPU code gave it new memory."""
-    if _layout is not None:
+    """Say again that the memory of an npu tensor is the npu's, after torch's cpu code gave it new memory."""
+    if _claim is not None:
+        if _claim.account(tensor, tensor.get_device()) is NotImplemented:
+            raise out_of_memory(tensor, tensor.get_device())
+    elif _layout is not None:
         _layout.mark_storage(tensor._cdata, tensor.get_device())
+
+
+def resize_memory(storage: Any, size_bytes: int, resize: Any) -> None:
+    """Give an npu's storage another size in place: `resize` is torch's own function, which knows host memory.
+
+    Raises RuntimeError if the storage stands on memory of somebody else.
+    """
+    if _layout is None:
+        raise RuntimeError("this torch lays out tensors in a way that AnyCANN does not know; storages of the npu keep their size")
+    index = storage.device.index
+    _layout.mark_memory(storage._cdata, None)
+    try:
+        resize(storage, size_bytes)
+    finally:
+        _layout.mark_memory(storage._cdata, index)
 
 
 def resolved(tensor: Any) -> Any:

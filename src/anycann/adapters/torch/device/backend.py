@@ -12,6 +12,7 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 
 from anycann.adapters.torch.device import (
     accelerator,
+    accounts,
     aliasing,
     devices,
     generators,
@@ -52,6 +53,7 @@ def install(torch_npu: ModuleType) -> None:
     _setup_privateuseone_for_python_backend(devices.NAME, npu, _Hooks(), _Guard())
     _name_submodules(npu)
     registration.install()
+    accounts.set_limits()
     aliasing.use_layout_if_verified()
     generators.install()
     storage.install()

@@ -105,8 +105,13 @@ def dropout(tensor: Any, p: float, train: bool | None) -> tuple[Any, Any]:
     return adopt((mask * host).mul_(scale), index), adopt(mask, index)
 
 
+def record_stream(tensor: Any, stream: Any) -> None:
+    """aten::record_stream: keep the memory until the work of `stream` is done, which it is."""
+
+
 KERNELS: dict[str, Callable[..., Any]] = {
     "native_dropout": dropout,
+    "record_stream": record_stream,
     "empty.memory_format": empty,
     "empty_strided": empty_strided,
     "_efficientzerotensor": efficient_zeros,

@@ -6,11 +6,16 @@ from typing import Any
 
 import torch
 
+from anycann.adapters.torch.device import accounts
+from anycann.adapters.torch.device.accounts import Field
+
 _KINDS = (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError)
 
 
 def explained(error: Exception, op: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Exception:
     """`error` with the operator and the shapes it was called with added to its text; its type stays."""
+    if isinstance(error, NotImplementedError) and "Could not run" in str(error):
+        return NotImplementedError(f"{op} is not there for npu: torch has no cpu kernel for it\nin {call_text(op, args, keywords)}")
     if type(error) not in (*_KINDS, torch._C._LinAlgError):
         return error
     return type(error)(f"{error}\nin {call_text(op, args, keywords)}")
@@ -23,6 +28,22 @@ def mixed_devices(op: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> R
         f"Expected all tensors to be on the same device, but found at least two devices, {found[0]} and {found[-1]}! "
         f"(when checking arguments of {call_text(op, args, keywords)})"
     )
+
+
+def out_of_memory(tensor: Any, index: int) -> Exception:
+    """The error of a tensor that an npu has no room for; counted."""
+    accounts.add(index, Field.OUT_OF_MEMORY, 1)
+    limit, held = accounts.read(index, Field.LIMIT), accounts.read(index, Field.ALLOCATED)
+    wanted = f"Tried to allocate {_size_text(tensor.untyped_storage().nbytes())}"
+    amounts = f"{_size_text(limit)} total capacity; {_size_text(held)} already allocated; {_size_text(limit - held)} free"
+    return torch.OutOfMemoryError(f"NPU out of memory. {wanted} (NPU {index}; {amounts}; ANYCANN_DEVICE_MEMORY sets the capacity)")
+
+
+def _size_text(size: int) -> str:
+    for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if size >= 1 << shift:
+            return f"{size / (1 << shift):.2f} {unit}"
+    return f"{size} bytes"
 
 
 def call_text(op: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import torch
 
 from anycann.adapters.torch.device import devices
-from anycann.adapters.torch.device.aliasing import adopt, host_alias, import_to_npu, mark_storage, to_host
+from anycann.adapters.torch.device.aliasing import adopt, adopt_or_import, host_alias, mark_storage, to_host
 from anycann.adapters.torch.device.failures import explained, mixed_devices
 from anycann.adapters.torch.device.generators import default_generator
 from anycann.adapters.torch.device.signature import Signature, signature_of
@@ -88,6 +88,8 @@ class Arguments:
                     new[at] = host_alias(tensor)
                 else:
                     host_seen = True
+            elif tensor is not None:  # torch gives numbers that stand for tensors as numbers
+                new[at] = torch.tensor(tensor)
         for at in self.lists:
             if at < len(new) and new[at]:
                 index, host_seen = self._list_to_host(new, at, index, host_seen, args, keywords)
@@ -153,17 +155,23 @@ def _functional(op: Any, signature: Signature) -> Kernel:
             index = devices.current()
         if one and not host_seen:
             return adopt(result, index)
-        return _place(result, index, import_to_npu if host_seen else adopt)
+        return _place(result, index, _host_tensors(args, keywords) if host_seen else [])
 
     return kernel
 
 
-def _place(result: Any, index: int, move: Callable[[Any, int], Any]) -> Any:
+def _place(result: Any, index: int, hosts: list[Any]) -> Any:
+    """The new tensors of a result on npu `index`; those in the memory of `hosts` stay where they are too."""
     if isinstance(result, torch.Tensor):
-        return move(result, index)
+        return adopt_or_import(result, index, hosts) if hosts else adopt(result, index)
     if isinstance(result, (tuple, list)):
-        return type(result)(_place(item, index, move) for item in result)
+        return type(result)(_place(item, index, hosts) for item in result)
     return result
+
+
+def _host_tensors(args: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
+    given = [*args, *keywords.values()]
+    return [value for value in given if isinstance(value, torch.Tensor) and value.is_cpu]
 
 
 def _in_place(op: Any, signature: Signature) -> Kernel:
@@ -217,9 +225,9 @@ def _mixed(op: Any, signature: Signature) -> Kernel:
             raise explained(error, op, args, originals) from None
         if not returned:
             return None
-        index, move = (index if index >= 0 else devices.current()), import_to_npu if host_seen else adopt
+        index, hosts = (index if index >= 0 else devices.current()), _host_tensors(args, originals) if host_seen else []
         results = [
-            _place(item, index, move) if entry is None else _argument(args, originals, entry.position, entry.name)
+            _place(item, index, hosts) if entry is None else _argument(args, originals, entry.position, entry.name)
             for entry, item in zip(returned, result if len(returned) > 1 else (result,), strict=True)
         ]
         return results[0] if len(returned) == 1 else tuple(results)

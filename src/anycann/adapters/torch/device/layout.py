@@ -45,6 +45,10 @@ class Layout:
         """Make the memory of the TensorImpl at address `tensor` that of npu `index`."""
         HALF_WORDS[(WORDS[(tensor + self.storage_at) >> 3] + self.storage_device_at) >> 1] = _NPU_TYPE | index << 8
 
+    def mark_memory(self, storage: int, index: int | None) -> None:
+        """Make the StorageImpl at address `storage` that of npu `index`, or of the host for None."""
+        HALF_WORDS[(storage + self.storage_device_at) >> 1] = _CPU_DEVICE if index is None else _NPU_TYPE | index << 8
+
 
 def discover(import_to_npu: Callable[[Any, int], Any]) -> Layout | None:
     """The layout of this torch, or None if it cannot be told from a tensor and its import to the npu, or does not do what it should."""

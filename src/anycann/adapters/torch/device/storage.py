@@ -8,14 +8,16 @@ import torch
 from torch import serialization
 
 from anycann.adapters.torch.device import devices
+from anycann.adapters.torch.device.aliasing import mark_storage, resize_memory
 
-_make, _copy = torch._C.StorageBase.__new__, torch._C.StorageBase.copy_
+_make, _copy, _resize = torch._C.StorageBase.__new__, torch._C.StorageBase.copy_, torch._C.StorageBase.resize_
 
 
 def install() -> None:
     """Teach `torch.UntypedStorage` and `torch.save` the npu."""
     torch.UntypedStorage.__new__ = staticmethod(_new_storage)
     torch.UntypedStorage.copy_ = _copy_storage
+    torch.UntypedStorage.resize_ = _resize_storage
     serialization.register_package(5, _location_of, _moved_to)
 
 
@@ -37,6 +39,14 @@ def _copy_storage(target: Any, source: Any, non_blocking: Any = None) -> Any:
         return _copy(target, source, non_blocking)
     _as_bytes(target).copy_(_as_bytes(source))
     return target
+
+
+def _resize_storage(storage: Any, size: int) -> Any:
+    if storage.device.type != devices.NAME:
+        return _resize(storage, size)
+    resize_memory(storage, size, _resize)
+    mark_storage(_as_bytes(storage))
+    return storage
 
 
 def _as_bytes(storage: Any) -> Any:

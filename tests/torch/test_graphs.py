@@ -1,0 +1,83 @@
+"""A captured graph runs its operators again on the same memory."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+
+def test_a_replay_reads_the_inputs_and_writes_the_outputs_of_the_capture() -> None:
+    x, graph = torch.ones(4, device="npu"), torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        y = x * 2
+        z = y.view(2, 2).t() + 1
+    x.fill_(5)
+    graph.replay()
+    assert y.tolist() == [10.0] * 4
+    assert z.flatten().tolist() == [11.0] * 4
+
+
+def test_a_whole_training_step_is_captured() -> None:
+    module = torch.nn.Linear(3, 2).npu()
+    twin = torch.nn.Linear(3, 2)
+    twin.load_state_dict(module.state_dict())
+    optimizer, twin_optimizer = (torch.optim.SGD(m.parameters(), lr=0.1) for m in (module, twin))
+    static, target = torch.zeros(5, 3, device="npu"), torch.zeros(5, 2, device="npu")
+
+    def step(model: torch.nn.Module, by: torch.optim.Optimizer, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        by.zero_grad(set_to_none=False)
+        loss = torch.nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        by.step()
+        return loss.detach()
+
+    module(static).sum().backward()  # gradients exist before the capture
+    saved = {name: value.clone() for name, value in module.state_dict().items()}
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        loss = step(module, optimizer, static, target)
+    module.load_state_dict(saved)
+    for _ in range(3):
+        x, y = torch.randn(5, 3), torch.randn(5, 2)
+        static.copy_(x)
+        target.copy_(y)
+        graph.replay()
+        expected = step(twin, twin_optimizer, x, y)
+        torch.testing.assert_close(loss.cpu(), expected)
+    torch.testing.assert_close(module.weight.cpu(), twin.weight)
+
+
+def test_what_cannot_be_captured_is_refused() -> None:
+    graph = torch.npu.NPUGraph()
+    with pytest.raises(RuntimeError, match="before a successful capture"):
+        graph.replay()
+    with pytest.raises(RuntimeError, match="asked for while a graph captures"), torch.npu.graph(graph):
+        torch.ones(1, device="npu").item()
+    assert not torch.npu.is_current_stream_capturing()
+
+
+def test_a_group_of_operators_takes_new_arguments() -> None:
+    x, graph, stream = torch.ones(3, device="npu"), torch.npu.NPUGraph(), torch.npu.Stream()
+    with torch.npu.graph(graph, stream=stream):
+        torch.npu.graph_task_group_begin(stream)
+        y = torch.mul(x, 2)
+        group = torch.npu.graph_task_group_end(stream)
+        z = y + 1
+    torch.npu.graph_task_update_begin(stream, group)
+    torch.mul(x, 10)
+    torch.npu.graph_task_update_end(stream)
+    graph.replay()
+    assert z.tolist() == [11.0] * 3
+    torch.npu.graph_task_update_begin(stream, group)
+    with pytest.raises(RuntimeError, match="cannot be updated"):
+        torch.npu.graph_task_update_end(stream)
+
+
+def test_graphed_callables_compute_what_they_did() -> None:
+    module = torch.nn.BatchNorm1d(3).npu()
+    x = torch.randn(4, 3, device="npu", requires_grad=True)
+    before = module.running_mean.clone()
+    (graphed,) = torch.npu.make_graphed_callables((module,), ((x,),))
+    assert torch.equal(module.running_mean, before)
+    graphed(x).sum().backward()
+    assert x.grad.shape == x.shape
