@@ -1,0 +1,1 @@
+"""What tests written for torch_npu import: a test case with tolerances, inputs for both devices, and decorators."""

@@ -1,0 +1,1 @@
+"""`torch_npu.testing`, by AnyCANN."""
