@@ -104,3 +104,12 @@ def test_the_gradient_of_the_input_is_a_convolution_of_the_gradient_of_the_resul
     feeds = {"dy": operands["dy"], "w": operands["w"]}
     attributes = {**problem.attributes, "input_shape": list(operands["x"].shape)}
     assert relative_error("ConvInputGrad", "anycann", feeds, attributes, target) < 2e-5
+
+
+@pytest.mark.parametrize("target", ["host", "avx2", "sse"])
+@pytest.mark.parametrize("problem", PROBLEMS, ids=str)
+def test_the_gradient_of_the_weights_is_a_sum_over_pixels(problem: Problem, target: str) -> None:
+    operands = problem.operands(np.random.default_rng())
+    feeds = {"x": operands["x"], "dy": operands["dy"]}
+    attributes = {**problem.attributes, "kernel_shape": list(problem.kernel)}
+    assert relative_error("ConvWeightGrad", "anycann", feeds, attributes, target) < 2e-5

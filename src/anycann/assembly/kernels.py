@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from anycann.assembly.weights import Array, Weights, forget
 from anycann.codegen.contract import refuse, wanted_layout
+from anycann.codegen.contract_gradient import generate_gradient
 from anycann.codegen.contract_recurrent import generate_recurrent
 from anycann.codegen.contract_routine import generate_routine
 from anycann.codegen.kernel import Kernel
@@ -28,6 +29,7 @@ from anycann.passes.partition import AICORE, lower_node
 from anycann.support.errors import context
 from anycann.target.target import Target
 from anycann.te import tensor as te
+from anycann.te.contractions import WeightGradient
 from anycann.te.expression import Load
 from anycann.te.layout import ND, Place
 from anycann.te.nest import CannotFuse, contractions
@@ -155,8 +157,11 @@ class KernelMaker:
         return generated.kernel
 
     def _alone(self, group: Group, tensors: Mapping[ir.Value, Tensor]) -> list[Launch]:
-        """The kernels of a routine or of a recurrent layer."""
+        """The kernels of a routine, of a recurrent layer or of a gradient of weights."""
         parts = {v.name or "": contractions([tensors[v]])[0].operator for v in group.outputs}
+        gradients = {name: part for name, part in parts.items() if isinstance(part, WeightGradient)}
+        if gradients:
+            return [Launch(self._keep(generate_gradient(name, part, self._target)), (name,)) for name, part in gradients.items()]
         routines = {name: part for name, part in parts.items() if isinstance(part, Routine)}
         if routines:
             return [Launch(self._keep(generate_routine(routines, self._target)), tuple(routines))]

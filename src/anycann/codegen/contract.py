@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from anycann.codegen.contract_attention import generate_attention, refuse_attention
 from anycann.codegen.contract_convolution import convolution_layout, generate_convolution, refuse_convolution
 from anycann.codegen.contract_dots import dot_layout, generate_dot_convolution, generate_dot_matmul, takes_convolution, takes_matmul
+from anycann.codegen.contract_gradient import gradient_layout, refuse_gradient
 from anycann.codegen.contract_matmul import generate_matmul, refuse_matmul
 from anycann.codegen.contract_recurrent import refuse_recurrent
 from anycann.codegen.contract_routine import refuse_routine
@@ -18,7 +19,7 @@ from anycann.codegen.space import Choices
 from anycann.codegen.tail import Constants, Generated
 from anycann.support.errors import InternalError
 from anycann.target.target import Target
-from anycann.te.contractions import Attention, Convolution, MatMul, Recurrent
+from anycann.te.contractions import Attention, Convolution, MatMul, Recurrent, WeightGradient
 from anycann.te.layout import ND
 from anycann.te.nest import contractions
 from anycann.te.routines import Routine
@@ -34,6 +35,8 @@ def refuse(contraction: Contraction, is_constant: Callable[[str], bool]) -> str 
         return refuse_convolution(operator, is_constant)
     if isinstance(operator, MatMul):
         return refuse_matmul(operator)
+    if isinstance(operator, WeightGradient):
+        return refuse_gradient(operator)
     if isinstance(operator, Recurrent):
         return refuse_recurrent(operator, is_constant)
     if isinstance(operator, Attention):
@@ -46,6 +49,8 @@ def refuse(contraction: Contraction, is_constant: Callable[[str], bool]) -> str 
 def wanted_layout(contraction: Contraction, name: str, stored: str, target: Target, choices: Choices = UNASKED) -> str:
     """The layout operand `name` must have: `stored` itself if the generator reads it as it is."""
     operator = contraction.operator
+    if isinstance(operator, WeightGradient):
+        return gradient_layout(operator, name)
     if not isinstance(operator, Convolution):
         return ND
     if takes_convolution(operator, target):

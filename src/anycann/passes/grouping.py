@@ -15,7 +15,7 @@ import onnx_ir as ir
 from anycann.graph.registry import NotLowered, Registry
 from anycann.passes.partition import AICORE, Engine, lower_node
 from anycann.te import tensor as te
-from anycann.te.contractions import Recurrent
+from anycann.te.contractions import Recurrent, WeightGradient
 from anycann.te.expression import Load, Op, Var
 from anycann.te.nest import CannotFuse, Nest, build_nest, contractions, reductions
 from anycann.te.routines import Routine
@@ -30,7 +30,7 @@ ROWS_TO_SPLIT = 8
 class Group:
     """Nodes of one kernel, in order. `skipped`: (node name, why it did not join), for --explain.
 
-    alone: a recurrent layer or a routine, which nothing joins; its results are row-major.
+    alone: a recurrent layer, a routine or a gradient of weights, which nothing joins; its results are row-major.
     """
 
     nodes: list[ir.Node]
@@ -126,7 +126,7 @@ class _Grouper:
                 self._join(group, [*companions, node])
                 return
             group.skipped.append((node.name or "", reason))
-        alone = any(isinstance(anchor.operator, Recurrent | Routine) for anchor in anchors)
+        alone = any(isinstance(anchor.operator, Recurrent | Routine | WeightGradient) for anchor in anchors)
         self._join(Group([], alone=alone), [*companions, node])
 
     def _join(self, group: Group, nodes: Sequence[ir.Node]) -> None:
@@ -144,7 +144,7 @@ class _Grouper:
         if node.op_type == "Concat" or group.nodes[-1].op_type == "Concat":
             return "a concatenation is written piece by piece"
         if group.alone:
-            return "a recurrent layer and a routine are kernels of their own"
+            return "a recurrent layer, a routine and a gradient of weights are kernels of their own"
         if self._reaches(group, [*companions, node]):
             return "another operand depends on the group"
         trial = Group([*group.nodes, *companions, node])
