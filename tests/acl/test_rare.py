@@ -218,7 +218,7 @@ def test_cores_and_groups_are_told(acl: ModuleType) -> None:
     assert "no function to alloc" in acl.get_recent_err_msg()
 
 
-def test_overflow_is_never_told(acl: ModuleType) -> None:
+def test_overflow_is_not_told_of_a_stream_that_did_not_ask(acl: ModuleType) -> None:
     address, view = device_array(acl, np.full(64, 9, np.uint8))
     assert acl.rt.get_overflow_status(address, 32, 0) == 100000
     assert acl.rt.get_overflow_status(address, 64, 0) == 0

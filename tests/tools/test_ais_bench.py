@@ -12,6 +12,7 @@ import pytest
 
 from anycann.compiler import CompileOptions, compile_model
 from anycann.om.writer import write_offline_model
+from anycann.runtime.dump.records import read_record
 from anycann.support.errors import UsageError
 from anycann.tools.ais_bench.inference import InferenceSession, parse_shapes
 from anycann.tools.ais_bench.interface import InferSession, MemorySummary, MultiDeviceSession
@@ -106,6 +107,16 @@ def test_a_profile_is_written(tmp_path: Path, process: Process) -> None:
     assert len(table.read_text().splitlines()) == 1 + 4  # a kernel of each run, and of the warm-up
 
 
+def test_operators_are_dumped(tmp_path: Path, process: Process) -> None:
+    done = process(
+        "run", "-m", "ais_bench", "--model", write(tmp_path, "2, 3"), "--dump", "1", "-o", tmp_path / "out", "--warmup_count", "0"
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (file,) = (path for path in (tmp_path / "out" / "dump").rglob("*.*") if path.is_file())
+    record = read_record(file)
+    assert [(tensor.value, tensor.array.shape) for tensor in (*record.inputs, *record.outputs)] == [("x", (2, 3)), ("y", (2, 3))]
+
+
 def test_a_range_of_shapes_is_tried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert shapes_in("x:1~2,600-700;y:3") == ["x:1,600;y:3", "x:1,700;y:3", "x:2,600;y:3", "x:2,700;y:3"]
     assert shapes_in("x:1~5~2") == ["x:1", "x:3", "x:5"]
@@ -121,7 +132,8 @@ def test_what_cannot_be_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "accepts 1, 4" in capsys.readouterr().out
     for words in (
         ["--backend", "trtexec"],
-        ["--dump", "1", "--output", "x"],
+        ["--dump", "1"],
+        ["--dump", "1", "--profiler", "1", "--output", "x"],
         ["--output_dirname", "x"],
         ["--device", "256"],
         ["--loop", "0"],

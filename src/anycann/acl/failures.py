@@ -1,4 +1,4 @@
-"""acl.rt: what failed last, who wants to be told, overflow, and how long operators may take."""
+"""acl.rt: what failed last, who wants to be told, and how long operators may take."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from typing import Any, ClassVar
 from anycann.acl.codes import Code
 from anycann.acl.entries import status, value, value_and_status
 from anycann.acl.errors import AclError, as_acl_error
-from anycann.acl.memory import check_span, move
 from anycann.acl.process import PROCESS
 from anycann.runtime.stream import FAILURES, Stream
 from anycann.support.logging import get_logger
 
-OVERFLOW_BYTES = 64  # of the status that a device writes
 _log = get_logger("acl")
 
 
@@ -114,32 +112,6 @@ def get_device_id_from_exception_info(info: int) -> int:
 def get_error_code_from_exception_info(info: int) -> int:
     """The code of the failure."""
     return PROCESS.handles.get(info, ExceptionInfo).code
-
-
-# ---- overflow
-@status("acl.rt.get_overflow_status", limits="overflow is not looked for: the status is always 0")
-def get_overflow_status(out: int, size: int, stream: int) -> None:
-    """In order with the tasks of `stream`, write the status, 64 bytes, to device memory."""
-    if size < OVERFLOW_BYTES:
-        raise AclError(Code.INVALID_PARAM, f"the status needs {OVERFLOW_BYTES} bytes; {size} are given")
-    check_span(out, size, OVERFLOW_BYTES, "out")
-    if PROCESS.allocations.find(out) is None:
-        raise AclError(Code.RT_PARAM_INVALID, f"out {out:#x} is no live device memory")
-    zeros = PROCESS.allocations.allocate(OVERFLOW_BYTES, "host", -1)
-    zeros.block[:] = 0
-
-    def task() -> None:
-        check_span(out, size, OVERFLOW_BYTES, "out")
-        move(out, zeros.address, OVERFLOW_BYTES)
-        PROCESS.allocations.release(zeros.address)
-
-    PROCESS.stream(stream).submit(task)
-
-
-@status("acl.rt.reset_overflow_status", limits="overflow is not looked for")
-def reset_overflow_status(stream: int) -> None:
-    """In order with the tasks of `stream`, forget overflow."""
-    PROCESS.stream(stream)
 
 
 # ---- how long operators may take

@@ -23,7 +23,7 @@ def init(config_path: object = "") -> None:
     with PROCESS.lock:
         if PROCESS.references:
             raise AclError(Code.REPEAT_INITIALIZE, "acl.init was called before; it is called once a process")
-        PROCESS.config = _read_config(config_path)
+        PROCESS.config = read_config(config_path)
         for begin in PROCESS.beginning:
             begin()
         PROCESS.references, PROCESS.finalized = 1, False
@@ -49,7 +49,7 @@ def finalize_reference() -> int:
         return PROCESS.references
 
 
-def _read_config(path: object) -> dict[str, object]:
+def read_config(path: object) -> dict[str, object]:
     """The settings in the file; none for no name, an empty name or an empty file."""
     if path is None or path == "":
         return {}

@@ -58,6 +58,10 @@ class Models:
             raise AclError(Code.GE_EXEC_MODEL_ID_INVALID, f"model {model_id} {gone}; loaded: {', '.join(map(str, self._loaded)) or 'none'}")
         return found.model
 
+    def device_of(self, model_id: int) -> int:
+        """The number of the device that a model was loaded on."""
+        return self._loaded[model_id].device.number
+
     def unload(self, model_id: int) -> None:
         """Forget a model."""
         self.get(model_id)

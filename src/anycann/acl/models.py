@@ -57,7 +57,8 @@ class Model:
     acl_word: ClassVar[str] = "model"
 
     def __init__(self, source: str | bytes, num_threads: int = 0):
-        self.where = source if isinstance(source, str) else "the model in memory"
+        self.source = source if isinstance(source, str) else None
+        self.where = self.source or "the model in memory"
         self.offline: OfflineModel = read_offline_model(source)
         self._programs = ModelPrograms(source, SessionOptions(), num_threads)
         self._executables: dict[int | None, CompiledProgram] = {}

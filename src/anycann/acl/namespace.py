@@ -47,6 +47,8 @@ _FILES = (
     "prof_subscriptions",
     "stream_settings",
     "failures",
+    "overflow",
+    "dump",
     "notifies",
     "device_facts",
     "memory_facts",

@@ -1,9 +1,8 @@
-"""What AscendCL has and this does not: kernels of Ascend's own cores, searching feature vectors, data dump."""
+"""What AscendCL has and this does not: kernels of Ascend's own cores, searching feature vectors, operators in flight."""
 
 from __future__ import annotations
 
-from anycann.acl.codes import Code
-from anycann.acl.entries import refused, value
+from anycann.acl.entries import refused
 
 # ---- kernels of Ascend's own cores
 _KERNELS = "kernels of the AI Core cannot run here"
@@ -53,20 +52,10 @@ for _name in (
 ):
     refused(f"acl.fv.{_name}", ("...",), _VECTORS)
 
-# ---- dump
-_DUMP = "data dump is not there yet"
-refused("acl.mdl.init_dump", (), _DUMP)
-refused("acl.mdl.set_dump", ("config_path",), _DUMP)
-refused("acl.mdl.finalize_dump", (), _DUMP, code=Code.DUMP_NOT_RUN)
-refused("acl.mdl.dump_reg_callback", ("function", "flag"), _DUMP)
+# ---- operators in flight
 refused(
     "acl.mdl.create_and_get_op_desc",
     ("device", "stream_id", "task_id", "length"),
     "operators in flight are not listed",
     failed=("", 0, 0, 0, 0),
 )
-
-
-@value("acl.mdl.dump_unreg_callback", failed=None, returns="None")
-def dump_unreg_callback() -> None:
-    """Nothing is registered."""

@@ -27,6 +27,7 @@ class Run:
 
 RunWatcher: TypeAlias = Callable[[Run], Callback | None]
 WATCHERS: list[RunWatcher] = []  # each says whether it wants the steps of a run
+TENSOR_WATCHERS: list[RunWatcher] = []  # and these look at tensors, for which kernels are launched one by one
 _LOCK = threading.Lock()
 
 
@@ -34,22 +35,22 @@ def run_program(
     program: CompiledProgram, feeds: Sequence[object], places: Sequence[np.ndarray | None] | None, owner: object, name: str
 ) -> list[object]:
     """Run, with those looking on who want to."""
-    if not WATCHERS:
+    if not (WATCHERS or TENSOR_WATCHERS):
         return program.run(feeds, places)
     stream, thread = current_stream(), threading.get_ident()
     run = Run(owner, name, program, 0 if stream is None else stream.number)
     with ExitStack() as watched:
-        for watcher in tuple(WATCHERS):
-            callback = watcher(run)
-            if callback is not None:
-                watched.callback(_observe(program, _of_thread(thread, callback)))
+        for tensors, watchers in ((False, tuple(WATCHERS)), (True, tuple(TENSOR_WATCHERS))):
+            for callback in (watcher(run) for watcher in watchers):
+                if callback is not None:
+                    watched.callback(_observe(program, _of_thread(thread, callback), tensors))
         return program.run(feeds, places)
 
 
-def _observe(program: CompiledProgram, callback: Callback) -> Callable[[], None]:
+def _observe(program: CompiledProgram, callback: Callback, tensors: bool) -> Callable[[], None]:
     """Begin to observe; what is returned ends it. Runs of one program in several threads take turns at it."""
     with _LOCK:
-        observation = program.observe(callback, tensors=False)
+        observation = program.observe(callback, tensors)
 
     def end() -> None:
         with _LOCK:

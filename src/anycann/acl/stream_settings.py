@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import time
 from weakref import WeakKeyDictionary
 
@@ -12,6 +13,7 @@ from anycann.acl.process import PROCESS
 from anycann.runtime.stream import Event, Stream, tasks_given
 
 FAILURE_MODE, OVERFLOW_CHECK, CUSTOM_TAG = 1, 2, 3  # aclrtStreamAttr
+OVERFLOW_SWITCHED: list[Callable[[Stream, bool], None]] = []  # told when a stream asks to look for overflow, or no longer
 _KEYS = {FAILURE_MODE: "failureMode", OVERFLOW_CHECK: "overflowSwitch", CUSTOM_TAG: "userCustomTag"}
 MOST_STREAMS, MOST_EVENTS = 2048, 65536  # what is told; nothing is limited
 _NOT_LIMITED = "nothing is limited: what is told is a large number less those that live"
@@ -84,7 +86,7 @@ def set_stream_failure_mode(stream: int, mode: int) -> None:
     _set_attribute(stream, FAILURE_MODE, mode)
 
 
-@status("acl.rt.set_stream_overflow_switch", limits="kept and told; overflow is not looked for")
+@status("acl.rt.set_stream_overflow_switch")
 def set_stream_overflow_switch(stream: int, flag: int) -> None:
     """Whether overflow is looked for: 0, 1."""
     _set_attribute(stream, OVERFLOW_CHECK, flag)
@@ -96,7 +98,7 @@ def get_stream_overflow_switch(stream: int) -> int:
     return _attributes_of(stream).get(OVERFLOW_CHECK, 0)
 
 
-@status("acl.rt.set_stream_attribute", limits="overflow is not looked for, tags are kept")
+@status("acl.rt.set_stream_attribute", limits="tags are kept and told")
 def set_stream_attribute(stream: int, attribute: int, setting: dict) -> None:  # type: ignore[type-arg]
     """attribute 1 {"failureMode": 0, 1}, 2 {"overflowSwitch": 0, 1}, 3 {"userCustomTag": number}."""
     key = _key(attribute)
@@ -126,6 +128,9 @@ def _set_attribute(stream: int, attribute: int, setting: int) -> None:
     attributes[attribute] = setting
     if attribute == FAILURE_MODE:
         PROCESS.stream(stream).stop_at_error = bool(setting)
+    if attribute == OVERFLOW_CHECK:
+        for tell in OVERFLOW_SWITCHED:
+            tell(PROCESS.stream(stream), bool(setting))
 
 
 # ---- waiting with an end, and ending

@@ -1,7 +1,6 @@
 """The messages of TensorFlow's GraphDef that an inference graph is made of, for protobuf.
 
-Numbers and names are those of tensorflow/core/framework/{graph,node_def,attr_value,tensor,tensor_shape,function}.proto. A pool of its own
-keeps them apart from a TensorFlow in the same process. Maps are repeated entries, which is what they are on the wire.
+Numbers and names are those of tensorflow/core/framework/{graph,node_def,attr_value,tensor,tensor_shape,function}.proto.
 """
 
 from __future__ import annotations
@@ -9,13 +8,11 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
 from anycann.support.errors import ModelError
+from anycann.support.protobuf import message_classes
 
-PACKAGE = "anycann.tensorflow"
-# message -> "number name type", with * behind a type that repeats
 _MESSAGES: dict[str, tuple[str, ...]] = {
     "GraphDef": ("1 node NodeDef*", "2 library FunctionDefLibrary", "4 versions VersionDef"),
     "VersionDef": ("1 producer int32", "2 min_consumer int32"),
@@ -41,13 +38,13 @@ _MESSAGES: dict[str, tuple[str, ...]] = {
     "FunctionDef": ("1 signature OpDef", "3 node_def NodeDef*"),
     "OpDef": ("1 name string",),
 }  # fmt: skip
-ONE_OF = {"AttrValue": "value"}  # exactly one field of these is set
+_ONE_OF = {"AttrValue": "value"}  # exactly one field of these is set
 
 
 def parse_graph(content: bytes) -> Any:
     """The GraphDef in `content`. Raises ModelError."""
     try:
-        graph = _graph_class().FromString(content)
+        graph = message_class("GraphDef").FromString(content)
     except DecodeError as error:
         raise ModelError(f"not a GraphDef of TensorFlow, or a damaged one: {error}") from error
     if not graph.node:
@@ -57,38 +54,11 @@ def parse_graph(content: bytes) -> Any:
     return graph
 
 
-@cache
 def message_class(name: str) -> Any:
     """protobuf's class of a message."""
-    return message_factory.GetMessageClass(_pool().FindMessageTypeByName(f"{PACKAGE}.{name}"))
-
-
-def _graph_class() -> Any:
-    return message_class("GraphDef")
+    return _classes()[name]
 
 
 @cache
-def _pool() -> Any:
-    file = descriptor_pb2.FileDescriptorProto(name="anycann_tensorflow.proto", package=PACKAGE, syntax="proto3")
-    for name, rows in _MESSAGES.items():
-        message = file.message_type.add(name=name)
-        if name in ONE_OF:
-            message.oneof_decl.add(name=ONE_OF[name])
-        for row in rows:
-            _add_field(message, row, name in ONE_OF)
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return pool
-
-
-def _add_field(message: Any, row: str, one_of: bool) -> None:
-    number, name, kind = row.split()
-    field = message.field.add(name=name, number=int(number))
-    field.label = field.LABEL_REPEATED if kind.endswith("*") else field.LABEL_OPTIONAL
-    kind = kind.rstrip("*")
-    if kind in _MESSAGES:
-        field.type, field.type_name = field.TYPE_MESSAGE, f".{PACKAGE}.{kind}"
-    else:
-        field.type = getattr(field, f"TYPE_{kind.upper()}")
-    if one_of:
-        field.oneof_index = 0
+def _classes() -> dict[str, Any]:
+    return message_classes("anycann.tensorflow", _MESSAGES, _ONE_OF)

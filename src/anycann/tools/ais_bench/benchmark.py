@@ -30,15 +30,22 @@ def run_benchmark(options: Namespace, arguments: list[str]) -> float:
 
 
 def configuration(options: Namespace) -> str | None:
-    """The file for acl.init: the one that is named, or one written for --profiler."""
-    if options.acl_json_path or not options.profiler:
+    """The file for acl.init: the one that is named, or one written for --profiler or --dump."""
+    if options.acl_json_path or not (options.profiler or options.dump):
         return options.acl_json_path  # type: ignore[no-any-return]
-    place = Path(options.output) / "profiler"
+    place = Path(options.output) / ("profiler" if options.profiler else "dump")
     place.mkdir(parents=True, exist_ok=True)
     path = Path(options.output) / "acl.json"
-    settings = {"profiler": {"switch": "on", "aicpu": "on", "output": str(place), "aic_metrics": ""}}
-    path.write_text(json.dumps(settings, indent=4))
+    path.write_text(json.dumps(_profile(place) if options.profiler else _dump(place, options.model), indent=4))
     return str(path)
+
+
+def _profile(place: Path) -> dict[str, object]:
+    return {"profiler": {"switch": "on", "aicpu": "on", "output": str(place), "aic_metrics": ""}}
+
+
+def _dump(place: Path, model: str) -> dict[str, object]:
+    return {"dump": {"dump_list": [{"model_name": Path(model).stem}], "dump_mode": "all", "dump_path": str(place), "dump_op_switch": "off"}}
 
 
 class Benchmark:

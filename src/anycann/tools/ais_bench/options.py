@@ -63,7 +63,7 @@ _ROWS = (
     _Row("--batchsize --batch-size", at_least(1), None, "batch for the throughput; default: that of the model"),
     _Row("--pure_data_type -pdt --pure-data-type", str, "zero", "what the data is without --input", ("zero", "random")),
     _Row("--profiler -pf", yes_or_no, False, "profile into <output>/profiler"),
-    _Row("--dump", yes_or_no, False, "not there yet"),
+    _Row("--dump", yes_or_no, False, "dump inputs and outputs of operators below --output"),
     _Row("--acl_json_path -acl --acl-json-path", str, None, "configuration for acl.init"),
     _Row("--output_batchsize_axis -oba --output-batchsize-axis", at_least(0), 0, "the axis of the outputs that the batch is on"),
     _Row("--run_mode -rm --run-mode", str, "array", "array, tensor: from arrays; files: raw files; full: all first, then all runs",
@@ -105,8 +105,8 @@ def parse_options(words: Sequence[str]) -> argparse.Namespace:
         if name in _REFUSED:
             made.error(f"{name} is not there: {_REFUSED[name]}")
     found = made.parse_args(words)
-    if found.dump:
-        made.error("--dump is not there: runs are not dumped yet")
-    if (found.profiler or found.output_dirname) and not found.output:
-        made.error("--profiler and --output_dirname need --output")
+    if (found.profiler or found.dump or found.output_dirname) and not found.output:
+        made.error("--profiler, --dump and --output_dirname need --output")
+    if found.profiler and found.dump:
+        made.error("--profiler and --dump do not go together")
     return found
