@@ -45,15 +45,26 @@ class Lanes:
     bound: Mapping[int, Value] = field(default_factory=dict)
     mask: Value | None = None
     _memo: dict[tuple[int, str], tuple[Expr, Value]] = field(default_factory=dict)  # keeps the expression alive: ids are reused
+    _within: dict[str, str] = field(default_factory=dict)  # of a mask made for a branch: the mask around it
     clipped: bool = False  # the loops around keep every read inside (clipping.py)
     rounds_bfloat: bool = False  # the processor has an instruction that rounds a vector to bfloat16
 
     def value(self, expr: Expr, mask: Value | None = None) -> Value:
         """The value of expr: a scalar if it is the same in all lanes, else a vector. `mask` guards loads inside a select's branch."""
-        key = (id(expr), mask.text if mask else "")
-        if key not in self._memo:
-            self._memo[key] = (expr, self._emit(expr, mask))
-        return self._memo[key][1]
+        guard = mask.text if mask else ""
+        known = self._known(id(expr), guard)
+        if known is None:
+            known = self._emit(expr, mask)
+            self._memo[id(expr), guard] = (expr, known)
+        return known
+
+    def _known(self, number: int, guard: str) -> Value | None:
+        """What was written for these lanes, or for more: a clamp would else be written once in its condition and again in its branch."""
+        while (number, guard) not in self._memo:
+            if not guard:
+                return None
+            guard = self._within.get(guard, "")
+        return self._memo[number, guard][1]
 
     def provide(self, expr: Expr, value: Value) -> None:
         """Say what an expression is, so that it is not written."""
@@ -96,12 +107,19 @@ class Lanes:
         condition = self.value(expr.operands[0], mask)
         if condition.text in ("true", "false"):
             return self.value(expr.operands[1 if condition.text == "true" else 2], mask)
-        a = self.value(expr.operands[1], self._both(condition, mask))
+        a = self.value(expr.operands[1], self._branch(condition, mask))
         negated = e.binary("xor", condition, e.const(1, condition.type)) if _has_loads(expr.operands[2]) else condition
-        b = self.value(expr.operands[2], self._both(negated, mask))
+        b = self.value(expr.operands[2], self._branch(negated, mask))
         if condition.lanes > 1 or a.lanes > 1 or b.lanes > 1:
             a, b = self.spread(a), self.spread(b)
         return e.select(condition, a, b)
+
+    def _branch(self, condition: Value, mask: Value | None) -> Value:
+        """The lanes of `mask` in which the condition holds."""
+        lanes = self._both(condition, mask)
+        if mask is not None and lanes.text != mask.text:
+            self._within[lanes.text] = mask.text
+        return lanes
 
     def _both(self, condition: Value, mask: Value | None) -> Value:
         if mask is None:
