@@ -61,6 +61,18 @@ class Scatter(Routine):
 
 
 @dataclass(frozen=True, eq=False)
+class RowSums(Routine):
+    """[rows, size]: row `places[n]` is the sum of the rows n of `updates`, of `count`; what goes to row `skipped` is left out."""
+
+    places: Tensor
+    updates: Tensor
+    rows: int
+    size: int
+    count: int
+    skipped: int | None
+
+
+@dataclass(frozen=True, eq=False)
 class Suppression(Routine):
     """Of each class the numbers of at most `count` boxes, the best first, none of which overlaps a better one by more than `overlap`.
 
