@@ -7,8 +7,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
+import onnx_ir as ir
 import pytest
 
+from anycann.frontends.aipp.configuration import read_aipp
+from anycann.frontends.aipp.graph import insert_aipp
+from anycann.model_programs import ModelPrograms, SessionOptions
+from anycann.om.plan import TensorSpec
 from anycann.session import InferenceSession
 from tests.tools.conftest import Invoke
 
@@ -104,6 +109,21 @@ def test_gears_count_pixels_of_the_picture(invoke: Invoke, tmp_path: Path) -> No
         picture = random_bytes(1, rows * 3 // 2, columns)
         np.testing.assert_array_equal(session.run(None, {"x": picture})[0], yuv_to_rgb(picture, rows))
     assert all(report.engine == "AiCore" for report in session.engines())
+
+
+def test_aipp_joins_the_kernel_of_what_reads_it(tmp_path: Path) -> None:
+    x, y = (helper.make_tensor_value_info(name, kind, [1, 3, 8, 10]) for name, kind in (("x", TensorProto.FLOAT), ("y", TensorProto.UINT8)))
+    nodes = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("QuantizeLinear", ["a", "scale"], ["y"])]
+    scale = onnx.numpy_helper.from_array(np.float32(2), "scale")
+    model = ir.from_proto(helper.make_model(helper.make_graph(nodes, "g", [x], [y], [scale]), opset_imports=[helper.make_opsetid("", 20)]))
+    (block,) = read_aipp(f"aipp_op {{ aipp_mode: static input_format: YUV420SP_U8 csc_switch: true {RGB_OF_YUV} }}", "here")
+    insert_aipp(model.graph, [block], "NCHW")
+    program = ModelPrograms(model, SessionOptions(), 1).find([TensorSpec("x", "uint8", (1, 12, 10))]).executable
+    picture, kernels = random_bytes(1, 12, 10), []
+    with program.observe(lambda event: kernels.append(event.op_types)):
+        (result,) = program.run([picture])
+    np.testing.assert_array_equal(result, np.rint(yuv_to_rgb(picture, 8) / 2))
+    assert kernels == [("Aipp", "Relu", "QuantizeLinear")]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""AIPP in the graph: the input takes the picture as it comes, and ordinary nodes make of it what the input took before.
+"""AIPP in the graph: the input takes the picture as it comes, and the operator `anycann.Aipp` makes of it what the input took before.
 
 uint8 picture -> channel swap -> crop -> colour conversion -> (x - mean - min) * var_reci -> padding -> the model's layout and dtype
 """
@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-import numpy as np
 import onnx_ir as ir
 from onnx_ir.tape import Tape
 
 from anycann.frontends.aipp.configuration import Aipp
+from anycann.graph.ops.device import DOMAIN
 from anycann.support.errors import UsageError, context
 
 AXES = {"NCHW": (0, 1, 2, 3), "NHWC": (0, 3, 1, 2)}  # where N, C, H, W are
@@ -71,11 +71,11 @@ def _insert(graph: ir.Graph, value: ir.Value, block: Aipp, input_format: str) ->
     dtype, uses, outputs = value.dtype, list(value.uses()), [n for n, out in enumerate(graph.outputs) if out is value]
     source = Source(value.name or "", block, batch, rows, columns)
     value.type, value.shape = ir.TensorType(ir.DataType.UINT8), ir.Shape(source.shape)
-    writer = _Writer(block, value.name or "input")
-    made = writer.pixels(value, rows, columns, channels)
-    made = writer.arranged(made, input_format, dtype or ir.DataType.FLOAT)
-    first = next(iter(graph), None)
-    graph.extend(writer.tape.nodes) if first is None else graph.insert_before(first, list(writer.tape.nodes))
+    attributes = _attributes(block, channels) | _frame(block, rows, columns)
+    nodes = _nodes(value, attributes, input_format, dtype or ir.DataType.FLOAT)
+    made, first = nodes[-1].outputs[0], next(iter(graph), None)
+    graph.extend(nodes) if first is None else graph.insert_before(first, nodes)
+    graph.opset_imports.setdefault(DOMAIN, 1)
     for use in uses:
         use.node.replace_input_with(use.idx, made)
     for number in outputs:
@@ -114,118 +114,64 @@ def _cropped(block: Aipp, rows: int, columns: int) -> tuple[int, int]:
     return high, wide
 
 
-class _Writer:
-    """Writes the nodes of one block."""
+def _attributes(block: Aipp, channels: int) -> dict[str, object]:
+    """What the operator `anycann.Aipp` is told of a block. Raises UsageError for channels that the format does not have."""
+    order = _order(block)
+    if block.csc_switch and len(order) < 3:
+        raise UsageError(f"csc_switch converts three channels; {block.input_format} has {len(order)}")
+    if (3 if block.csc_switch else len(order)) < channels:
+        raise UsageError(f"{block.input_format} gives {len(order)} channels; the model takes {channels}")
+    subtracted = [float(mean) + float(least) for mean, least in zip(block.triple("mean_chn", 4), block.triple("min_chn", 4), strict=True)]
+    factors = [float(factor) for factor in block.triple("var_reci_chn", 4)]
+    found: dict[str, object] = {"input_format": block.input_format, "channels": channels, "order": order}
+    if any(subtracted[:channels]):
+        found["subtracted"] = subtracted[:channels]
+    if any(factor != 1 for factor in factors[:channels]):
+        found["factors"] = factors[:channels]
+    if block.csc_switch:  # YUV to RGB subtracts its bias before the product, RGB to YUV adds its own behind it
+        found["matrix"] = [float(factor) for row in block.matrix() for factor in row]
+        name = "input_bias" if block.is_yuv else "output_bias"
+        found[name] = [float(bias) for bias in block.triple(name)]
+    return found
 
-    def __init__(self, block: Aipp, name: str):
-        self.block, self.tape, self._name = block, Tape(), name
 
-    def op(self, op_type: str, *inputs: ir.Value | None, **attributes: object) -> ir.Value:
-        """One node and its output."""
-        number = len(self.tape.nodes)
-        made = self.tape.op(op_type, list(inputs), attributes or None, name=f"aipp/{self._name}/{number}_{op_type}")  # type: ignore[arg-type]
-        made.name = f"aipp/{self._name}/{number}"
+def _order(block: Aipp) -> list[int]:
+    """Which sample of a pixel comes first, second ... once the swaps are done."""
+    if block.input_format == "YUV400_U8":
+        return [0]
+    if block.is_yuv:
+        return [0, 2, 1] if block.rbuv_swap_switch else [0, 1, 2]
+    order = [0, 1, 2] if block.input_format == "RGB888_U8" else [0, 1, 2, 3]
+    if len(order) == 4 and block.ax_swap_switch:
+        order = [1, 2, 3, 0]
+    if block.rbuv_swap_switch:
+        order[0], order[2] = order[2], order[0]
+    return order
+
+
+def _frame(block: Aipp, rows: Size, columns: Size) -> dict[str, object]:
+    """Crop and padding, which go with known sizes."""
+    found: dict[str, object] = {}
+    if block.crop and rows is not None and columns is not None:
+        found["crop"] = [block.load_start_pos_h, block.load_start_pos_w, *_cropped(block, rows, columns)]
+    if block.padding:
+        found["pads"] = [block.top_padding_size, block.left_padding_size, block.bottom_padding_size, block.right_padding_size]
+        found["padding"] = float(block.padding_value)
+    return found
+
+
+def _nodes(value: ir.Value, attributes: dict[str, object], input_format: str, dtype: ir.DataType) -> list[ir.Node]:
+    """The operator, and what brings its result into the model's layout and dtype."""
+    tape, name = Tape(), value.name or "input"
+
+    def op(op_type: str, operand: ir.Value, domain: str, attributes: dict[str, object]) -> ir.Value:
+        made = tape.op(op_type, [operand], attributes, domain=domain, name=f"aipp/{name}/{op_type}")  # type: ignore[arg-type]
+        made.name = f"aipp/{name}/{op_type}"
         return made
 
-    def constant(self, array: np.ndarray) -> ir.Value:
-        """A constant tensor."""
-        return self.op("Constant", value=ir.tensor(array))
-
-    def pixels(self, value: ir.Value, rows: Size, columns: Size, channels: int) -> ir.Value:
-        """float32[N, C, H, W]: swapped, cropped, converted and normalised."""
-        planes = self._yuv_planes(value, rows, columns) if self.block.is_yuv else self._packed_planes(value)
-        planes = [self._crop(plane) for plane in planes]
-        planes = [self.op("Cast", plane, to=int(ir.DataType.FLOAT)) for plane in planes]
-        if self.block.csc_switch:
-            if len(planes) < 3:
-                raise UsageError(f"csc_switch converts three channels; {self.block.input_format} has {len(planes)}")
-            planes = self._convert(planes[:3])
-        if len(planes) < channels:
-            raise UsageError(f"{self.block.input_format} gives {len(planes)} channels; the model takes {channels}")
-        return self._pad([self._normalise(plane, number) for number, plane in enumerate(planes[:channels])])
-
-    def _packed_planes(self, value: ir.Value) -> list[ir.Value]:
-        """Planes [N, H, W] of pixels whose bytes lie side by side, in the order that the swaps ask for."""
-        if self.block.input_format == "YUV400_U8":
-            return [value]
-        order = [0, 1, 2] if self.block.input_format == "RGB888_U8" else [0, 1, 2, 3]
-        if len(order) == 4 and self.block.ax_swap_switch:
-            order = [1, 2, 3, 0]
-        if self.block.rbuv_swap_switch:
-            order[0], order[2] = order[2], order[0]
-        return [self.op("Gather", value, self.constant(np.array(channel, np.int64)), axis=3) for channel in order]
-
-    def _yuv_planes(self, value: ir.Value, rows: Size, columns: Size) -> list[ir.Value]:
-        """Y, U and V as [N, H, W]; each colour stands for two by two pixels."""
-        high, wide = self._half(value, 1, rows, 3), self._half(value, 2, columns, 2)
-        one, two, all_rows = self._integers(1), self._integers(2), self.op("Mul", high, self._integers(2))
-        brightness = self.op("Slice", value, self._integers(0), all_rows, one)
-        colours = self.op("Slice", value, all_rows, self._integers(np.iinfo(np.int64).max), one)
-        pairs = self.op("Reshape", colours, self.op("Concat", self._integers(0), high, one, wide, one, two, axis=0))
-        order = (1, 0) if self.block.rbuv_swap_switch else (0, 1)
-        planes = [self.op("Gather", pairs, self.constant(np.array(channel, np.int64)), axis=5) for channel in order]
-        spread = [self.op("Expand", plane, self._integers(1, 1, 2, 1, 2)) for plane in planes]
-        whole = self.op("Concat", self._integers(0), all_rows, self.op("Mul", wide, two), axis=0)
-        return [brightness, *(self.op("Reshape", plane, whole) for plane in spread)]
-
-    def _half(self, value: ir.Value, axis: int, size: Size, parts: int) -> ir.Value:
-        """int64[1]: half the rows or columns of pixels; an open size is asked of the tensor, of which they are 2 in `parts`."""
-        if size is not None:
-            return self._integers(size // 2)
-        return self.op("Div", self.op("Shape", value, start=axis, end=axis + 1), self._integers(parts))
-
-    def _crop(self, plane: ir.Value) -> ir.Value:
-        block = self.block
-        if not block.crop:
-            return plane
-        for axis, start, size in ((1, block.load_start_pos_h, block.crop_size_h), (2, block.load_start_pos_w, block.crop_size_w)):
-            plane = self._slice(plane, axis, start, start + size if size else np.iinfo(np.int64).max)
-        return plane
-
-    def _convert(self, planes: Sequence[ir.Value]) -> list[ir.Value]:
-        """YUV to RGB subtracts its bias before the product, RGB to YUV adds its own behind it; both take the integer part of 1/256."""
-        block, yuv = self.block, self.block.is_yuv
-        if yuv:
-            planes = [self._plus(plane, -bias) for plane, bias in zip(planes, block.triple("input_bias"), strict=True)]
-        converted = []
-        for row, bias in zip(block.matrix(), block.triple("output_bias"), strict=True):
-            terms = [self.op("Mul", plane, self._number(factor)) for plane, factor in zip(planes, row, strict=True)]
-            total = self.op("Add", self.op("Add", terms[0], terms[1]), terms[2])
-            whole = self.op("Floor", self.op("Mul", total, self._number(1 / 256)))
-            whole = whole if yuv else self._plus(whole, bias)
-            converted.append(self.op("Clip", whole, self._number(0), self._number(255)))
-        return converted
-
-    def _normalise(self, plane: ir.Value, channel: int) -> ir.Value:
-        block = self.block
-        shifted = self._plus(plane, -float(block.triple("mean_chn", 4)[channel]) - float(block.triple("min_chn", 4)[channel]))
-        factor = float(block.triple("var_reci_chn", 4)[channel])
-        return shifted if factor == 1 else self.op("Mul", shifted, self._number(factor))
-
-    def _pad(self, planes: Sequence[ir.Value]) -> ir.Value:
-        """The planes [N, H, W] side by side as [N, C, H, W], padded."""
-        axis = self._integers(1)
-        together = self.op("Concat", *(self.op("Unsqueeze", plane, axis) for plane in planes), axis=1)
-        block = self.block
-        if not block.padding:
-            return together
-        before, after = (0, 0, block.top_padding_size, block.left_padding_size), (0, 0, block.bottom_padding_size, block.right_padding_size)
-        return self.op("Pad", together, self._integers(*before, *after), self._number(block.padding_value))
-
-    def arranged(self, pixels: ir.Value, input_format: str, dtype: ir.DataType) -> ir.Value:
-        """In the model's layout and dtype."""
-        if input_format == "NHWC":
-            pixels = self.op("Transpose", pixels, perm=[0, 2, 3, 1])
-        return pixels if dtype == ir.DataType.FLOAT else self.op("Cast", pixels, to=int(dtype))
-
-    def _plus(self, plane: ir.Value, number: float) -> ir.Value:
-        return plane if not number else self.op("Add", plane, self._number(number))
-
-    def _number(self, number: float) -> ir.Value:
-        return self.constant(np.array(number, np.float32))
-
-    def _slice(self, value: ir.Value, axis: int, start: int, end: int) -> ir.Value:
-        return self.op("Slice", value, self._integers(start), self._integers(end), self._integers(axis))
-
-    def _integers(self, *numbers: int) -> ir.Value:
-        return self.constant(np.array(numbers, np.int64))
+    made = op("Aipp", value, DOMAIN, attributes)
+    if input_format == "NHWC":
+        made = op("Transpose", made, "", {"perm": [0, 2, 3, 1]})
+    if dtype != ir.DataType.FLOAT:
+        op("Cast", made, "", {"to": int(dtype)})
+    return list(tape.nodes)
