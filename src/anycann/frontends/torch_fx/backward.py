@@ -1,112 +1,97 @@
-"""What comes back through activations, softmax, dropout and parts; elementwise formulas that are fused with their neighbours."""
+"""What comes back through activations, softmax, dropout, pooling, and parts of tensors."""
 
 from __future__ import annotations
 
-import math
+from typing import Any
 
 import onnx_ir as ir
 import torch
 
 from anycann.frontends.torch_fx.builder import Builder, axis_of, meta, shape_of
+from anycann.frontends.torch_fx.pooling import batched, windows
+from anycann.frontends.torch_fx.products import spread
 from anycann.frontends.torch_fx.shapes import bounds
-from anycann.frontends.torch_fx.table import Call, NotTranslated, translation
+from anycann.frontends.torch_fx.table import DEVICE, Call, NotTranslated, Translation, translation
 
 
-@translation("threshold_backward.default")
-def _threshold(b: Builder, call: Call) -> ir.Value:
-    dtype = call.result.dtype
-    passes = b.op("Greater", b.value(call.self, dtype), b.scalar(call.threshold, dtype))
-    return b.op("Where", passes, b.value(call.grad_output, dtype), b.scalar(0, dtype))
+# ---- activations
+def _gradient(op_type: str, known: str, **attributes: str) -> Translation:
+    """An operator of the device; `known` is the argument that it reads beside the gradient, attributes are named with the arguments."""
+
+    def translate(b: Builder, call: Call) -> ir.Value:
+        if getattr(call, "self_is_result", False) or getattr(call, "is_result", False):
+            raise NotTranslated("a gradient from the result of an activation that changes its operand")
+        dtype = call.result.dtype
+        given = {name: _attribute(getattr(call, argument)) for name, argument in attributes.items()}
+        return b.op(op_type, b.value(call.grad_output, dtype), b.value(getattr(call, known), dtype), domain=DEVICE, **given)
+
+    return translate
 
 
-@translation("sigmoid_backward.default")
-def _sigmoid(b: Builder, call: Call) -> ir.Value:
-    y = b.value(call.output)
-    slope = b.op("Mul", y, b.op("Sub", b.scalar(1, call.result.dtype), y))
-    return b.op("Mul", b.value(call.grad_output), slope)
+def _attribute(value: Any) -> Any:
+    return value if isinstance(value, str) else float(value)
 
 
-@translation("tanh_backward.default")
-def _tanh(b: Builder, call: Call) -> ir.Value:
-    y = b.value(call.output)
-    return b.op("Mul", b.value(call.grad_output), b.op("Sub", b.scalar(1, call.result.dtype), b.op("Mul", y, y)))
+translation("threshold_backward.default")(_gradient("ThresholdGrad", "self", threshold="threshold"))
+translation("sigmoid_backward.default")(_gradient("SigmoidGrad", "output"))
+translation("tanh_backward.default")(_gradient("TanhGrad", "output"))
+translation("gelu_backward.default")(_gradient("GeluGrad", "self", approximate="approximate"))
+translation("silu_backward.default")(_gradient("SiluGrad", "self"))
+translation("mish_backward.default")(_gradient("MishGrad", "self"))
+translation("hardswish_backward.default")(_gradient("HardSwishGrad", "self"))
+translation("hardsigmoid_backward.default")(_gradient("HardSigmoidGrad", "self"))
+translation("hardtanh_backward.default")(_gradient("HardTanhGrad", "self", min="min_val", max="max_val"))
+translation("leaky_relu_backward.default")(_gradient("LeakyReluGrad", "self", alpha="negative_slope"))
+translation("elu_backward.default")(_gradient("EluGrad", "self_or_result", alpha="alpha", scale="scale", input_scale="input_scale"))
+translation("softplus_backward.default")(_gradient("SoftplusGrad", "self", beta="beta", threshold="threshold"))
+translation("log_sigmoid_backward.default")(_gradient("LogSigmoidGrad", "self"))
 
 
-@translation("silu_backward.default")
-def _silu(b: Builder, call: Call) -> ir.Value:
-    x, one = b.value(call.self), b.scalar(1, call.result.dtype)
-    gate = b.op("Sigmoid", x)
-    slope = b.op("Mul", gate, b.op("Add", one, b.op("Mul", x, b.op("Sub", one, gate))))
-    return b.op("Mul", b.value(call.grad_output), slope)
-
-
-@translation("gelu_backward.default")
-def _gelu(b: Builder, call: Call) -> ir.Value:
-    x, dtype = b.value(call.self), call.result.dtype
-
-    def times(value: ir.Value, number: float) -> ir.Value:
-        return b.op("Mul", value, b.scalar(number, dtype))
-
-    def plus(value: ir.Value, number: float) -> ir.Value:
-        return b.op("Add", value, b.scalar(number, dtype))
-
-    square = b.op("Mul", x, x)
-    if call.approximate == "none":
-        share = times(plus(b.op("Erf", times(x, math.sqrt(0.5))), 1), 0.5)
-        density = times(b.op("Exp", times(square, -0.5)), 1 / math.sqrt(2 * math.pi))
-        slope = b.op("Add", share, b.op("Mul", x, density))
-    else:
-        root = math.sqrt(2 / math.pi)
-        bent = b.op("Tanh", times(b.op("Mul", x, plus(times(square, 0.044715), 1)), root))
-        inner = times(plus(times(square, 3 * 0.044715), 1), root)
-        steep = b.op("Mul", b.op("Sub", b.scalar(1, dtype), b.op("Mul", bent, bent)), inner)
-        slope = times(b.op("Add", plus(bent, 1), b.op("Mul", x, steep)), 0.5)
-    return b.op("Mul", b.value(call.grad_output), slope)
-
-
-@translation("hardtanh_backward.default")
-def _hardtanh(b: Builder, call: Call) -> ir.Value:
-    x, dtype = b.value(call.self), call.result.dtype
-    inside = b.op("And", b.op("Greater", x, b.scalar(call.min_val, dtype)), b.op("Less", x, b.scalar(call.max_val, dtype)))
-    return b.op("Where", inside, b.value(call.grad_output), b.scalar(0, dtype))
-
-
-@translation("leaky_relu_backward.default")
-def _leaky_relu(b: Builder, call: Call) -> ir.Value:
-    given, dtype = b.value(call.grad_output), call.result.dtype
-    passes = b.op("Greater", b.value(call.self), b.scalar(0, dtype))
-    return b.op("Where", passes, given, b.op("Mul", given, b.scalar(call.negative_slope, dtype)))
+@translation("native_dropout_backward.default")
+def _dropout(b: Builder, call: Call) -> ir.Value:
+    return b.op("DropoutGrad", b.value(call.grad_output), b.value(call.mask, torch.bool), domain=DEVICE, scale=float(call.scale))
 
 
 # ---- along an axis
-@translation("_softmax_backward_data.default")
-def _softmax(b: Builder, call: Call) -> ir.Value:
-    y, given = b.value(call.output), b.value(call.grad_output)
-    axis = _axis(call)
-    product = b.op("Mul", given, y)
-    return b.cast(b.op("Sub", product, b.op("Mul", y, b.op("ReduceSum", product, b.integers(axis), keepdims=1))), call.input_dtype)
+def _along(op_type: str) -> Translation:
+    def translate(b: Builder, call: Call) -> ir.Value:
+        rank = len(shape_of(call.output))
+        if not rank:
+            raise NotTranslated("a tensor without dimensions")
+        operands = b.value(call.grad_output), b.value(call.output, meta(call.grad_output).dtype)
+        result = b.op(op_type, *operands, domain=DEVICE, axis=axis_of(call.dim, rank))
+        return result if meta(call.grad_output).dtype == call.input_dtype else b.cast(result, call.input_dtype)
+
+    return translate
 
 
-@translation("_log_softmax_backward_data.default")
-def _log_softmax(b: Builder, call: Call) -> ir.Value:
-    given = b.value(call.grad_output)
-    total = b.op("ReduceSum", given, b.integers(_axis(call)), keepdims=1)
-    return b.cast(b.op("Sub", given, b.op("Mul", b.op("Exp", b.value(call.output)), total)), call.input_dtype)
+translation("_softmax_backward_data.default")(_along("SoftmaxGrad"))
+translation("_log_softmax_backward_data.default")(_along("LogSoftmaxGrad"))
 
 
-def _axis(call: Call) -> int:
-    rank = len(shape_of(call.output))
-    if not rank or meta(call.output).dtype != call.input_dtype:
-        raise NotTranslated("a tensor without dimensions, or of another dtype than its result")
-    return axis_of(call.dim, rank)
+# ---- pooling
+@translation("max_pool2d_with_indices_backward.default")
+def _max_pool(b: Builder, call: Call) -> ir.Value:
+    batched(call, 2)
+    attributes = {name: value for name, value in windows(call, 2).items() if name != "ceil_mode"}
+    attributes |= {"dilations": spread(call.dilation, 2), "input_shape": shape_of(call.self)}
+    return b.op("MaxPoolGrad", b.value(call.grad_output), b.value(call.indices), domain=DEVICE, **attributes)
 
 
-# ---- dropout
-@translation("native_dropout_backward.default")
-def _dropout(b: Builder, call: Call) -> ir.Value:
-    dtype = call.result.dtype
-    kept = b.op("Where", b.value(call.mask, torch.bool), b.value(call.grad_output), b.scalar(0, dtype))
-    return b.op("Mul", kept, b.scalar(float(call.scale), dtype))
+@translation("avg_pool2d_backward.default")
+def _average_pool(b: Builder, call: Call) -> ir.Value:
+    batched(call, 2)
+    if call.divisor_override is not None or call.ceil_mode:
+        raise NotTranslated("avg_pool2d with another divisor, or with ceil_mode")
+    attributes = {name: value for name, value in windows(call, 2).items() if name != "ceil_mode"}
+    attributes |= {"count_include_pad": int(call.count_include_pad), "input_shape": shape_of(call.self)}
+    return b.op("AveragePoolGrad", b.value(call.grad_output), domain=DEVICE, **attributes)
+
+
+@translation("_adaptive_avg_pool2d_backward.default")
+def _adaptive_pool(b: Builder, call: Call) -> ir.Value:
+    batched(call, 2)
+    return b.op("AdaptiveAveragePoolGrad", b.value(call.grad_output), domain=DEVICE, input_shape=shape_of(call.self))
 
 
 # ---- parts

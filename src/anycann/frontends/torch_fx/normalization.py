@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-import math
 
 import onnx_ir as ir
 import torch
 
 from anycann.frontends.torch_fx.builder import Builder, meta, shape_of
-from anycann.frontends.torch_fx.table import Call, NotTranslated, translation
+from anycann.frontends.torch_fx.table import DEVICE, Call, NotTranslated, translation
 
 
 def factor(b: Builder, argument: object, shape: Sequence[int], dtype: torch.dtype, default: float) -> ir.Value:
@@ -33,35 +32,49 @@ def _float(value: ir.Value) -> ir.Value:
     return value
 
 
+@translation("native_layer_norm_backward.default")
+def _layer_norm_backward(b: Builder, call: Call) -> Sequence[ir.Value | None]:
+    operands = b.value(call.grad_out), b.value(call.input), b.value(call.mean), b.value(call.rstd), b.optional(call.weight)
+    return _masked(call, b.ops("LayerNormGrad", *operands, count=3, domain=DEVICE, axis=-len(call.normalized_shape)))
+
+
+def _masked(call: Call, results: Sequence[ir.Value]) -> Sequence[ir.Value | None]:
+    """The gradients that are asked for."""
+    return [result if wanted else None for result, wanted in zip(results, call.output_mask, strict=True)]
+
+
 @translation("_fused_rms_norm.default")
 def _rms_norm(b: Builder, call: Call) -> Sequence[ir.Value | None]:
-    if 1 in call.used:
-        raise NotTranslated("rms_norm that keeps its statistics")
     dtype, shape = meta(call.input).dtype, tuple(call.normalized_shape)
     epsilon = float(torch.finfo(dtype).eps if call.eps is None else call.eps)
+    if 1 in call.used:
+        attributes = {"axis": -len(shape), "epsilon": epsilon}
+        return b.ops("RMSNormTraining", b.value(call.input), b.optional(call.weight), count=2, domain=DEVICE, **attributes)
     operands = b.value(call.input), factor(b, call.weight, shape, dtype, 1)
     return [b.op("RMSNormalization", *operands, axis=-len(shape), epsilon=epsilon), None]
 
 
+@translation("_fused_rms_norm_backward.default")
+def _rms_norm_backward(b: Builder, call: Call) -> Sequence[ir.Value | None]:
+    operands = b.value(call.grad_out), b.value(call.input), b.value(call.rstd), b.optional(call.weight)
+    return _masked(call, b.ops("RMSNormGrad", *operands, count=2, domain=DEVICE, axis=-len(call.normalized_shape)))
+
+
 @translation("native_group_norm.default")
 def _group_norm(b: Builder, call: Call) -> Sequence[ir.Value | None]:
-    shape, dtype = shape_of(call.input), meta(call.input).dtype
-    value, channels = b.value(call.input), shape[1:2]
-    operands = factor(b, call.weight, channels, dtype, 1), factor(b, call.bias, channels, dtype, 0)
-    result = b.op("GroupNormalization", value, *operands, num_groups=call.group, epsilon=float(call.eps))
-    if not call.used & {1, 2}:
-        return [result, None, None]
-    groups = b.reshape(value, (shape[0], call.group, math.prod(shape[1:]) // call.group))
-    mean, deviation = moments(b, groups, [2], float(call.eps), dtype)
-    return [result, b.reshape(mean, call.result[1].shape), b.reshape(deviation, call.result[2].shape)]
+    channels, dtype = shape_of(call.input)[1:2], meta(call.input).dtype
+    attributes = {"num_groups": call.group, "epsilon": float(call.eps)}
+    if call.used & {1, 2}:
+        operands = b.value(call.input), b.optional(call.weight), b.optional(call.bias)
+        return b.ops("GroupNormTraining", *operands, count=3, domain=DEVICE, **attributes)
+    scale, shift = factor(b, call.weight, channels, dtype, 1), factor(b, call.bias, channels, dtype, 0)
+    return [b.op("GroupNormalization", b.value(call.input), scale, shift, **attributes), None, None]
 
 
-def moments(b: Builder, value: ir.Value, axes: Sequence[int], epsilon: float, dtype: torch.dtype) -> tuple[ir.Value, ir.Value]:
-    """The mean, and one over the standard deviation, with axes kept."""
-    mean = b.op("ReduceMean", value, b.integers(*axes), keepdims=1)
-    away = b.op("Sub", value, mean)
-    variance = b.op("ReduceMean", b.op("Mul", away, away), b.integers(*axes), keepdims=1)
-    return mean, b.op("Reciprocal", b.op("Sqrt", b.op("Add", variance, b.scalar(epsilon, dtype))))
+@translation("native_group_norm_backward.default")
+def _group_norm_backward(b: Builder, call: Call) -> Sequence[ir.Value | None]:
+    operands = b.value(call.grad_out), b.value(call.input), b.value(call.mean), b.value(call.rstd), b.optional(call.weight)
+    return _masked(call, b.ops("GroupNormGrad", *operands, count=3, domain=DEVICE, num_groups=call.group))
 
 
 # ---- over the batch
@@ -83,25 +96,18 @@ def _batch_norm(b: Builder, call: Call) -> Sequence[ir.Value]:
     if not call.training:
         nothing = [b.full(0, result.shape, result.dtype) for result in call.result[1:3]]
         return [_with_running_statistics(b, call), *nothing, *(b.op("Identity", b.value(v)) for v in (call.running_mean, call.running_var))]
-    shape, dtype = shape_of(call.input), meta(call.input).dtype
-    if dtype in (torch.float16, torch.bfloat16):
-        raise NotTranslated("batch statistics of 16 bits")
-    axes, across = [0, *range(2, len(shape))], (1, shape[1], *[1] * (len(shape) - 2))
-    value = b.value(call.input)
-    mean = b.op("ReduceMean", value, b.integers(*axes), keepdims=1)
-    away = b.op("Sub", value, mean)
-    variance = b.op("ReduceMean", b.op("Mul", away, away), b.integers(*axes), keepdims=1)
-    deviation = b.op("Reciprocal", b.op("Sqrt", b.op("Add", variance, b.scalar(float(call.eps), dtype))))
-    scale = deviation if call.weight is None else b.op("Mul", deviation, b.reshape(b.value(call.weight), across))
-    result = b.op("Mul", away, scale)
-    result = result if call.bias is None else b.op("Add", result, b.reshape(b.value(call.bias), across))
-    count = math.prod(shape[axis] for axis in axes)
-    unbiased = b.op("Mul", variance, b.scalar(count / max(count - 1, 1), dtype))
-    running = [_moved(b, old, new, call, dtype) for old, new in ((call.running_mean, mean), (call.running_var, unbiased))]
-    return [result, *(b.reshape(v, shape[1:2]) for v in (mean, deviation)), *running]
+    operands = (call.input, call.weight, call.bias, call.running_mean, call.running_var)
+    attributes = {"epsilon": float(call.eps), "momentum": float(call.momentum)}
+    return b.ops("BatchNormTraining", *(b.optional(operand) for operand in operands), count=5, domain=DEVICE, **attributes)
 
 
-def _moved(b: Builder, old: object, new: ir.Value, call: Call, dtype: torch.dtype) -> ir.Value:
-    """A running statistic after this batch."""
-    kept = b.op("Mul", b.value(old), b.scalar(1 - call.momentum, dtype))
-    return b.op("Add", kept, b.op("Mul", b.reshape(new, shape_of(old)), b.scalar(call.momentum, dtype)))
+@translation("native_batch_norm_backward.default")
+def _batch_norm_backward(b: Builder, call: Call) -> Sequence[ir.Value | None]:
+    operands = b.value(call.grad_out), b.value(call.input), b.optional(call.weight)
+    if call.train:
+        statistics = b.value(call.save_mean), b.value(call.save_invstd)
+    else:
+        dtype = meta(call.running_var).dtype
+        variance = b.op("Add", b.value(call.running_var), b.scalar(float(call.eps), dtype))
+        statistics = b.value(call.running_mean), b.op("Reciprocal", b.op("Sqrt", variance))
+    return _masked(call, b.ops("BatchNormGrad", *operands, *statistics, count=3, domain=DEVICE, training=int(call.train)))

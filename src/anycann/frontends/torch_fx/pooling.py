@@ -3,63 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-import math
 from typing import Any
 
 import onnx_ir as ir
-import torch
 
 from anycann.frontends.torch_fx.builder import Builder, shape_of
 from anycann.frontends.torch_fx.products import spread
-from anycann.frontends.torch_fx.table import Call, NotTranslated, Translation, translation
+from anycann.frontends.torch_fx.table import DEVICE, Call, NotTranslated, Translation, translation
 
 
-def _windows(call: Call, rank: int) -> dict[str, Any]:
+def windows(call: Call, rank: int) -> dict[str, Any]:
     """Attributes of a pooling; an absent stride is the size of the window."""
     kernel = spread(call.kernel_size, rank)
     strides = spread(call.stride, rank) if call.stride else kernel
     return {"kernel_shape": kernel, "strides": strides, "pads": spread(call.padding, rank) * 2, "ceil_mode": int(call.ceil_mode)}
 
 
-def _batched(call: Call, rank: int) -> None:
+def batched(call: Call, rank: int) -> None:
+    """Raises NotTranslated for a single picture."""
     if len(shape_of(call.self)) != rank + 2:
         raise NotTranslated("pooling without a batch dimension")
 
 
 @translation("max_pool2d_with_indices.default")
 def _max_pool(b: Builder, call: Call) -> Sequence[ir.Value | None]:
-    _batched(call, 2)
-    attributes = {**_windows(call, 2), "dilations": spread(call.dilation, 2)}
+    batched(call, 2)
+    attributes = {**windows(call, 2), "dilations": spread(call.dilation, 2)}
     value = b.value(call.self)
     if 1 not in call.used:
         return [b.op("MaxPool", value, **attributes), None]
-    largest, places = b.ops("MaxPool", value, count=2, **attributes)
-    plane = math.prod(shape_of(call.self)[2:])  # places count within a plane here, within the whole tensor there
-    return [largest, b.op("Mod", places, b.scalar(plane, torch.int64))]
+    return b.ops("MaxPoolWithIndices", value, count=2, domain=DEVICE, **attributes)
 
 
 @translation("max_pool2d.default")
 def _max_pool_values(b: Builder, call: Call) -> ir.Value:
-    _batched(call, 2)
-    return b.op("MaxPool", b.value(call.self), **_windows(call, 2), dilations=spread(call.dilation, 2))
+    batched(call, 2)
+    return b.op("MaxPool", b.value(call.self), **windows(call, 2), dilations=spread(call.dilation, 2))
 
 
 @translation("avg_pool2d.default")
 def _average_pool(b: Builder, call: Call) -> ir.Value:
-    _batched(call, 2)
+    batched(call, 2)
     if call.divisor_override is not None or call.ceil_mode:
         raise NotTranslated("avg_pool2d with another divisor, or with ceil_mode")
-    return b.op("AveragePool", b.value(call.self), **_windows(call, 2), count_include_pad=int(call.count_include_pad))
+    return b.op("AveragePool", b.value(call.self), **windows(call, 2), count_include_pad=int(call.count_include_pad))
 
 
 @translation("_adaptive_avg_pool2d.default", "adaptive_avg_pool2d.default")
 def _adaptive_average_pool(b: Builder, call: Call) -> ir.Value:
-    _batched(call, 2)
+    batched(call, 2)
     sizes, wanted = shape_of(call.self)[2:], [int(size) for size in call.output_size]
     if wanted == [1, 1]:
         return b.op("ReduceMean", b.value(call.self), b.integers(2, 3), keepdims=1)
     if any(size % count for size, count in zip(sizes, wanted, strict=True)):
-        raise NotTranslated(f"adaptive pooling of {sizes} to {wanted}: windows of several sizes")
+        return b.op("AdaptiveAveragePool", b.value(call.self), domain=DEVICE, output_size=wanted)
     windows = [size // count for size, count in zip(sizes, wanted, strict=True)]
     return b.op("AveragePool", b.value(call.self), kernel_shape=windows, strides=windows)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import onnx_ir as ir
 
 from anycann.frontends.torch_fx.builder import Builder, shape_of
-from anycann.frontends.torch_fx.table import Call, NotTranslated, translation
+from anycann.frontends.torch_fx.table import DEVICE, Call, NotTranslated, translation
 
 
 @translation("mm.default", "bmm.default")
@@ -74,6 +75,28 @@ def _convolution(b: Builder, call: Call) -> ir.Value:
     if call.transposed:
         return b.op("ConvTranspose", *operands, output_padding=spread(call.output_padding, rank), **attributes)
     return b.op("Conv", *operands, **attributes)
+
+
+@translation("convolution_backward.default")
+def _convolution_backward(b: Builder, call: Call) -> Sequence[ir.Value | None]:
+    rank = len(shape_of(call.input)) - 2
+    given, source, weight = b.value(call.grad_output), b.value(call.input), b.value(call.weight)
+    pads = spread(call.padding, rank) * 2
+    attributes: dict[str, Any] = {"strides": spread(call.stride, rank), "dilations": spread(call.dilation, rank)}
+    attributes |= {"pads": pads, "group": call.groups}
+    kernel: dict[str, Any] = {"kernel_shape": shape_of(call.weight)[2:]}
+    wants_input, wants_weight, wants_bias = call.output_mask
+    to_input = to_weight = to_bias = None
+    if wants_input and call.transposed:
+        to_input = b.op("Conv", given, weight, **kernel, **attributes)
+    elif wants_input:
+        to_input = b.op("ConvInputGrad", given, weight, domain=DEVICE, input_shape=shape_of(call.input), **attributes)
+    if wants_weight:
+        pair = (given, source) if call.transposed else (source, given)
+        to_weight = b.op("ConvWeightGrad", *pair, domain=DEVICE, **kernel, **attributes)
+    if wants_bias:
+        to_bias = b.op("ReduceSum", given, b.integers(0, *range(2, rank + 2)), keepdims=0)
+    return [to_input, to_weight, to_bias]
 
 
 def spread(sizes: Sequence[int], rank: int) -> list[int]:

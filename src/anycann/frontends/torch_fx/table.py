@@ -12,6 +12,7 @@ import onnx_ir as ir
 if TYPE_CHECKING:
     from anycann.frontends.torch_fx.builder import Builder
 
+DEVICE = "anycann"  # the domain of the operators that ONNX does not have
 FAMILIES = (
     "creation", "elementwise", "backward", "indexing", "losses", "normalization", "pooling", "products", "reductions", "shapes",
 )  # fmt: skip

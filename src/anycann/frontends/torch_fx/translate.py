@@ -12,6 +12,7 @@ import onnx_ir as ir
 import torch
 
 from anycann.frontends.torch_fx.builder import Builder, onnx_dtype
+from anycann.frontends.torch_fx.stacked import FLATTENING, stacked_product, stacked_shape
 from anycann.frontends.torch_fx.table import Call, NotTranslated, translations
 from anycann.graph.registry import OPSET
 
@@ -51,7 +52,7 @@ def why_not(node: torch.fx.Node) -> str | None:
     try:
         builder = Builder({source: _stand_in(source) for source in node.all_input_nodes})
         for fake in _tensors(node.meta.get("val")):
-            onnx_dtype(fake.dtype)
+            _check_static(fake)
         translate_call(node, builder)
     except NotTranslated as reason:
         return str(reason)
@@ -103,7 +104,7 @@ def translate(
         builder.begin(f"{port.name}/order")
         values[node] = value if port.order is None else _typed(builder.op("Transpose", value, perm=_inverse(port.order)), node)
     for node in nodes:
-        values[node] = values[node.args[0]][node.args[1]] if node.target is operator.getitem else translate_call(node, builder)
+        _translate_node(node, builder, values)
     results = [port_of(node) for node in outputs]
     stored = [_output(builder, values[node], port, n) for n, (node, port) in enumerate(zip(outputs, results, strict=True))]
     graph = ir.Graph(
@@ -111,6 +112,21 @@ def translate(
         name="torch",
     )  # fmt: skip
     return Translated(ir.Model(graph, ir_version=IR_VERSION), ports, tuple(results))
+
+
+def _translate_node(node: torch.fx.Node, builder: Builder, values: dict[torch.fx.Node, Any]) -> None:
+    """What a node becomes; products that are flattened and put back into shape are not."""
+    if node.target is operator.getitem:
+        values[node] = values[node.args[0]][node.args[1]]
+        return
+    shape = stacked_shape(node, values)
+    if shape is None:
+        if node not in values:
+            values[node] = translate_call(node, builder)
+        return
+    product = _typed(stacked_product(builder, node), node)
+    values[node] = _typed(builder.reshape(product, node.meta["val"].shape), node)
+    values.update({user: product for user in node.users if str(user.target) in FLATTENING and tuple(user.meta["val"].shape) == shape})
 
 
 def port_of(node: torch.fx.Node) -> Port:
@@ -160,8 +176,18 @@ def _typed(value: ir.Value, node: torch.fx.Node) -> ir.Value:
 def _stand_in(source: torch.fx.Node) -> Any:
     fakes = source.meta.get("val")
     if isinstance(fakes, torch.Tensor):
+        _check_static(fakes)
         return ir.Value(name=source.name, type=ir.TensorType(onnx_dtype(fakes.dtype)))
     raise NotTranslated(f"{source.name} is no tensor")
+
+
+def _check_static(fake: torch.Tensor) -> None:
+    """Raises NotTranslated for a tensor that kernels do not know."""
+    onnx_dtype(fake.dtype)
+    if not all(isinstance(size, int) for size in (*fake.shape, *fake.stride())):
+        raise NotTranslated("a size that only running can tell")
+    if fake.layout != torch.strided:
+        raise NotTranslated(f"a tensor of layout {fake.layout}")
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from anycann.adapters.torch.graph.graph_program import GraphProgram, compile_graph
 from anycann.adapters.torch.graph.report import GraphReport, note
@@ -145,7 +146,7 @@ def _is_symbolic(value: Any) -> bool:
 
 def static(module: torch.fx.GraphModule, args: Sequence[Any]) -> torch.fx.GraphModule:
     """The graph for the sizes of these arguments: traced again with them."""
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())
     given = [mode.from_tensor(arg.detach(), static_shapes=True) if isinstance(arg, torch.Tensor) else arg for arg in args]
     copier = _Copier(mode, given)
     for node in module.graph.nodes:

@@ -9,6 +9,7 @@ import operator
 import torch
 from torch.fx import Node
 
+from anycann.adapters.torch.graph.dropout import split_dropout
 from anycann.adapters.torch.graph.engine_part import EnginePart
 from anycann.adapters.torch.graph.partition import Part, is_random, partition, views_between
 from anycann.adapters.torch.graph.written import Run, attribute, written
@@ -32,6 +33,7 @@ class GraphProgram:
 
 def compile_graph(graph: torch.fx.Graph, constants: Mapping[Node, torch.Tensor], threads: int) -> GraphProgram:
     """Compile a graph whose meta values are static. `constants` are inputs whose values are built in."""
+    split_dropout(graph)
     constants = {**constants, **_attributes(graph)}
     in_pytorch = reasons(graph)
     while True:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from anycann.adapters.torch.graph.dropout import kept_by_dropout
 from anycann.frontends.torch_fx.translate import bind, dense_order
 
 VIEWS = frozenset(
@@ -84,6 +85,8 @@ def views_between(nodes: Iterable[Node], known: Container[Node] = ()) -> list[No
 
 def is_random(node: Node) -> bool:
     """Whether a call draws from the generator; such calls keep their order. Attention without dropout does not."""
+    if node.target is kept_by_dropout:
+        return True
     if not isinstance(node.target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded not in node.target.tags:
         return False
     return getattr(bind(node), "dropout_p", None) != 0.0
@@ -91,6 +94,8 @@ def is_random(node: Node) -> bool:
 
 def changes_memory(node: Node) -> bool:
     """Whether an operator may do more than compute."""
+    if node.target is kept_by_dropout:
+        return False
     return not isinstance(node.target, torch._ops.OpOverload) or node.target._schema.is_mutable
 
 

@@ -6,6 +6,9 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 
+import torch
+from torch.fx import Node
+
 from anycann.adapters.torch.graph.graph_program import GraphProgram
 from anycann.support.logging import get_logger
 
@@ -24,7 +27,7 @@ class GraphReport:
     @cached_property
     def in_pytorch(self) -> Counter[tuple[str, str]]:
         """How often PyTorch computes an operator, by its name and the reason."""
-        return Counter((str(node.target), reason) for node, reason in self.program.in_pytorch.items())
+        return Counter((name_of(node), reason) for node, reason in self.program.in_pytorch.items())
 
     def lines(self) -> list[str]:
         """For people: one line for the graph, one for each operator that PyTorch computes."""
@@ -32,6 +35,11 @@ class GraphReport:
         outside = sum(self.in_pytorch.values())
         head = f"{self.kind} graph: {self.program.in_engine} operators in the engine ({engine_parts} parts), {outside} in PyTorch"
         return [head, *(f"  {name} x {count}: {reason}" for (name, reason), count in self.in_pytorch.most_common())]
+
+
+def name_of(node: Node) -> str:
+    """The operator that a node calls."""
+    return str(node.target) if isinstance(node.target, torch._ops.OpOverload) else str(getattr(node.target, "__name__", node.target))
 
 
 def note(report: GraphReport) -> None:
