@@ -115,6 +115,32 @@ def test_what_moves_elements_moves_bytes(operation: str) -> None:
     np.testing.assert_array_equal(run(model, feeds)[0], by_definition(model, feeds)[0])
 
 
+def joined(end: str, outputs: str) -> onnx.ModelProto:
+    """Two values with scales of their own, joined along the channels."""
+    return parse(
+        f"g (float[1,8,6,5] x) => ({outputs}) {{ xq = QuantizeLinear(x, s, z) xd = DequantizeLinear(xq, s, z) "
+        f"vd = DequantizeLinear(v, s, zw) c = Conv(xd, vd) r = Relu(c) rq = QuantizeLinear(r, t, z) rd = DequantizeLinear(rq, t, z) "
+        f"j = Concat<axis=1>(rd, xd) {end} }}",
+        s=scale(0.03), t=scale(0.05), u=scale(0.07), z=np.array(7, np.uint8), zw=np.array(0, np.int8), v=weights(12, 8, 1, 1),
+    )  # fmt: skip
+
+
+def test_joined_values_are_quantised_where_they_are_made() -> None:
+    model = joined("y = QuantizeLinear(j, u, z)", "uint8[1,20,6,5] y")
+    assert "QuantizeEarlier applied to y" in told(model)
+    kept = [spec.dtype for spec in (location.spec for location in compile_graph(model).program.values.values())]
+    assert kept.count("float32") == 1  # the input
+    feeds = {"x": floats(1, 8, 6, 5)}
+    difference = run(model, feeds)[0].astype(int) - by_definition(model, feeds)[0].astype(int)
+    assert np.abs(difference).max() <= 1  # sums that end between two steps may go to either
+    assert (difference != 0).mean() < 0.02
+
+
+def test_joined_values_that_something_else_reads_are_joined_as_they_are() -> None:
+    model = joined("y = QuantizeLinear(j, u, z) k = Relu(j)", "uint8[1,20,6,5] y, float[1,20,6,5] k")
+    assert "QuantizeEarlier skipped y: something else reads what is joined" in told(model)
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [

@@ -16,7 +16,7 @@ from anycann.passes.rules.dequantize_lstm import DequantizeLSTM
 from anycann.passes.rules.einsum import ProductOfEinsum
 from anycann.passes.rules.integer_products import IntegerConvolution, IntegerGemm, IntegerMatMul
 from anycann.passes.rules.microsoft_attention import MultiHeadAttention, PackedAttention
-from anycann.passes.rules.move_dequantize import DequantizeLater, QuantizedAgain, UnsignedBytes
+from anycann.passes.rules.move_dequantize import DequantizeLater, QuantizedAgain, QuantizeEarlier, UnsignedBytes
 from anycann.passes.rules.onnx_attention import LowerAttention
 from anycann.passes.rules.quantised_gemm import IntegerQGemm
 from anycann.passes.rules.reciprocals import MultiplyBeforeErf
@@ -28,7 +28,8 @@ from anycann.passes.rules.write_range import WriteRange
 from anycann.passes.rules.zero_points import SplitZeroPoint
 
 RULES: tuple[Rule, ...] = (
-    UnsignedBytes(), DequantizeLater(), QuantizedAgain(), IntegerConvolution(), IntegerMatMul(), IntegerGemm(), IntegerQGemm(),
+    UnsignedBytes(), DequantizeLater(), QuantizeEarlier(), QuantizedAgain(),
+    IntegerConvolution(), IntegerMatMul(), IntegerGemm(), IntegerQGemm(),
     QuantizeByProduct(),
     DequantizeLSTM(), FoldBatchNormalization(), SplitZeroPoint(), ProductOfEinsum(), FuseAttention(),
     MultiHeadAttention(), PackedAttention(), LowerAttention(), ReshapeAttention(), TransposeAttention(),
