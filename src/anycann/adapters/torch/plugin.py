@@ -6,15 +6,19 @@ from collections.abc import Callable
 from functools import cache
 from types import ModuleType
 
+import torch
+
+from anycann.adapters.torch import distributed
 from anycann.adapters.torch.device import backend
 
 # Each is called once with the module `torch_npu`, after the device is there.
-PARTS: tuple[Callable[[ModuleType], None], ...] = ()
+PARTS: tuple[Callable[[ModuleType], None], ...] = (distributed.install,)
 
 
 @cache
 def install(torch_npu: ModuleType) -> None:
     """Make torch know the device `npu`, and give `torch_npu` its names. Raises RuntimeError if another backend has the place."""
+    torch_npu.__dict__["__version__"] = torch.__version__.partition("+")[0]  # the torch it is for, as on Ascend
     backend.install(torch_npu)
     for part in PARTS:
         part(torch_npu)

@@ -16,8 +16,9 @@ def install(npu: ModuleType) -> None:
     accelerator.device_count = devices.count
     accelerator.current_device_index = accelerator.current_device_idx = devices.current
     accelerator.set_device_index = accelerator.set_device_idx = lambda device: devices.make_current(devices.index_of(device))
+    accelerator.device_index = npu.device
     accelerator.synchronize = lambda device=None: None
-    for name in ("current_stream", "set_stream", "empty_cache", "memory_stats", "memory_allocated", "max_memory_allocated",
+    for name in ("empty_cache", "memory_stats", "memory_allocated", "max_memory_allocated",
                  "memory_reserved", "max_memory_reserved", "reset_peak_memory_stats", "reset_accumulated_memory_stats"):  # fmt: skip
         if hasattr(npu, name):
             setattr(accelerator, name, getattr(npu, name))

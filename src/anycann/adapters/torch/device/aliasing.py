@@ -90,6 +90,23 @@ def mark_storage(tensor: Any) -> None:
         _layout.mark_storage(tensor._cdata, tensor.get_device())
 
 
+def change_kind(tensor: Any, device: Any) -> None:
+    """Make a cpu tensor one of an npu or the reverse, as `device` says; what memory it has is of the old kind, and must be replaced.
+
+    Raises RuntimeError if this torch keeps a tensor's device where nobody knows.
+    """
+    if _layout is None:
+        raise RuntimeError("this torch lays out tensors in a way that AnyCANN does not know; a tensor keeps its device")
+    _layout.change_kind(tensor._cdata, device.index if device.type == "npu" else None)
+
+
+def mark_memory(storage: Any, index: int | None) -> None:
+    """Make a storage that of npu `index`, or of the host for None; the tensors on it must be of that kind already."""
+    if _layout is None:
+        raise RuntimeError("this torch lays out tensors in a way that AnyCANN does not know; npu tensors are not shared between processes")
+    _layout.mark_memory(storage._cdata, index)
+
+
 def resize_memory(storage: Any, size_bytes: int, resize: Any) -> None:
     """Give an npu's storage another size in place: `resize` is torch's own function, which knows host memory.
 

@@ -14,12 +14,16 @@ from anycann.adapters.torch.device import (
     accelerator,
     accounts,
     aliasing,
+    data_parallel,
     devices,
     generators,
     namespace,
+    parameters,
     pinned_memory,
     registration,
+    sharing,
     storage,
+    tensor_types,
     virtual_devices,
 )
 
@@ -58,6 +62,10 @@ def install(torch_npu: ModuleType) -> None:
     generators.install()
     storage.install()
     pinned_memory.install()
+    parameters.install()
+    data_parallel.install()
+    sharing.install()
+    tensor_types.install()
     virtual_devices.install()
     accelerator.install(npu)
     _run_backward_on_the_calling_thread()

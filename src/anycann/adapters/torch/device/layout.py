@@ -41,6 +41,11 @@ class Layout:
         HALF_WORDS[(storage + self.storage_device_at) >> 1] = device
         return True
 
+    def change_kind(self, tensor: int, index: int | None) -> None:
+        """Make the cpu TensorImpl at address `tensor` one of npu `index`, or the reverse for None; its memory stays as it is."""
+        WORDS[(tensor + self.keys_at) >> 3] ^= self.keys
+        HALF_WORDS[(tensor + self.device_at) >> 1] = _CPU_DEVICE if index is None else _NPU_TYPE | index << 8
+
     def mark_storage(self, tensor: int, index: int) -> None:
         """Make the memory of the TensorImpl at address `tensor` that of npu `index`."""
         HALF_WORDS[(WORDS[(tensor + self.storage_at) >> 3] + self.storage_device_at) >> 1] = _NPU_TYPE | index << 8

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from anycann.adapters.torch.device import accelerator_only, creation
+from anycann.adapters.torch.device.integer_labels import widened
 from anycann.adapters.torch.device.kernels import Kernel, kernel_for
 
 # Nothing of these but sizes and strides changes: torch's own code for the cpu does it to npu tensors as they are.
@@ -23,7 +24,7 @@ _WHOLE = frozenset((
     "_softmax", "_log_softmax", "bernoulli.p", "new_zeros", "new_ones", "new_empty", "mul.Scalar", "mul_.Scalar", "add.Scalar",
     "add_.Scalar", "div.Scalar", "div_.Scalar", "sub.Scalar", "masked_fill.Scalar", "masked_fill.Tensor", "stack",
     "native_dropout_backward", "repeat", "select_backward", "slice_backward", "index.Tensor", "index_put", "index_put_", "sum", "mean",
-    "linear",
+    "linear", "one_hot",
 ))  # fmt: skip
 _HOST_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 
@@ -51,7 +52,7 @@ def _aten_kernels() -> Iterator[tuple[str, Kernel]]:
         if library == "aten" and name not in own and _has_host_kernel(qualified, name):
             op = aten_operator(name)
             if op is not None:
-                yield name, _made_when_called(op)
+                yield name, widened(name, _made_when_called(op))
 
 
 def _has_host_kernel(qualified: str, name: str) -> bool:

@@ -38,6 +38,21 @@ class _StorageType(torch.storage._LegacyStorage):
         raise RuntimeError("from_buffer: Not available for NPU storage")
 
 
+_type = torch._C.TensorBase.type
+
+
+def install() -> None:
+    """Let `Tensor.type` take the classes and names of this file."""
+    torch.Tensor.type = _type_or_convert
+
+
+def _type_or_convert(tensor: Any, dtype: Any = None, non_blocking: bool = False, **keywords: Any) -> Any:
+    """`Tensor.type`: the name of the type, or the tensor with another type and device."""
+    if isinstance(dtype, _TensorType):
+        return tensor.to(torch.device("npu"), dtype.dtype, non_blocking)
+    return _type(tensor, dtype, non_blocking, **keywords) if dtype is not None else _type(tensor)
+
+
 def tensor_types() -> dict[str, Any]:
     """`FloatTensor` and the others by name."""
     module = "torch.npu"

@@ -28,14 +28,23 @@ _HOOKS_COUNT, _HOOKS_SET, _HOOKS_GET, _HOOKS_EXCHANGE, _HOOKS_MAYBE_EXCHANGE = 6
 _HOOKS_PINNED_ALLOCATOR, _HOOKS_DEVICE_OF_POINTER, _HOOKS_DEFAULT_GENERATOR, _HOOKS_NEW_GENERATOR = 12, 13, 14, 15
 
 _kept: list[Any] = []
+_count = ctypes.c_int32()  # what torch's C++ code is told
 
 
 def install() -> bool:
     """Give torch's C++ code all devices. Answers whether it has them; if not, there is one device from now on."""
-    if devices.count() > 1 and torch.__version__.startswith(KNOWN_VERSIONS) and _replace_tables() and _works():
-        return True
+    if devices.count() > 1 and torch.__version__.startswith(KNOWN_VERSIONS) and _replace_tables():
+        _start_autograd()
+        _count.value = devices.count()
+        if _works():
+            return True
     devices.limit_count(1)
     return False
+
+
+def _start_autograd() -> None:
+    """Run a backward while there are no devices: at its first one torch starts a thread for each, after which a process may not fork."""
+    torch.ones((), requires_grad=True).backward()
 
 
 def _replace_tables() -> bool:
@@ -107,7 +116,7 @@ def _machine_code() -> _Functions:
     get += struct.pack("<Q", _address(threads, "pthread_getspecific")) + b"\xff\xd0\x48\x83\xc4\x08"  # call rax; add rsp, 8
     device = _executable(get + b"\x83\xc8\x14\xc3")  # or eax, 20; ret
     index = _executable(get + b"\xc1\xe8\x08\xc3")  # shr eax, 8; ret
-    count = _executable(b"\xb8" + struct.pack("<I", devices.count()) + b"\xc3")
+    count = _executable(b"\x48\xb8" + struct.pack("<Q", ctypes.addressof(_count)) + b"\x8b\x00\xc3")  # mov rax, ...; mov eax, [rax]; ret
     nothing = _executable(b"\xc3")
     stream = _executable(b"\x0f\xb7\xc6\x31\xd2\xc3")  # Stream{the given device, number 0}
     same_stream = _executable(b"\x0f\xb7\xc6\xc3")
@@ -131,7 +140,7 @@ def _callbacks() -> _Functions:
     device = _callback(ctypes.CFUNCTYPE(device_bits, pointer), lambda this: _TYPE | devices.current() << 8)
     exchange = _callback(ctypes.CFUNCTYPE(device_bits, pointer, device_bits), lambda this, new: _TYPE | devices.current() << 8)
     index = _callback(ctypes.CFUNCTYPE(small, pointer), lambda this: devices.current())
-    count = _callback(ctypes.CFUNCTYPE(small, pointer), lambda this: devices.count())
+    count = _callback(ctypes.CFUNCTYPE(small, pointer), lambda this: _count.value)
     nothing = _callback(ctypes.CFUNCTYPE(None, pointer, pointer), lambda this, argument: None)
     guard = {_EXCHANGE: exchange, _GET: device, _SET: nothing, _UNCHECKED_SET: nothing, _COUNT: count}
     guard |= {_SYNCHRONIZE_STREAM: nothing, _SYNCHRONIZE_DEVICE: nothing}

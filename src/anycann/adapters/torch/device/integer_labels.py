@@ -1,0 +1,37 @@
+"""int32 where torch's cpu kernels take int64 only: class labels and numbers to encode, which Ascend accepts in both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+_TARGET = 1  # position of the labels in losses; their backward has the gradient before
+_OPERATORS = {
+    "nll_loss_forward": _TARGET,
+    "nll_loss_backward": _TARGET + 1,
+    "nll_loss2d_forward": _TARGET,
+    "nll_loss2d_backward": _TARGET + 1,
+    "multi_margin_loss": _TARGET,
+    "multi_margin_loss_backward": _TARGET + 1,
+    "multilabel_margin_loss_forward": _TARGET,
+    "multilabel_margin_loss_backward": _TARGET + 1,
+    "one_hot": 0,
+    "bincount": 0,
+}
+
+
+def widened(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """`kernel` of the aten operator `name`; int32 labels become int64 first."""
+    if name not in _OPERATORS:
+        return kernel
+    position = _OPERATORS[name]
+
+    def kernel_of_wide_labels(*args: Any, **keywords: Any) -> Any:
+        labels = args[position]
+        if labels.dtype == torch.int32:
+            args = (*args[:position], labels.long(), *args[position + 1 :])
+        return kernel(*args, **keywords)
+
+    return kernel_of_wide_labels
