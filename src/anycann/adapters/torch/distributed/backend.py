@@ -1,0 +1,123 @@
+"""Registers "hccl" with torch.distributed, and gives a program for Ascend its ranks from Ascend's variables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+import functools
+import sys
+from typing import Any
+import zlib
+
+import torch.distributed as dist
+from torch.distributed import distributed_c10d
+
+from anycann.adapters.torch.distributed import kernels
+from anycann.collective.ranks import fill_torch_variables
+from anycann.collective.timeouts import connect_timeout, execute_timeout
+from anycann.support import options
+
+NAME = "hccl"
+
+
+class ProcessGroupHCCL(distributed_c10d.ProcessGroupGloo):
+    """What serves an npu in a process group: gloo, with the names that programs ask of HCCL."""
+
+    class Options(dist.ProcessGroup.Options if hasattr(dist.ProcessGroup, "Options") else object):  # type: ignore[misc]
+        """Accepted where programs make them; what they set (buffers, quality of service) has no meaning for host memory."""
+
+        def __init__(self, is_high_priority_stream: bool = False) -> None:
+            self.is_high_priority_stream = is_high_priority_stream
+            self.hccl_config: dict[str, Any] = {}
+            self.global_ranks_in_group: list[int] = []
+            self.group_id = ""
+            self.op_timeout = execute_timeout()
+
+    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta):
+        super().__init__(store, rank, size, timeout=connect_timeout())
+        self._set_default_timeout(execute_timeout(timeout))
+        self._hccl_name = ""
+
+    def get_hccl_comm_name(self, rank: int, init_comm: bool = True) -> str:
+        """The communicator's name, the same on all its ranks."""
+        return self._hccl_name
+
+
+# Python's half of a backend lives as long as somebody in Python holds it; torch holds the C++ half. By name of the group.
+_alive: dict[str, ProcessGroupHCCL] = {}
+
+
+def install() -> None:
+    """Register the backend and the kernels, and the names that Ascend's torch_npu adds to torch.distributed."""
+    kernels.install()
+    dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["npu"])
+    _use_ascends_variables_at_rendezvous()
+    _teach_distributed_tensors_when_a_mesh_is_made()
+    distributed_c10d.ProcessGroupGloo._Options.__deepcopy__ = _same_options
+    for module in (dist, distributed_c10d):
+        module.is_hccl_available = is_hccl_available
+        module.ProcessGroupHCCL = ProcessGroupHCCL
+
+
+def _same_options(options: Any, memo: Any) -> Any:
+    """For `dist.split_group`, which copies the options of the group it splits; gloo's hold its network devices and change no more."""
+    return options
+
+
+def is_hccl_available() -> bool:
+    """True: it is gloo here."""
+    return True
+
+
+def _create(wanted: Any, backend_options: Any) -> ProcessGroupHCCL:
+    """The backend of one new group; called by all its ranks."""
+    _forget_destroyed_groups()
+    backend = ProcessGroupHCCL(wanted.store, wanted.group_rank, wanted.group_size, wanted.timeout)
+    backend._hccl_name = f"group_name_{zlib.crc32(str(wanted.group_id).encode())}"
+    _alive[wanted.group_id] = backend
+    return backend
+
+
+def _forget_destroyed_groups() -> None:
+    there = set(distributed_c10d._world.pg_names.values())
+    for name in set(_alive) - there:
+        del _alive[name]
+
+
+def _use_ascends_variables_at_rendezvous() -> None:
+    """torch reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT when ranks meet; where only Ascend's variables are set, they say it.
+
+    HCCL_CONNECT_TIMEOUT, if it is set, is how long the others are waited for.
+    """
+    handlers = sys.modules["torch.distributed.rendezvous"]._rendezvous_handlers  # the package has a function of this name
+    meet = handlers["env"]
+
+    @functools.wraps(meet)
+    def handler(url: str, timeout: timedelta = distributed_c10d.default_pg_timeout, **keywords: Any) -> Any:
+        fill_torch_variables()
+        if options.HCCL_CONNECT_TIMEOUT.is_set():
+            timeout = connect_timeout()
+        return meet(url, timeout=timeout, **keywords)
+
+    handlers["env"] = handler
+
+
+def _teach_distributed_tensors_when_a_mesh_is_made() -> None:
+    """Only then: torch.distributed.tensor takes most of a second to import, and its tensors need a mesh."""
+
+    def teach() -> None:
+        from anycann.adapters.torch.distributed import distributed_tensors
+
+        distributed_tensors.install()
+
+    mesh_class = sys.modules["torch.distributed.device_mesh"].DeviceMesh
+    mesh_class.__init__ = _after(functools.cache(teach), mesh_class.__init__)
+
+
+def _after(first: Callable[[], None], then: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(then)
+    def call(*args: Any, **keywords: Any) -> Any:
+        first()
+        return then(*args, **keywords)
+
+    return call
