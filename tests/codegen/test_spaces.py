@@ -130,12 +130,12 @@ class Says:
     [
         {},
         {"columns": 3},
-        {"columns": 10_000, "blocks": 1, "unroll": 1, "merge": 0, "blocks_inner": 0, "depth": 0},
-        {"columns": 4, "blocks": 1, "unroll": 7, "merge": 0, "blocks_inner": 0, "depth": 0},
-        {"columns": -4, "blocks": 1, "unroll": 1, "merge": 0, "blocks_inner": 0, "depth": 0},
-        {"columns": "x", "blocks": 1, "unroll": 1, "merge": 0, "blocks_inner": 0, "depth": 0},
-        {"columns": 4, "blocks": None, "unroll": 1, "merge": 0, "blocks_inner": 0, "depth": 0},
-        {"columns": 4, "blocks": 1, "unroll": 1, "merge": 0, "blocks_inner": 0, "depth": 0, "more": 1},
+        {"columns": 10_000, "blocks": 1, "unroll": 1, "merge": 0, "blocks_inner": 0, "depth": 0, "images": 0},
+        {"columns": 4, "blocks": 1, "unroll": 7, "merge": 0, "blocks_inner": 0, "depth": 0, "images": 0},
+        {"columns": -4, "blocks": 1, "unroll": 1, "merge": 0, "blocks_inner": 0, "depth": 0, "images": 0},
+        {"columns": "x", "blocks": 1, "unroll": 1, "merge": 0, "blocks_inner": 0, "depth": 0, "images": 0},
+        {"columns": 4, "blocks": None, "unroll": 1, "merge": 0, "blocks_inner": 0, "depth": 0, "images": 0},
+        {"columns": 4, "blocks": 1, "unroll": 1, "merge": 0, "blocks_inner": 0, "depth": 0, "images": 0, "more": 1},
         [1, 2],
     ],
     ids=str,
@@ -144,7 +144,7 @@ def test_what_a_bank_says_is_used_only_if_it_is_a_tile_of_the_space(point: Any) 
     shape = ConvolutionShape(1, 64, 64, 1, (20, 20), (1, 1), (1, 1), (1, 1), (0, 0), (20, 20))
     space = ConvolutionSpace(shape, NAMED["avx512"])
     assert Choices(tuned=Says(point)).tile(space) == space.default()
-    good = {"columns": 4, "blocks": 1, "unroll": 2, "merge": 0, "blocks_inner": 1, "depth": 0}
+    good = {"columns": 4, "blocks": 1, "unroll": 2, "merge": 0, "blocks_inner": 1, "depth": 0, "images": 0}
     assert Choices(tuned=Says(good)).tile(space) == space.tile(good) != space.default()
 
 

@@ -24,7 +24,7 @@ from tests.tuning.cases import convolution_task, matmul_task
 
 TARGET = NAMED["avx2"]
 SPACE = convolution_task(target=TARGET).space
-OTHER = {"columns": 3, "blocks": 2, "unroll": 2, "merge": 0, "blocks_inner": 1, "depth": 0}
+OTHER = {"columns": 3, "blocks": 2, "unroll": 2, "merge": 0, "blocks_inner": 1, "depth": 0, "images": 0}
 
 
 def entry(space: Space[Any] = SPACE, **point: int) -> Entry:

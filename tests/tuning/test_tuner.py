@@ -162,7 +162,7 @@ def test_kernels_that_take_no_time_are_left_alone(tmp_path: Path, cache: KernelC
 
 def test_a_bad_default_is_found_out(tmp_path: Path, cache: KernelCache, monkeypatch: pytest.MonkeyPatch) -> None:
     task = convolution_task(size=40, channels=64)
-    worst = task.space.tile({"columns": 1, "blocks": 1, "unroll": 1, "merge": 0, "blocks_inner": 0, "depth": 0})
+    worst = task.space.tile({"columns": 1, "blocks": 1, "unroll": 1, "merge": 0, "blocks_inner": 0, "depth": 0, "images": 0})
     monkeypatch.setattr(type(task.space), "default", lambda self: worst)
     (outcome,) = tuned([task], tmp_path, cache, candidates=24)
     assert outcome.speedup > 2

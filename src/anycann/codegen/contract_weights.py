@@ -10,17 +10,15 @@ import numpy as np
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel
 from anycann.codegen.kernels.computed_weights import (
-    ComputedWeights,
-    Piece,
     direct_weights,
     emit_by_table,
     emit_dense,
     emit_transformed,
-    flipped,
     moves_squares,
     place_table,
     transform_scratch,
     transposed_weights,
+    whole_piece,
 )
 from anycann.codegen.kernels.convolution_method import packed_size
 from anycann.codegen.kernels.convolution_packing import pack_weights, weights_arrangement
@@ -118,10 +116,10 @@ def _computed(operator: Convolution, order: Order, target: Target, blocked: bool
     e = Emitter()
     pointers = (e.argument(0), e.argument(1))
     if order == "winograd":
-        tasks = emit_transformed(e, weights, target, _taps(weights), *pointers)
+        tasks = emit_transformed(e, weights, target, whole_piece(weights), *pointers)
         kernel = _kernel(e, (source, name), tasks, transform_scratch(shape, lanes))
         return Weights(name, (), kernel, Workspace(name, winograd_weight_bytes(shape, lanes)))
-    pieces = transposed_pieces(shape, lanes, blocked) if order == "deconv" else (Piece(0, _taps(weights)),)
+    pieces = transposed_pieces(shape, lanes, blocked) if order == "deconv" else (whole_piece(weights),)
     if moves_squares(shape, lanes, blocked):
         tasks = emit_dense(e, weights, target, pieces, *pointers)
         nbytes = shape.accumulator.nbytes * packed_size(shape, lanes, blocked) // shape.taps * sum(len(p.taps) for p in pieces)
@@ -130,11 +128,6 @@ def _computed(operator: Convolution, order: Order, target: Target, blocked: bool
     tasks = emit_by_table(e, operator.w.dtype, shape.accumulator, table.array.size, *pointers, e.argument(2))
     kernel = _kernel(e, (source, table.name, name), tasks, 0)
     return Weights(name, (table,), kernel, Workspace(name, table.array.size * shape.accumulator.nbytes))
-
-
-def _taps(weights: ComputedWeights) -> tuple[int, ...]:
-    taps = flipped(weights.shape.kernel)
-    return taps if weights.transposed else taps[::-1]
 
 
 def _order(

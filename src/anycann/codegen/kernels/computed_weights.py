@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from math import prod
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from anycann.codegen.conversions import from_storage
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution_method import channel_block, method
-from anycann.codegen.kernels.convolution_shape import ConvolutionShape
+from anycann.codegen.kernels.convolution_shape import ConvolutionShape, used_axes
 from anycann.codegen.kernels.convolution_write import digits
 from anycann.codegen.kernels.matmul_packing import transpose
 from anycann.codegen.kernels.matmul_shape import first_lanes
@@ -30,10 +31,11 @@ Keep = Callable[[Value, "Value | int", Value], None]  # (input channel of the bl
 
 @dataclass(frozen=True)
 class Piece:
-    """Weights of some taps, in this order, packed from element `offset` on."""
+    """Weights of some taps, in this order, packed from element `offset` on. Those whose number is not `used` are left as they are."""
 
     offset: int
     taps: tuple[int, ...]
+    used: frozenset[int]
 
 
 @dataclass(frozen=True)
@@ -62,9 +64,13 @@ def transposed_weights(shape: ConvolutionShape, dtype: DType) -> ComputedWeights
     return ComputedWeights(shape, dtype, shape.taps, shape.group_outputs * shape.taps, transposed=True)
 
 
-def flipped(kernel: Sequence[int]) -> tuple[int, ...]:
-    """All taps, the last first."""
-    return tuple(range(prod(kernel)))[::-1]
+def whole_piece(weights: ComputedWeights) -> Piece:
+    """All taps of an ordinary convolution, those of a transposed one the last first. Used are those that ever meet the input."""
+    shape = weights.shape
+    taps = tuple(range(shape.taps))
+    used = [range(a.tap_offset // a.tap_stride, a.tap_offset // a.tap_stride + a.kernel) for a in used_axes(shape)]
+    numbers = frozenset(int(np.ravel_multi_index(tap, shape.kernel)) for tap in product(*used))
+    return Piece(0, taps[::-1] if weights.transposed else taps, numbers)
 
 
 # ---- dense kernels
@@ -90,12 +96,12 @@ def emit_dense(e: Emitter, weights: ComputedWeights, target: Target, pieces: Seq
                 place = e.gep(base, e.mul(e.add(at, channel), lanes), accumulator.register)
                 e.store(vector, place, min(64, lanes * accumulator.nbytes))
 
-            _emit_block(e, weights, target, piece.taps, source, block, in_block, keep)
+            _emit_block(e, weights, target, piece, source, block, in_block, keep)
     return blocks * in_blocks
 
 
 def _emit_block(
-    e: Emitter, weights: ComputedWeights, target: Target, taps: Sequence[int], source: Value, block: Value, in_block: Value, keep: Keep
+    e: Emitter, weights: ComputedWeights, target: Target, piece: Piece, source: Value, block: Value, in_block: Value, keep: Keep
 ) -> None:
     """The vectors of one block of output channels and one of input channels."""
     shape, lanes = weights.shape, target.lanes
@@ -109,7 +115,9 @@ def _emit_block(
     corner = e.gep(source, at, weights.dtype.storage)
     rows = _Rows(e, weights, target, corner, e.sub(e.const(shape.group_outputs - 1), channel))
     if weights.transposed:
-        _emit_windows(e, rows, taps, count, keep)
+        _emit_windows(e, rows, piece, count, keep)
+    elif len(piece.used) * 2 < shape.taps:
+        _emit_chosen(e, rows, piece, count, keep)
     else:
         _emit_runs(e, rows, count, keep)
 
@@ -124,11 +132,21 @@ class _Rows:
     corner: Value
     last: Value
 
+    def pointer(self, lane: int, offset: Value) -> Value:
+        """The address of lane's weights, `offset` elements on."""
+        e = self.e
+        row = e.const(lane) if self.weights.shape.group_outputs % self.target.lanes == 0 else e.smin(e.const(lane), self.last)
+        return e.gep(self.corner, e.add(e.mul(row, self.weights.out_step), offset), self.weights.dtype.storage)
+
+    def element(self, lane: int, offset: Value) -> Value:
+        """One weight of a lane."""
+        dtype = self.weights.dtype
+        return from_storage(self.e, self.e.load(self.pointer(lane, offset), dtype.storage, dtype.nbytes), dtype)
+
     def load(self, lane: int, offset: Value, mask: Value | None) -> Value:
         """A vector from lane's weights, `offset` elements on."""
         e, dtype, lanes = self.e, self.weights.dtype, self.target.lanes
-        row = e.const(lane) if self.weights.shape.group_outputs % lanes == 0 else e.smin(e.const(lane), self.last)
-        pointer = e.gep(self.corner, e.add(e.mul(row, self.weights.out_step), offset), dtype.storage)
+        pointer = self.pointer(lane, offset)
         type_ = vector_type(dtype.storage, lanes)
         raw = e.load(pointer, type_, dtype.nbytes) if mask is None else e.masked_load(pointer, type_, dtype.nbytes, mask, e.zero(type_))
         return from_storage(e, raw, dtype)
@@ -163,7 +181,20 @@ def _emit_runs(e: Emitter, rows: _Rows, count: Value, keep: Keep) -> None:
         keep_all(rest.index, rows.square(rest.index, mask), length)
 
 
-def _emit_windows(e: Emitter, rows: _Rows, taps: Sequence[int], count: Value, keep: Keep) -> None:
+def _emit_chosen(e: Emitter, rows: _Rows, piece: Piece, count: Value, keep: Keep) -> None:
+    """Few taps of many: their elements one by one."""
+    lanes, weights = rows.target.lanes, rows.weights
+    type_ = vector_type(weights.shape.accumulator.register, lanes)
+    with e.loop(0, count) as channel:
+        for number in sorted(piece.used):
+            vector = e.poison(type_)
+            for lane in range(lanes):
+                at = e.add(e.mul(channel.index, weights.in_step), piece.taps[number])
+                vector = e.insert(vector, rows.element(lane, at), lane)
+            keep(channel.index, number, vector)
+
+
+def _emit_windows(e: Emitter, rows: _Rows, piece: Piece, count: Value, keep: Keep) -> None:
     """The taps of an output channel lie together, input channels far apart: a square of output channels and taps for each of them."""
     lanes, shape = rows.target.lanes, rows.weights.shape
     with e.loop(0, count) as channel:
@@ -173,11 +204,11 @@ def _emit_windows(e: Emitter, rows: _Rows, taps: Sequence[int], count: Value, ke
             return
         for start in range(0, shape.taps, lanes):
             size = min(lanes, shape.taps - start)
-            if any(start <= tap < start + size for tap in taps):
+            here = [(number, piece.taps[number]) for number in sorted(piece.used) if start <= piece.taps[number] < start + size]
+            if here:
                 square = rows.square(e.add(offset, start), first_lanes(e, size, lanes))
-                for number, tap in enumerate(taps):
-                    if start <= tap < start + size:
-                        keep(channel.index, number, square[tap - start])
+                for number, tap in here:
+                    keep(channel.index, number, square[tap - start])
 
 
 def _neighbours(e: Emitter, rows: _Rows, offset: Value) -> Value:
@@ -190,7 +221,7 @@ def _neighbours(e: Emitter, rows: _Rows, offset: Value) -> Value:
 
 
 # ---- Winograd
-def emit_transformed(e: Emitter, weights: ComputedWeights, target: Target, taps: Sequence[int], source: Value, to: Value) -> int:
+def emit_transformed(e: Emitter, weights: ComputedWeights, target: Target, piece: Piece, source: Value, to: Value) -> int:
     """As `pack_winograd_weights`, [O blocks, 36, I, lanes]; returns the number of tasks."""
     shape, lanes = weights.shape, target.lanes
     inner = channel_block(shape, lanes)
@@ -205,7 +236,7 @@ def emit_transformed(e: Emitter, weights: ComputedWeights, target: Target, taps:
 
     with e.loop(e.begin, e.end) as task:
         block, in_block = digits(e, task.index, [blocks, in_blocks])
-        _emit_block(e, weights, target, taps, source, block, in_block, keep)
+        _emit_block(e, weights, target, piece, source, block, in_block, keep)
         first = e.mul(in_block, inner)
         count = e.smin(e.const(inner), e.sub(e.const(shape.in_channels), first))
         with e.loop(0, count) as channel:

@@ -88,9 +88,9 @@ def _place(e: Emitter, kernel: DirectKernel, task: Value, block_groups: int) -> 
     """The place of a task and the number of its group of channel blocks."""
     rows = [] if kernel.tile.depth else [axis.out_size for axis in kernel.axes[:-1]]
     if kernel.tile.blocks_inner:
-        sizes = [kernel.shape.batch, kernel.groups, *rows, kernel.parts, block_groups]
+        sizes = [kernel.image_tasks, kernel.groups, *rows, kernel.parts, block_groups]
     else:
-        sizes = [kernel.shape.batch, kernel.groups, block_groups, *rows, kernel.parts]
+        sizes = [kernel.image_tasks, kernel.groups, block_groups, *rows, kernel.parts]
     numbers = digits(e, task, sizes)
     batch, group = numbers[:2]
     if kernel.tile.blocks_inner:

@@ -8,7 +8,7 @@ from functools import cache, partial
 from anycann.codegen.kernels.arithmetic_rate import fma_rate, has_fma, is_halved
 from anycann.codegen.kernels.convolution_columns import segments
 from anycann.codegen.kernels.convolution_method import ADDING_CYCLES, Method, last_lanes, method
-from anycann.codegen.kernels.convolution_shape import Axis, ConvolutionShape, axes
+from anycann.codegen.kernels.convolution_shape import Axis, ConvolutionShape, axes, images_axis
 from anycann.target.target import Target
 
 
@@ -20,7 +20,8 @@ class ConvolutionTile:
     allows (`convolution_shape.axes`). With `blocks_inner`, all channel blocks of a row are computed before the next row (the row stays in
     the cache), else all rows before the next channel blocks (the weights stay in the cache). With `depth`, a task has all pixels of an
     image for its channel blocks, and adds up that many input channel blocks for all of them before the next: their weights stay in the
-    first-level cache, the sums are kept in memory.
+    first-level cache, the sums are kept in memory. With `images`, the pixels of a tile are one place in neighbouring images: for images
+    that are smaller than a tile.
     """
 
     columns: int
@@ -29,6 +30,7 @@ class ConvolutionTile:
     merge: bool = False
     blocks_inner: bool = False
     depth: int = 0
+    images: bool = False
 
 
 # Cycles a tile costs besides its arithmetic, and those to write one vector of results.
@@ -40,6 +42,8 @@ def estimate(shape: ConvolutionShape, target: Target, tile: ConvolutionTile, blo
     """Cycles of one image and one group, from the arithmetic, the loads and what borders and remainders waste."""
     how = method(shape, target.lanes, blocked_input)
     all_axes = axes(shape, tile.merge)
+    if tile.images:
+        all_axes = (*all_axes, images_axis(shape, shape.in_pixels))
     blocks = -(-(shape.group_outputs if how == "dense" else shape.out_channels) // target.lanes)
     groups = [tile.blocks] if how == "inner" else block_groups(blocks, tile.blocks)
     saved = [0.0] * (len(groups) - 1) + [1 - last_lanes(shape, target, how, groups[-1]) / target.lanes]
@@ -50,6 +54,8 @@ def estimate(shape: ConvolutionShape, target: Target, tile: ConvolutionTile, blo
         rows *= max(1, axis.out_size)
     if tile.depth:
         row *= _imbalance(shape.batch * shape.group * len(groups), blocks / (len(groups) * tile.blocks))
+    if tile.images:
+        return row * rows / shape.batch
     return row * rows + (6.0 * shape.out_pixels if len(all_axes[-1].members) > 1 and shape.out_size[-1] > 1 else 0.0)
 
 
@@ -67,9 +73,12 @@ def _row_cycles(
     shape: ConvolutionShape, target: Target, all_axes: tuple[Axis, ...], tile: ConvolutionTile, how: Method, blocks: int, saved: float
 ) -> float:
     """Cycles of a row for a group of channel blocks of which the fraction `saved` of a block is not computed."""
-    above = 1
+    above = 1.0
     for axis in all_axes[:-1]:
         above *= axis.kernel
+    if tile.images and all_axes[-2].kernel:  # of a row of pixels, every tap counts only where it is valid
+        row = all_axes[-2]
+        above *= sum(len(row.taps(position)) for position in range(row.out_size)) / (row.out_size * row.kernel)
     steps = above * (shape.in_blocks(target.lanes) if how == "inner" else shape.group_inputs)
     write = _WRITE_CYCLES + (ADDING_CYCLES if how == "inner" else 0)
     weights, widening = _weight_cycles(shape, target, blocks, tile.depth), _WIDENING_CYCLES.get(shape.dtype.name, 0.8)

@@ -12,7 +12,7 @@ from anycann.codegen.kernels.convolution_columns import TapSpan, tile_count
 from anycann.codegen.kernels.convolution_estimate import ConvolutionTile
 from anycann.codegen.kernels.convolution_inputs import InputLayout, Source, input_layout
 from anycann.codegen.kernels.convolution_method import Method, last_lanes, method
-from anycann.codegen.kernels.convolution_shape import Axis, ConvolutionShape, axes
+from anycann.codegen.kernels.convolution_shape import Axis, ConvolutionShape, axes, images_axis
 from anycann.codegen.values import Value, vector_type
 from anycann.target.target import Target
 
@@ -82,7 +82,13 @@ class DirectKernel:
 
     @property
     def axes(self) -> tuple[Axis, ...]:
-        return axes(self.shape, self.tile.merge)
+        found = axes(self.shape, self.tile.merge)
+        return (*found, images_axis(self.shape, self.layout.image // self.layout.pixel)) if self.tile.images else found
+
+    @property
+    def image_tasks(self) -> int:
+        """Images that tasks are apart for: one stands for all of them where they are an axis."""
+        return 1 if self.tile.images else self.shape.batch
 
     def order(self, span: TapSpan) -> list[tuple[int, int]]:
         """(unrolled channel, pixel) in the order of computing: by channel, to hold few weights; by pixel if its input is shared."""
@@ -117,7 +123,7 @@ class DirectKernel:
     @property
     def tasks_of_whole_rows(self) -> int:
         rows = 1 if self.tile.depth else self.rows
-        return self.shape.batch * self.groups * -(-self.group_blocks // self.blocks) * rows
+        return self.image_tasks * self.groups * -(-self.group_blocks // self.blocks) * rows
 
     @property
     def rows(self) -> int:

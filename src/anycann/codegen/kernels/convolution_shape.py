@@ -86,12 +86,16 @@ class ConvolutionShape:
         return -(-self.in_channels // lanes)
 
 
+IMAGES = -1  # the batch, as a member of an axis
+
+
 @dataclass(frozen=True)
 class Axis:
     """One spatial axis to loop over: output position o and tap k read the input at o * stride - pad + k * dilation, if that is in range.
 
     `pad` may be negative. The weights of tap k lie `tap_offset + k * tap_stride` taps from the first; a step along the input is
-    `in_stride` pixels. `members` are the dimensions of the shape that this axis runs over, outer first, with their output sizes.
+    `in_stride` pixels. `members` are the dimensions of the shape that this axis runs over, outer first, with their output sizes; IMAGES is
+    the batch.
     """
 
     in_size: int
@@ -141,6 +145,16 @@ def axes(shape: ConvolutionShape, merge: bool) -> tuple[Axis, ...]:
         else:
             result.insert(0, axis)
     return tuple(result)
+
+
+def used_axes(shape: ConvolutionShape) -> tuple[Axis, ...]:
+    """One axis for each dimension, without taps that never meet the input."""
+    return tuple(_trimmed(_axis(shape, dimension)) for dimension in range(len(shape.in_size)))
+
+
+def images_axis(shape: ConvolutionShape, in_stride: int) -> Axis:
+    """The images as an axis to loop over; `in_stride` pixels lie between two of them."""
+    return Axis(shape.batch, shape.batch, 1, 1, 1, 0, in_stride, 0, 1, (IMAGES,), (shape.batch,))
 
 
 def _axis(shape: ConvolutionShape, dimension: int) -> Axis:

@@ -9,7 +9,15 @@ from typing import ClassVar
 from anycann.codegen.kernels.convolution_estimate import ConvolutionTile, estimate
 from anycann.codegen.kernels.convolution_method import method
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape, axes
-from anycann.codegen.kernels.convolution_tile import block_choices, default_tile, depth_choices, most_columns, unroll_choices
+from anycann.codegen.kernels.convolution_tile import (
+    block_choices,
+    default_tile,
+    depth_choices,
+    may_take_images,
+    most_columns,
+    most_images,
+    unroll_choices,
+)
 from anycann.codegen.kernels.winograd_tile import (
     WinogradTile,
     all_tiles,
@@ -33,7 +41,7 @@ class ConvolutionSpace(Space[ConvolutionTile]):
     """Tiles of the direct kernel, depthwise and grouped ones included."""
 
     family: ClassVar[str] = "Conv"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     tile_type: ClassVar[type[ConvolutionTile]] = ConvolutionTile
 
     problem: ConvolutionShape
@@ -49,6 +57,7 @@ class ConvolutionSpace(Space[ConvolutionTile]):
         blocks = tuple(block_choices(shape, target.lanes, how))
         most = max(most_columns(shape, target, block, how) for block in blocks)
         widest = max(axis.out_size for merge in (False, True) for axis in axes(shape, merge)[-1:])
+        widest = max(widest, min(shape.batch, most_images(shape)) if may_take_images(shape, how) else 0)
         merges = (0, 1) if axes(shape, True) != axes(shape, False) else (0,)
         return (
             Parameter("merge", merges),
@@ -57,6 +66,7 @@ class ConvolutionSpace(Space[ConvolutionTile]):
             Parameter("unroll", unroll_choices(shape, target, self.blocked_input)),
             Parameter("blocks_inner", (0, 1)),
             Parameter("depth", depth_choices(shape, target, self.blocked_input, 1)),
+            Parameter("images", (0, 1) if may_take_images(shape, how) else (0,)),
         )
 
     def refusal(self, tile: ConvolutionTile) -> str | None:
@@ -66,7 +76,10 @@ class ConvolutionSpace(Space[ConvolutionTile]):
             return "no axes can be merged"
         if tile.blocks not in block_choices(shape, target.lanes, how):
             return f"{tile.blocks} channel blocks"
-        most = min(most_columns(shape, target, tile.blocks, how), max(1, axes(shape, tile.merge)[-1].out_size))
+        if tile.images and (tile.depth or not may_take_images(shape, how)):
+            return "a tile of several images needs images, with short rows and all input channels"
+        extent = min(shape.batch, most_images(shape)) if tile.images else axes(shape, tile.merge)[-1].out_size
+        most = min(most_columns(shape, target, tile.blocks, how), max(1, extent))
         if not 1 <= tile.columns <= most:
             return f"{tile.columns} columns; 1 to {most} fit the registers and the image"
         unrolls = unroll_choices(shape, target, self.blocked_input)

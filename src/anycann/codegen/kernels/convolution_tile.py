@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from math import prod
+from math import gcd, prod
 
 from anycann.codegen.kernels.arithmetic_rate import has_fma
 from anycann.codegen.kernels.convolution_estimate import ConvolutionTile, estimate
@@ -24,15 +24,35 @@ def default_tile(shape: ConvolutionShape, target: Target, blocked_input: bool = 
     return tiles(shape, target, blocked_input)[0]
 
 
-def _candidates(shape: ConvolutionShape, target: Target, blocked_input: bool) -> list[tuple[int, int, bool]]:
+def _candidates(shape: ConvolutionShape, target: Target, blocked_input: bool) -> list[tuple[int, int, bool, bool]]:
     how = method(shape, target.lanes, blocked_input)
     result = []
-    for merge in (False, True):
-        columns_axis = axes(shape, merge)[-1]
+    merges = axes(shape, True) != axes(shape, False)
+    for merge, images in ((False, False), (True, False), (merges, True)):
+        if images and not may_take_images(shape, how):
+            continue
+        extent = shape.batch if images else axes(shape, merge)[-1].out_size
         for blocks in block_choices(shape, target.lanes, how):
-            most = min(max(1, columns_axis.out_size), most_columns(shape, target, blocks, how))
-            result += [(columns, blocks, merge) for columns in even_cuts(columns_axis.out_size, most)]
+            most = min(max(1, extent), most_columns(shape, target, blocks, how))
+            most = min(most, most_images(shape)) if images else most
+            result += [(columns, blocks, merge, images) for columns in even_cuts(extent, most)]
     return result
+
+
+# Longer rows give whole tiles without help.
+_SHORT_ROW = 16
+_LINE_BYTES, _SETS, _WAYS = 64, 64, 10
+
+
+def may_take_images(shape: ConvolutionShape, how: Method) -> bool:
+    """True if a tile may be one place of several images: there are some, and their rows are short."""
+    return how == "dense" and shape.batch > 1 and 0 < axes(shape, True)[-1].out_size <= _SHORT_ROW
+
+
+def most_images(shape: ConvolutionShape) -> int:
+    """Images whose pixels of one place stay in the first-level cache together: a power of two between them leaves few sets."""
+    lines = max(1, shape.dtype.nbytes * shape.in_channels * shape.in_pixels // _LINE_BYTES)
+    return max(1, _SETS // gcd(lines, _SETS) * _WAYS)
 
 
 def block_choices(shape: ConvolutionShape, lanes: int, how: Method) -> range:
@@ -66,8 +86,10 @@ def most_columns(shape: ConvolutionShape, target: Target, blocks: int, how: Meth
 _MOST_COLUMNS = {"lanes": 16, "blend": 20, "gather": 8}
 
 
-def _tile(shape: ConvolutionShape, target: Target, blocked: bool, columns: int, blocks: int, merge: bool) -> ConvolutionTile:
+def _tile(shape: ConvolutionShape, target: Target, blocked: bool, columns: int, blocks: int, merge: bool, images: bool) -> ConvolutionTile:
     unroll = _unroll(shape, target, blocked, columns, blocks)
+    if images:
+        return ConvolutionTile(columns, blocks, unroll, merge, images=True)
     shares_rows = method(shape, target.lanes, blocked) != "lanes"  # depthwise, each channel block has rows of its own
     depth = _depth(shape, target, blocked, columns, blocks, merge)
     return ConvolutionTile(columns, blocks, unroll, merge, shares_rows and not depth and _rows_stay(shape, target, blocks), depth)

@@ -98,7 +98,8 @@ def transposed_pieces(shape: ConvolutionShape, lanes: int, blocked_input: bool =
         size = packed_size(_phase_shape(shape, runs, shape.out_size), lanes, blocked_input)
         for phases in product(*(range(run.first, run.first + run.count) for run in runs)):
             taps = [_taps(shape, axis, phase)[::-1] for axis, phase in enumerate(phases)]
-            pieces.append(Piece(offset, tuple(int(np.ravel_multi_index(tap, shape.kernel)) for tap in product(*taps))))
+            found = tuple(int(np.ravel_multi_index(tap, shape.kernel)) for tap in product(*taps))
+            pieces.append(Piece(offset, found, frozenset(range(len(found)))))
             offset += size
     return tuple(piece for piece in pieces if piece.taps)
 

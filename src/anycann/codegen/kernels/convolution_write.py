@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution_columns import segments
 from anycann.codegen.kernels.convolution_kernel import DirectKernel, Write
-from anycann.codegen.kernels.convolution_shape import ConvolutionShape
+from anycann.codegen.kernels.convolution_shape import IMAGES, ConvolutionShape
 from anycann.codegen.kernels.convolution_sums import Window
 from anycann.codegen.values import INDEX, POINTER, Value
 
@@ -32,7 +32,8 @@ def write_vector(e: Emitter, window: Window, block: Value, column: Value, vector
     spatial: dict[int, Value] = {}
     for axis, position in zip(kernel.axes, [*place.rows, column], strict=True):
         spatial.update(zip(axis.members, digits(e, position, axis.member_sizes), strict=True))
-    kernel.write(e, [place.batch, channel, *(spatial[d] for d in sorted(spatial))], vector)
+    image = spatial.pop(IMAGES, place.batch)
+    kernel.write(e, [image, channel, *(spatial[d] for d in sorted(spatial))], vector)
 
 
 def digits(e: Emitter, number: Value, sizes: Sequence[int]) -> list[Value]:
