@@ -1,0 +1,12 @@
+"""Importing this module makes the cases of every family."""
+
+from tests.torch_operators import (
+    activation_cases,
+    attention_cases,
+    inference_cases,
+    movement_cases,
+    normalisation_cases,
+    product_cases,
+)
+
+__all__ = ["activation_cases", "attention_cases", "inference_cases", "movement_cases", "normalisation_cases", "product_cases"]

@@ -1,0 +1,127 @@
+"""Every operator of torch.ops.npu against its reference, on CPU and npu; gradients by differences, shapes by torch's opcheck."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="the operators of torch_npu need torch")
+
+from anycann.adapters.torch.operators.all import OPERATORS  # noqa: E402
+from tests.torch_operators import cases_of_every_family  # noqa: E402
+from tests.torch_operators.walk import CASES, Case, array, mapped, packet, results  # noqa: E402
+
+assert cases_of_every_family
+DEVICES = [pytest.param("cpu", id="on_cpu"), pytest.param("npu", id="on_npu")]
+
+
+def _on(value: Any, device: str) -> Any:
+    if device == "npu":
+        pytest.importorskip("torch_npu", reason="the npu device is not there yet")
+    return mapped(value, lambda tensor: tensor.clone().to(device))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_results_are_the_references(case: Case, device: str) -> None:
+    expected = list(results(case.reference(*mapped(case.arguments, array), **mapped(case.options, array))))
+    arguments, options = _on(case.arguments, device), _on(case.options, device)
+    actual = list(results(packet(case.operator)(*arguments, **options)))
+    actual += [arguments[index] for index in case.written]
+    assert len(actual) == len(expected), f"{len(actual)} results, the reference has {len(expected)}"
+    for number, (got, want) in enumerate(zip(actual, expected, strict=True)):
+        if want is not None:
+            _compare(got, want, device, case, number)
+
+
+def _compare(got: Any, want: Any, device: str, case: Case, number: int) -> None:
+    if isinstance(got, list):
+        for one, other in zip(got, want, strict=True):
+            _compare(one, other, device, case, number)
+        return
+    if not isinstance(got, torch.Tensor):
+        assert got == want
+        return
+    if any(isinstance(a, torch.Tensor) for a in case.arguments):
+        assert got.device.type == device
+    want = np.asarray(want)
+    assert tuple(got.shape) == want.shape, f"result {number} is {tuple(got.shape)}, the reference's {want.shape}"
+    if got.is_floating_point() and not case.check_exactly:
+        np.testing.assert_allclose(array(got), want, rtol=case.tolerance, atol=case.tolerance, err_msg=f"result {number}")
+    else:
+        np.testing.assert_array_equal(array(got), want, err_msg=f"result {number}")
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.differentiable], ids=str)
+def test_gradients_are_those_of_differences(case: Case) -> None:
+    leaves: list[torch.Tensor] = []
+
+    def leaf(tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.is_floating_point():
+            return tensor
+        leaves.append(tensor.double().requires_grad_())
+        return leaves[-1]
+
+    mapped(case.arguments, leaf), mapped(case.options, leaf)
+    rest = iter(range(len(leaves)))
+
+    def run(*given: torch.Tensor) -> Any:
+        nonlocal rest
+        rest = iter(given)
+        place = lambda tensor: next(rest) if tensor.is_floating_point() else tensor  # noqa: E731
+        out = results(packet(case.operator)(*mapped(case.arguments, place), **mapped(case.options, place)))
+        return tuple(o for o in out if isinstance(o, torch.Tensor) and o.is_floating_point() and o.requires_grad)
+
+    assert torch.autograd.gradcheck(run, tuple(leaves), atol=1e-5, rtol=1e-3, fast_mode=True)
+
+
+_FIRST_CASES = {case.operator: case for case in reversed(CASES)}
+
+
+@pytest.mark.parametrize("case", _FIRST_CASES.values(), ids=str)
+def test_fake_tensors_and_schemas_agree_with_what_runs(case: Case) -> None:
+    utilities = ("test_schema", "test_autograd_registration", "test_faketensor")
+    found = packet(case.operator)
+    overload = found if isinstance(found, torch._ops.OpOverload) else found.default
+    torch.library.opcheck(overload, mapped(case.arguments, torch.clone), mapped(case.options, torch.clone), test_utils=utilities)
+
+
+# opcheck sums up all results in the dtype of the first, which is a mask here
+_NOT_SUMMED = {"npu_dropout_with_add_softmax"}
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in _FIRST_CASES.values() if case.differentiable and case.operator not in _NOT_SUMMED], ids=str
+)
+def test_a_compiler_sees_the_same_gradients(case: Case) -> None:
+    def leaf(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.clone().requires_grad_(tensor.is_floating_point())
+
+    found = packet(case.operator)
+    overload = found if isinstance(found, torch._ops.OpOverload) else found.default
+    torch.library.opcheck(overload, mapped(case.arguments, leaf), mapped(case.options, leaf), test_utils=("test_aot_dispatch_dynamic",))
+
+
+def test_every_operator_has_a_case() -> None:
+    missing = sorted(set(OPERATORS) - {case.operator for case in CASES})
+    assert not missing, f"operators without a case in tests/torch_operators: {', '.join(missing)}"
+
+
+@pytest.mark.parametrize("name", sorted(OPERATORS))
+def test_a_body_takes_what_its_schema_says(name: str) -> None:
+    operator = OPERATORS[name]
+    found = packet(name)
+    schema = (found if isinstance(found, torch._ops.OpOverload) else found.default)._schema
+    parameters = list(inspect.signature(operator.body).parameters.values())
+    if parameters[-1].kind is inspect.Parameter.VAR_KEYWORD:
+        return
+    assert [p.name for p in parameters] == [a.name for a in schema.arguments]
+    for parameter, argument in zip(parameters, schema.arguments, strict=True):
+        if parameter.default is not inspect.Parameter.empty:
+            assert argument.has_default_value(), argument.name
+            assert parameter.default == argument.default_value, argument.name
+        else:
+            assert not argument.has_default_value(), argument.name
