@@ -140,3 +140,50 @@ print(BORDER.watchers, PROCESS.handles.created, PROCESS.allocations.created, [na
 """)  # fmt: skip
     done = run(program, {"ANYCANN_SANITIZE": "0"})
     assert (done.stdout, done.stderr) == ("() [] [] []\n", "")
+
+
+def test_coded_frames_that_the_channel_took_memory_for_are_written(tmp_path: Path) -> None:
+    pytest.importorskip("av")
+    check(
+        """
+def taken(picture, frame, data):
+    size = acl.media.dvpp_get_stream_desc_size(frame)
+    host, _ = acl.rt.malloc_host(size)
+    assert acl.rt.memcpy(host, size, acl.media.dvpp_get_stream_desc_data(frame), size, 2) == 0
+    acl.rt.free_host(host)
+
+def reports(_):
+    acl.rt.set_device(0)
+    while running:
+        acl.rt.process_report(50)
+    acl.rt.reset_device(0)
+
+running = [True]
+thread, _ = acl.util.start_thread(reports, [])
+channel = acl.media.venc_create_channel_desc()
+settings = {"thread_id": thread, "entype": 2, "pic_format": 1, "pic_width": 128, "pic_height": 128, "key_frame_interval": 1}
+settings["callback"] = taken
+for name, setting in settings.items():
+    assert getattr(acl.media, f"venc_set_channel_desc_{name}")(channel, setting) == 0
+assert acl.media.venc_create_channel(channel) == 0
+size = 128 * 128 * 3 // 2
+pixels, _ = acl.media.dvpp_malloc(size)
+acl.rt.memset(pixels, size, 90, size)
+picture = acl.media.dvpp_create_pic_desc()
+settings = {"data": pixels, "size": size, "format": 1, "width": 128, "height": 128, "width_stride": 128, "height_stride": 128}
+for name, setting in settings.items():
+    assert getattr(acl.media, f"dvpp_set_pic_desc_{name}")(picture, setting) == 0
+config = acl.media.venc_create_frame_config()
+assert acl.media.venc_send_frame(channel, picture, 0, config, None) == 0
+assert acl.media.venc_set_frame_config_eos(config, 1) == 0
+assert acl.media.venc_send_frame(channel, 0, 0, config, None) == 0
+assert acl.media.venc_destroy_channel(channel) == 0
+running.clear()
+assert acl.util.stop_thread(thread) == 0
+acl.media.venc_destroy_channel_desc(channel)
+acl.media.venc_destroy_frame_config(config)
+acl.media.dvpp_destroy_pic_desc(picture)
+acl.media.dvpp_free(pixels)
+""",
+        tmp_path,
+    )

@@ -133,7 +133,7 @@ class Encoding:
 
     def _report(self, input_pic: int, frame: bytes, user_data: object, code: int) -> None:
         def report() -> None:
-            address = take_device_memory(len(frame), 0, "dvpp", self._device) if frame else 0
+            address = take_device_memory(len(frame), 0, "dvpp", self._device, filled=True) if frame else 0
             if frame:
                 device_bytes(address, len(frame), "the coded frame")[:] = memoryview(frame)
             desc = PROCESS.handles.add(StreamDesc(address, len(frame), ret_code=code))

@@ -65,8 +65,8 @@ def free_host(ptr: int) -> None:
     give_back(ptr, ("host",), "acl.rt.malloc_host")
 
 
-def take_device_memory(size: int, policy: int, kind: MemoryKind, device: Device | None = None) -> int:
-    """Memory on the account of `device`, or of this context's. Raises AclError."""
+def take_device_memory(size: int, policy: int, kind: MemoryKind, device: Device | None = None, filled: bool = False) -> int:
+    """Memory on the account of `device`, or of this context's; `filled` by the caller for the program. Raises AclError."""
     if size <= 0:
         raise AclError(Code.INVALID_PARAM, f"size is {size} bytes; accepted: at least 1")
     if policy & ~_POLICY_FLAGS not in _POLICIES:
@@ -77,7 +77,7 @@ def take_device_memory(size: int, policy: int, kind: MemoryKind, device: Device 
     except Exception as error:
         raise AclError(Code.RT_MEMORY_ALLOCATION, str(error)) from error
     try:
-        return PROCESS.allocations.allocate(size, kind, device.number).address
+        return PROCESS.allocations.allocate(size, kind, device.number, filled).address
     except Exception as error:
         device.give_back(size)
         raise AclError(Code.RT_MEMORY_ALLOCATION, str(error)) from error

@@ -169,7 +169,7 @@ def _hand_over(result: object, buffer: DataBuffer, tensor: Tensor, context: Cont
     if not isinstance(result, np.ndarray) or result.dtype.hasobject:
         raise AclError(Code.UNSUPPORTED_DATA_TYPE, f"output {tensor.name!r} is a {type(result).__name__}; accepted: a tensor of numbers")
     if not buffer.address and result.nbytes:
-        buffer.place(take_device_memory(result.nbytes, 0, "device", context.device), result.nbytes)
+        buffer.place(take_device_memory(result.nbytes, 0, "device", context.device, filled=True), result.nbytes)
     if result.nbytes > buffer.size:
         raise AclError(
             Code.GE_PARAM_INVALID, f"output {tensor.name!r} came to {result.dtype.name}{list(result.shape)}, {result.nbytes} bytes; "

@@ -26,6 +26,7 @@ class Allocation:
     kind: MemoryKind
     device: int
     block: memory.Bytes = field(repr=False, compare=False)
+    filled: bool = False  # by who took it for the program
 
     @property
     def end(self) -> int:
@@ -43,10 +44,10 @@ class Allocations:
         self._starts: list[int] = []
         self._lock = threading.Lock()
 
-    def allocate(self, nbytes: int, kind: MemoryKind, device: int) -> Allocation:
-        """`nbytes` > 0 bytes, aligned to 64. Raises DeviceError if the machine has not so much."""
+    def allocate(self, nbytes: int, kind: MemoryKind, device: int, filled: bool = False) -> Allocation:
+        """`nbytes` > 0 bytes, aligned to 64; `filled` by the caller, at once. Raises DeviceError if the machine has not so much."""
         block = memory.allocate(nbytes)
-        made = Allocation(memory.address(block), nbytes, kind, device, block)
+        made = Allocation(memory.address(block), nbytes, kind, device, block, filled)
         with self._lock:
             self._by_address[made.address] = made
             self._starts.insert(bisect_right(self._starts, made.address), made.address)

@@ -79,11 +79,11 @@ class Blocks:
         return found if found is not None and address < found.range.end else None
 
     def _created(self, made: Allocation) -> None:
-        if made.nbytes <= _MOST_FILLED and made.kind != "host":
+        if made.nbytes <= _MOST_FILLED and made.kind != "host" and not made.filled:
             made.block[...] = FRESH
         place = user_place()
         self.live[made.address] = block = Block(made, place)
-        if place is None:  # not of the program's own: whoever took it for the program fills it
+        if place is None or made.filled:  # not of the program's own: whoever took it for the program fills it
             block.wrote_all()
 
     def _released(self, gone: Allocation) -> None:
