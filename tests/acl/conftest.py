@@ -38,3 +38,15 @@ def acl(acl_module: ModuleType) -> Iterator[ModuleType]:
     acl_module.rt.reset_device_force(0)
     acl_module.finalize()
     PROCESS.handles.clear()
+
+
+@pytest.fixture
+def mpi(acl: ModuleType) -> Iterator[ModuleType]:
+    assert acl.himpi.sys_init() == 0
+    yield acl.himpi
+    acl.himpi.sys_exit()
+    for number in range(8):
+        acl.himpi.vpc_destroy_chn(number)
+        acl.himpi.vdec_destroy_chn(number)
+        acl.himpi.pngd_destroy_chn(number)
+        acl.himpi.venc_destroy_chn(number)

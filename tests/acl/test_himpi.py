@@ -2,69 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 import ctypes
 import io
 from types import ModuleType
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
-import pytest
 import simplejpeg
 
 from anycann.media.formats import FORMATS
 from anycann.media.picture import Picture
 from anycann.media.video_encoder import EncoderSettings, VideoEncoder
+from tests.acl.himpi_calls import bytes_at, done, gray_nv12, memory, output, picture, stream_of
 from tests.media.pictures import smooth
 
 VPC, VDEC = 0xA0078000, 0xA0058000
 ILLEGAL, EXIST, UNEXIST, NOT_SUPPORT, NOT_PERM, EMPTY, NOT_READY, TIMEOUT = 3, 4, 5, 8, 9, 0xE, 0x10, 0x14
-
-
-@pytest.fixture
-def mpi(acl: ModuleType) -> Iterator[ModuleType]:
-    assert acl.himpi.sys_init() == 0
-    yield acl.himpi
-    acl.himpi.sys_exit()
-    for number in range(8):
-        acl.himpi.vpc_destroy_chn(number)
-        acl.himpi.vdec_destroy_chn(number)
-        acl.himpi.pngd_destroy_chn(number)
-
-
-def memory(mpi: ModuleType, content: NDArray[np.uint8] | bytes | int) -> tuple[int, int]:
-    data = np.zeros(content, np.uint8) if isinstance(content, int) else np.frombuffer(content, np.uint8)
-    ptr, ret = mpi.dvpp_malloc(0, data.nbytes)
-    assert ret == 0
-    ctypes.memmove(ptr, data.ctypes.data, data.nbytes)
-    return ptr, data.nbytes
-
-
-def picture(mpi: ModuleType, form: int, width: int, height: int, content: NDArray[np.uint8] | None = None) -> dict[str, int]:
-    stride = width * (3 if form == 12 else 1)
-    size = stride * height * (1 if form == 12 else 3) // (1 if form == 12 else 2)
-    ptr, _ = memory(mpi, size if content is None else content)
-    return {
-        "picture_address": ptr, "picture_buffer_size": size, "picture_format": form, "picture_width": width, "picture_height": height,
-        "picture_width_stride": stride, "picture_height_stride": height,
-    }  # fmt: skip
-
-
-def bytes_at(given: dict[str, int]) -> NDArray[np.uint8]:
-    return np.frombuffer(ctypes.string_at(given["picture_address"], given["picture_buffer_size"]), np.uint8)
-
-
-def gray_nv12(width: int, height: int) -> NDArray[np.uint8]:
-    data = np.full(width * height * 3 // 2, 128, np.uint8)
-    data[: width * height] = (np.arange(width * height) % 251).astype(np.uint8)
-    return data
-
-
-def done(mpi: ModuleType, task: tuple[int, int], channel: int = 0) -> int:
-    assert task[1] == 0
-    return int(mpi.vpc_get_process_result(channel, task[0], 5000))
 
 
 def crop(target: dict[str, int], left: int, top: int, width: int, height: int, **more: Any) -> dict[str, Any]:
@@ -136,16 +90,6 @@ def test_a_task_that_waits_has_a_timeout(mpi: ModuleType) -> None:
     assert mpi.vpc_get_process_result(0, task, 20) == VPC + TIMEOUT
     release.set()
     assert mpi.vpc_get_process_result(0, task, -1) == 0
-
-
-def stream_of(ptr: int, length: int, end: int = 0) -> dict[str, int]:
-    return {"addr": ptr, "len": length, "pts": 7, "private_data": 0, "end_of_frame": 1, "end_of_stream": end, "need_display": 1}
-
-
-def output(mpi: ModuleType, size: int, form: int = 1) -> dict[str, int]:
-    ptr, _ = memory(mpi, size)
-    names = ("width", "height", "width_stride", "height_stride", "offset_top", "offset_bottom", "offset_left", "offset_right")
-    return {**dict.fromkeys(names, 0), "vir_addr": ptr, "buffer_size": size, "pixel_format": form}
 
 
 def attributes(kind: int) -> dict[str, Any]:
@@ -233,6 +177,5 @@ def test_strides_that_suit_the_chip(mpi: ModuleType) -> None:
 
 
 def test_what_is_not_done_says_so(acl: ModuleType, mpi: ModuleType) -> None:
-    assert mpi.venc_create_chn(0, {}) == 0xA0088008
-    assert "encoded by acl.media" in acl.get_recent_err_msg()
-    assert mpi.sys_create_epoll(4) == (0, VDEC + NOT_SUPPORT)
+    assert mpi.venc_get_qpmap_size(0, 64, 64) == (0, 0xA0088008)
+    assert "maps of quantisation are not used" in acl.get_recent_err_msg()

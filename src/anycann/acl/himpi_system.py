@@ -16,7 +16,7 @@ from anycann.media.formats import pixel_format
 from anycann.media.picture import Picture
 from anycann.support.errors import UnsupportedError
 
-Module = Literal["VPC", "VDEC"]
+Module = Literal["VPC", "VDEC", "VENC"]
 Dict = Mapping[str, Any]
 T = TypeVar("T")
 _MOST_CHANNELS = 256

@@ -1,0 +1,142 @@
+"""What is behind a channel of acl.himpi that encodes: pictures go in, coded ones wait until they are fetched."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+import itertools
+import threading
+from typing import Any
+
+from anycann.acl.codes import Code
+from anycann.acl.errors import AclError
+from anycann.acl.himpi_epoll import Readiness
+from anycann.acl.himpi_system import Channels, Dict, code_of, dict_in, number_in
+from anycann.acl.media_memory import device_bytes
+from anycann.acl.memory import give_back
+from anycann.media import jpeg
+from anycann.media.picture import Picture
+from anycann.media.video_encoder import EncoderSettings, Profile, VideoEncoder
+from anycann.runtime.stream import Stream
+
+JPEG, H264, H265 = 26, 96, 265
+_TYPES = {JPEG: "JPEG", H264: "H.264", H265: "H.265"}
+_PROFILES: dict[int, Profile] = {0: "baseline", 1: "main", 2: "high"}
+_LEAST = {JPEG: 32, H264: 128, H265: 128}
+_MOST = {JPEG: 8192, H264: 4096, H265: 4096}
+_DEFAULT_QUALITY, _DEFAULT_RATE, _DEFAULT_INTERVAL = 100, 25, 30
+_RATES = ("bit_rate", "max_bit_rate", "target_bit_rate")
+_TABLE = 64
+
+
+@dataclass
+class Coded:
+    """A coded picture. `place`: memory of the program's that it was written to, and its size; 0: it gets memory when it is fetched."""
+
+    data: bytes
+    pts: int
+    number: int
+    place: int = 0
+
+
+@dataclass
+class VencChannel:
+    """An encoder and what it has done, in the order in which pictures were sent."""
+
+    attributes: dict[str, Any]
+    settings: dict[str, Any] = field(default_factory=dict)  # what functions of himpi_venc_settings set, by their names
+    receiving: bool = False
+    left_to_receive: int = -1
+    key_frame_asked: bool = False
+    ready: Readiness = field(default_factory=Readiness)
+    fetched: dict[int, int] = field(default_factory=dict)  # address of a coded picture given to the program -> its own memory, or 0
+
+    def __post_init__(self) -> None:
+        given = dict_in(self.attributes, "venc_attr", "hi_venc_chn_attr")
+        self.kind = number_in(given, "type", "venc_attr")
+        if self.kind not in _TYPES:
+            raise AclError(Code.INVALID_PARAM, f"channel type {self.kind}; accepted: 26 (JPEG), 96 (H.264), 265 (H.265)")
+        self.width, self.height = (number_in(given, f"pic_{axis}", "venc_attr") for axis in ("width", "height"))
+        least, most = _LEAST[self.kind], _MOST[self.kind]
+        if not (least <= self.width <= most and least <= self.height <= most):
+            raise AclError(
+                Code.INVALID_PARAM,
+                f"pictures of {self.width} x {self.height} for {_TYPES[self.kind]}; accepted: {least} to {most} each way",
+            )
+        self.own_buffer = bool(given.get("buf_size", 1))
+        self._encoder = None if self.kind == JPEG else VideoEncoder(self._encoder_settings(given))
+        self._stream, self._numbers, self._changed = Stream("VENC channel"), itertools.count(), threading.Condition()
+        self._done: deque[Coded] = deque()
+        self.waiting = 0  # pictures that were sent and are not coded
+        self.jpeg: dict[str, Any] = {
+            "qfactor": _DEFAULT_QUALITY, **{f"{name}_qt": [0] * _TABLE for name in ("y", "cb", "cr")}, "mcu_per_ecs": 0, "ecs_output_en": 0,
+        }  # fmt: skip
+
+    def _encoder_settings(self, given: Dict) -> EncoderSettings:
+        rate = dict_in(self.attributes, "rc_attr", "hi_venc_chn_attr")
+        prefix = "h264_" if self.kind == H264 else "h265_"
+        own = next((found for name, found in rate.items() if name.startswith(prefix) and isinstance(found, dict)), {})
+        profile = number_in(given, "profile", "venc_attr")
+        if self.kind == H264 and profile not in _PROFILES:
+            raise AclError(code_of("VENC", "NOT_SUPPORT"), f"profile {profile} of H.264; accepted: 0 (baseline), 1 (main), 2 (high)")
+        interval, frames = int(own.get("gop", _DEFAULT_INTERVAL)), int(own.get("dst_frame_rate", _DEFAULT_RATE))
+        if interval < 1 or frames < 1:
+            raise AclError(Code.INVALID_PARAM, f"gop {interval} and dst_frame_rate {frames} of rc_attr; accepted: at least 1")
+        bits = next((int(own[name]) for name in _RATES if name in own), 0)
+        sizes = self.width, self.height, interval, frames, bits
+        return EncoderSettings("h264", _PROFILES[profile], *sizes) if self.kind == H264 else EncoderSettings("hevc", "main", *sizes)
+
+    def send(self, picture: Picture, pts: int, place: tuple[int, int] = (0, 0)) -> None:
+        """Encode later. `picture` is the channel's own copy."""
+        if self.left_to_receive > 0:
+            self.left_to_receive -= 1
+            self.receiving = self.left_to_receive > 0
+        key, self.key_frame_asked = self.key_frame_asked, False
+        quality = int(self.jpeg["qfactor"])
+        with self._changed:
+            self.waiting += 1
+        self._stream.submit(lambda: self._encode(picture, pts, place, key, quality))
+
+    def _encode(self, picture: Picture, pts: int, place: tuple[int, int], key: bool, quality: int) -> None:
+        coded: list[bytes] = []
+        try:
+            coded = [jpeg.encode(picture, quality)] if self._encoder is None else self._encoder.encode(picture, key)
+            self._write(coded, place)
+        finally:
+            with self._changed:
+                self.waiting -= 1
+                for data in coded:
+                    self._done.append(Coded(data, pts, next(self._numbers), place[0]))
+                    self.ready.add()
+                self._changed.notify_all()
+
+    def _write(self, coded: list[bytes], place: tuple[int, int]) -> None:
+        for data in coded if place[0] else ():
+            if len(data) > place[1]:
+                coded.clear()
+                raise AclError(code_of("VENC", "BUF_FULL"), f"the JPEG file has {len(data)} bytes; there is room for {place[1]}")
+            device_bytes(place[0], len(data), "the JPEG data")[:] = memoryview(data)
+
+    @property
+    def done(self) -> tuple[Coded, ...]:
+        """What is coded and not fetched."""
+        return tuple(self._done)
+
+    def fetch(self, timeout_ms: int) -> Coded:
+        """The next coded picture. Raises AclError if there is none in time."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._done, None if timeout_ms < 0 else timeout_ms / 1000):
+                raise AclError(code_of("VENC", "BUF_EMPTY"), f"no picture was encoded within {timeout_ms} ms")
+            self.ready.take()
+            return self._done.popleft()
+
+    def close(self) -> None:
+        """Do what waits, end, and take back what was fetched and not released."""
+        self._stream.synchronize()
+        self._stream.close()
+        self.ready.close()
+        for address in [own for own in self.fetched.values() if own]:
+            give_back(address, ("dvpp",), "acl.himpi.venc_get_stream")
+
+
+CHANNELS: Channels[VencChannel] = Channels("VENC")
