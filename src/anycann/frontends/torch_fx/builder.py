@@ -53,6 +53,11 @@ class Builder:
         """As `value`; None stays None."""
         return None if argument is None else self.value(argument, dtype)
 
+    def is_computed(self, argument: Any) -> bool:
+        """Whether an argument is only known when the graph runs."""
+        found = self._values.get(argument) if isinstance(argument, torch.fx.Node) else None
+        return isinstance(found, ir.Value) and found.const_value is None
+
     # ---- what is said
     def op(self, op_type: str, *inputs: ir.Value | None, domain: str = "", **attributes: Any) -> ir.Value:
         """Add a node with one result."""

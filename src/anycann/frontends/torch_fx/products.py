@@ -6,14 +6,32 @@ from collections.abc import Sequence
 from typing import Any
 
 import onnx_ir as ir
+import torch
 
-from anycann.frontends.torch_fx.builder import Builder, shape_of
+from anycann.frontends.torch_fx.builder import Builder, axis_of, shape_of
 from anycann.frontends.torch_fx.table import DEVICE, Call, NotTranslated, translation
+
+
+def product(b: Builder, first: ir.Value, second: Any) -> ir.Value:
+    """A product whose second matrix is an argument. Where that is transposed while it runs, the product's kernel reads it so."""
+    if _is_transposed(second) and b.is_computed(second.args[0]):
+        return b.op("FusedMatMul", first, b.value(second.args[0]), domain="com.microsoft", transB=1)
+    return b.op("MatMul", first, b.value(second))
+
+
+def _is_transposed(argument: Any) -> bool:
+    """Whether an argument is a matrix of another matrix's columns."""
+    if not isinstance(argument, torch.fx.Node) or len(shape_of(argument)) != 2:
+        return False
+    name = str(argument.target)
+    if name == "aten.permute.default":
+        return [axis_of(dim, 2) for dim in argument.args[1]] == [1, 0]
+    return name == "aten.t.default" or (name == "aten.transpose.int" and axis_of(argument.args[1], 2) != axis_of(argument.args[2], 2))
 
 
 @translation("mm.default", "bmm.default")
 def _product(b: Builder, call: Call) -> ir.Value:
-    return b.op("MatMul", b.value(call.self), b.value(call.mat2))
+    return product(b, b.value(call.self), call.mat2)
 
 
 @translation("matmul.default")
@@ -35,6 +53,8 @@ def _dot(b: Builder, call: Call) -> ir.Value:
 def _addmm(b: Builder, call: Call) -> ir.Value:
     if not call.result.dtype.is_floating_point:
         raise NotTranslated("addmm of integers")
+    if call.alpha == call.beta == 1:
+        return b.op("Add", product(b, b.value(call.mat1), call.mat2), b.value(call.self))
     operands = b.value(call.mat1), b.value(call.mat2)
     if call.beta == 0:
         return b.op("Gemm", *operands, alpha=float(call.alpha))
@@ -54,9 +74,25 @@ def _baddbmm(b: Builder, call: Call) -> ir.Value:
 
 @translation("linear.default")
 def _linear(b: Builder, call: Call) -> ir.Value:
-    weight = b.op("Transpose", b.value(call.weight), perm=[1, 0])
-    product = b.op("MatMul", b.value(call.input), weight)
-    return product if call.bias is None else b.op("Add", product, b.value(call.bias))
+    if b.is_computed(call.weight):
+        found = b.op("FusedMatMul", b.value(call.input), b.value(call.weight), domain="com.microsoft", transB=1)
+    else:
+        found = b.op("MatMul", b.value(call.input), b.op("Transpose", b.value(call.weight), perm=[1, 0]))
+    return found if call.bias is None else b.op("Add", found, b.value(call.bias))
+
+
+@translation("linear_backward.default")
+def _linear_backward(b: Builder, call: Call) -> Sequence[ir.Value | None]:
+    """The gradients of operand, weight and bias of a linear layer on the npu."""
+    given, shape = b.value(call.grad_output), shape_of(call.grad_output)
+    wants_input, wants_weight, wants_bias = call.output_mask
+    to_weight = None
+    if wants_weight:
+        rows = b.reshape(given, (-1, shape[-1])), b.reshape(b.value(call.self), (-1, shape_of(call.self)[-1]))
+        to_weight = b.op("Gemm", *rows, transA=1)
+    to_input = b.op("MatMul", given, b.value(call.weight)) if wants_input else None
+    to_bias = b.op("ReduceSum", given, b.integers(*range(len(shape) - 1)), keepdims=0) if wants_bias else None
+    return [to_input, to_weight, to_bias]
 
 
 @translation("convolution.default")
@@ -104,9 +140,9 @@ def spread(sizes: Sequence[int], rank: int) -> list[int]:
     return [int(size) for size in (list(sizes) * rank if len(sizes) == 1 else sizes)]
 
 
-@translation("_scaled_dot_product_flash_attention_for_cpu.default")
+@translation("_scaled_dot_product_flash_attention_for_cpu.default", "anycann.attention.default")
 def _attention(b: Builder, call: Call) -> Sequence[ir.Value | None]:
-    if call.dropout_p:
+    if getattr(call, "dropout_p", 0):
         raise NotTranslated("attention with dropout")
     if 1 in call.used:
         raise NotTranslated("attention that keeps the logarithms of its sums")

@@ -14,6 +14,7 @@ import onnx_ir as ir
 import torch
 
 from anycann.frontends.torch_fx.builder import Builder, shape_of
+from anycann.frontends.torch_fx.products import product
 
 FLATTENING = frozenset({"aten.view.default", "aten._unsafe_view.default", "aten.reshape.default"})
 MATRICES = {"aten.addmm.default": 1, "aten.mm.default": 0}  # the position of the first matrix
@@ -45,5 +46,5 @@ def stacked_product(b: Builder, node: torch.fx.Node) -> ir.Value:
     place = MATRICES[str(node.target)]
     rows: Any = node.args[place]
     b.begin(node.name)
-    product = b.op("MatMul", b.value(rows.args[0]), b.value(node.args[place + 1]))
-    return b.op("Add", product, b.value(node.args[0])) if place else product
+    found = product(b, b.value(rows.args[0]), node.args[place + 1])
+    return b.op("Add", found, b.value(node.args[0])) if place else found

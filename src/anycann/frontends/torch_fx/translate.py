@@ -13,10 +13,11 @@ import torch
 
 from anycann.frontends.torch_fx.builder import Builder, onnx_dtype
 from anycann.frontends.torch_fx.stacked import FLATTENING, stacked_product, stacked_shape
-from anycann.frontends.torch_fx.table import Call, NotTranslated, translations
+from anycann.frontends.torch_fx.table import DEVICE, Call, NotTranslated, translations
 from anycann.graph.registry import OPSET
 
 IR_VERSION = 11
+OPSETS = {"": OPSET, DEVICE: 1, "com.microsoft": 1}
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def translate(
     results = [port_of(node) for node in outputs]
     stored = [_output(builder, values[node], port, n) for n, (node, port) in enumerate(zip(outputs, results, strict=True))]
     graph = ir.Graph(
-        given, stored, nodes=builder.nodes, initializers=tuple(builder.constants.values()), opset_imports={"": OPSET, "anycann": 1},
+        given, stored, nodes=builder.nodes, initializers=tuple(builder.constants.values()), opset_imports=OPSETS,
         name="torch",
     )  # fmt: skip
     return Translated(ir.Model(graph, ir_version=IR_VERSION), ports, tuple(results))

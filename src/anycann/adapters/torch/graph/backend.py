@@ -10,12 +10,14 @@ import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 
+from anycann.adapters.torch.graph.attention import keep_attention_whole
 from anycann.adapters.torch.graph.compiled_graph import CompiledGraph, OpenGraph, is_open
 from anycann.adapters.torch.graph.decompositions import decompositions
 
 
 def anycann(module: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
     """`torch.compile(model, backend="anycann")`. Options that torch.compile hands on (mode, options) are for other backends."""
+    keep_attention_whole(module)
     return _aot()(module, example_inputs)
 
 

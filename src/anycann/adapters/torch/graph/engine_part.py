@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch.fx import Node
 
+from anycann.adapters.torch.device.aliasing import host_alias
 from anycann.frontends.torch_fx.builder import numpy_dtype
 from anycann.frontends.torch_fx.translate import Port, Translated, translate
 from anycann.model_programs import ModelPrograms, SessionOptions
@@ -48,6 +49,8 @@ def spec_of(port: Port, name: str) -> TensorSpec:
 def array_of(tensor: torch.Tensor) -> np.ndarray:
     """The memory of a tensor as an array, row-major; a copy if it lies otherwise."""
     tensor = tensor.detach().contiguous()
+    if tensor.device.type != "cpu":
+        tensor = host_alias(tensor)
     if tensor.dtype == torch.bfloat16:
         return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
     return tensor.numpy()

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from anycann.adapters.torch.graph.report import reports
+from tests.torch_graph.networks import NETWORKS
+from tests.torch_graph.test_inference import tensors
+
+SHIMS = str(Path(__file__).parents[2] / "src" / "anycann" / "shims" / "python")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _device() -> None:
+    if SHIMS not in sys.path:
+        sys.path.insert(0, SHIMS)
+    import torch_npu  # noqa: F401
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_network_on_the_npu_infers_and_trains_as_on_the_cpu(name: str) -> None:
+    make, feed = NETWORKS[name]
+    model, args = make(), feed()
+    other = copy.deepcopy(model).npu()
+    run, moved = torch.compile(other, backend="npu"), tuple(arg.npu() for arg in args)
+    with torch.no_grad():
+        got, wanted = tensors(run.eval()(*moved))[0], tensors(model.eval()(*args))[0]
+    assert got.device == torch.device("npu", 0)
+    torch.testing.assert_close(got.cpu(), wanted, rtol=1e-4, atol=1e-5)
+    assert not reports()[-1].in_pytorch
+    for network, inputs, step in ((model.train(), args, model), (other.train(), moved, run)):
+        torch.manual_seed(4)
+        torch.npu.manual_seed(4)
+        tensors(step(*inputs))[0].square().sum().backward()
+        assert network.training
+    for one, wanted in zip(other.parameters(), model.parameters(), strict=True):
+        if wanted.grad is not None:
+            torch.testing.assert_close(one.grad.cpu(), wanted.grad, rtol=1e-3, atol=1e-4 * float(wanted.grad.abs().max() + 1))
+
+
+def test_torch_npu_does_not_load_the_compiler_of_torch_but_is_known_to_it() -> None:
+    program = """
+import sys, torch, torch_npu
+assert "torch._dynamo" not in sys.modules
+print(torch.compile(lambda x: x * 2 + 1, backend="npu")(torch.ones(2).npu()).cpu())
+"""
+    paths = f"{Path(__file__).parents[2] / 'src'}:{SHIMS}"
+    result = subprocess.run([sys.executable, "-c", program], env={"PYTHONPATH": paths, "PATH": ""}, capture_output=True, text=True)
+    assert result.stdout == "tensor([3., 3.])\n", result.stderr
