@@ -51,6 +51,17 @@ def test_rows_are_copied_with_their_pitches(acl: ModuleType) -> None:
     assert np.array_equal(acl.util.ptr_to_numpy(device, (3, 10), 2)[:, :4], source)
 
 
+def test_memory_that_a_program_shows_is_copied_as_on_boards_whose_device_shares_it(acl: ModuleType) -> None:
+    data = np.arange(100, dtype=np.uint8)
+    device, _ = acl.rt.malloc(100, 0)
+    assert acl.rt.memcpy(device, 100, acl.util.numpy_to_ptr(data), 100, 3) == 0
+    assert acl.util.ptr_to_bytes(device, 100) == data.tobytes()
+    back = np.zeros(100, np.uint8)
+    assert acl.rt.memcpy(back.ctypes.data, 100, device, 100, 3) == 107000
+    assert acl.rt.memcpy(acl.util.numpy_to_ptr(back), 100, device, 100, 3) == 0
+    assert np.array_equal(back, data)
+
+
 def test_a_source_that_ends_with_the_memory_of_the_process_is_followed_by_zeros(acl: ModuleType) -> None:
     page = mmap.PAGESIZE
     libc = ctypes.CDLL(None)

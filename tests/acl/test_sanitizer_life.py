@@ -104,6 +104,27 @@ resource = Resource()
     assert (done.returncode, done.stdout, done.stderr) == (0, "gone\n", "AnyCANN sanitizer: 0 errors, 0 notes\n")
 
 
+def test_a_program_may_finalize_while_python_ends(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("""
+import acl
+
+class Resource:
+    def __init__(self):
+        acl.init()
+        acl.rt.set_device(0)
+
+    def __del__(self):
+        acl.rt.reset_device(0)
+        acl.finalize()
+
+class Holder:
+    held = Resource()
+""")
+    done = run(program, {"ANYCANN_SANITIZE": "1"})
+    assert (done.returncode, "sanitizer-failed" in done.stderr) == (0, False), done.stderr
+
+
 def test_threads_that_take_the_frames_of_a_channel_are_subscribed(tmp_path: Path) -> None:
     check(
         """

@@ -8,6 +8,7 @@ from anycann.acl.codes import Code
 from anycann.acl.entries import refused, status, value_and_status
 from anycann.acl.errors import AclError
 from anycann.acl.process import PROCESS
+from anycann.acl.shown import SHOWN
 from anycann.runtime.allocations import Allocation, MemoryKind, copy, copy_checked, copy_readable
 from anycann.runtime.device import Device
 from anycann.support.logging import get_logger
@@ -191,7 +192,7 @@ def check_copy(dst: int, dst_max: int, src: int, count: int, kind: int) -> None:
     check_span(dst, dst_max, count, "dst")
     check_span(src, count, count, "src")
     for ptr, role, kinds in ((dst, "dst", _TO_DEVICE), (src, "src", _FROM_DEVICE)):
-        if kind in kinds and PROCESS.allocations.find(ptr) is None:
+        if kind in kinds and PROCESS.allocations.find(ptr) is None and not SHOWN.holds(ptr, count):
             raise AclError(
                 Code.RT_PARAM_INVALID,
                 f"{role} {ptr:#x} is no live device memory, as a copy {KINDS[kind]} wants: freed before, or never given",

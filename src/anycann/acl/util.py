@@ -17,6 +17,7 @@ from anycann.acl.codes import Code
 from anycann.acl.entries import value, value_and_status
 from anycann.acl.errors import AclError, ProgramError
 from anycann.acl.process import PROCESS
+from anycann.acl.shown import SHOWN
 from anycann.runtime.allocations import copy_checked
 
 # numpy's own type numbers (NPY_TYPES), which pyACL uses
@@ -62,7 +63,7 @@ def bytes_to_ptr(data: bytes) -> int:
     Programs (acllite) let go of it at once; the last few objects are kept for them.
     """
     LAST_BYTES.keep(data)
-    return bytes_address(data)
+    return SHOWN.show(bytes_address(data), len(data))
 
 
 @value("acl.util.numpy_to_ptr", returns="ptr")
@@ -70,14 +71,14 @@ def numpy_to_ptr(array: np.ndarray) -> int:
     """The address of the first element. Deprecated by Ascend; an array that is not contiguous gives a warning."""
     if not array.flags.c_contiguous:
         warnings.warn("acl.util.numpy_to_ptr: the array is not contiguous; use numpy_contiguous_to_ptr", stacklevel=4)
-    return int(array.ctypes.data)
+    return SHOWN.show(int(array.ctypes.data), array.nbytes)
 
 
 @value("acl.util.numpy_contiguous_to_ptr", failed=(0, None), returns="(ptr, array)")
 def numpy_contiguous_to_ptr(array: np.ndarray) -> tuple[int, np.ndarray]:
     """(address, array): the array itself if it is contiguous, else a copy, which must be kept."""
     contiguous = np.ascontiguousarray(array)
-    return int(contiguous.ctypes.data), contiguous
+    return SHOWN.show(int(contiguous.ctypes.data), contiguous.nbytes), contiguous
 
 
 @value("acl.util.ptr_to_numpy", failed=None, returns="array")

@@ -6,6 +6,7 @@ from collections import defaultdict
 
 from anycann.acl.model_loading import MODELS
 from anycann.acl.process import PROCESS
+from anycann.acl.sanitizer.check_streams import check_callbacks
 from anycann.acl.sanitizer.places import Place
 from anycann.acl.sanitizer.state import Call, Made, Sanitizer, after, before
 
@@ -145,8 +146,6 @@ def _finalized(state: Sanitizer, call: Call) -> None:
 
 def check_left(state: Sanitizer) -> None:
     """What is still there when the program ends AscendCL."""
-    from anycann.acl.sanitizer.check_streams import check_callbacks
-
     for device, place in state.devices.items():
         state.found(None, "device-not-reset", f"device {device} was set and never reset with acl.rt.reset_device", {"set": place})
     for stream, subscription in state.subscriptions.items():
