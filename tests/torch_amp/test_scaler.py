@@ -96,7 +96,7 @@ def test_the_submodules_have_their_names() -> None:
     from torch.npu.amp import GradScaler, autocast
     from torch.npu.amp.autocast_mode import autocast as same
     from torch_npu.npu.amp.common import amp_definitely_not_available
-    from torch_npu.npu.amp.grad_scaler import GradScaler as same_scaler
+    from torch_npu.npu.amp.grad_scaler import GradScaler as SameScaler
 
-    assert (same, same_scaler) == (autocast, GradScaler)
+    assert (same, SameScaler) == (autocast, GradScaler)
     assert not amp_definitely_not_available()

@@ -154,6 +154,17 @@ def check_fully_sharded_data_parallel_of_the_first_kind() -> None:
     agree(losses(model, sgd(model.parameters()), whole=False), want)
 
 
+def check_apex_averages_gradients_without_wrapping() -> None:
+    from apex import amp
+
+    model = nn.Linear(2, 1, bias=False).to(device())
+    model, optimizer = amp.initialize(model, sgd(model.parameters()), opt_level="O2", loss_scale=64, combine_ddp=True, verbosity=0)
+    with amp.scale_loss(model(torch.full((1, 2), float(rank()), device=device())).sum(), optimizer) as scaled:
+        scaled.backward()
+    (master,) = amp.master_params(optimizer)
+    assert master.grad.tolist() == [[(size() - 1) / 2] * 2]
+
+
 def check_tensor_parallel_layers() -> None:
     mesh = init_device_mesh("npu", (size(),))
     torch.manual_seed(2)

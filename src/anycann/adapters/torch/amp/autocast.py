@@ -13,7 +13,7 @@ from anycann.adapters.torch.amp.lists import LOWER, SINGLE, SINGLE_BY_DTYPE, SIN
 
 Kernel: TypeAlias = Callable[..., Any]
 
-_KEYS = DispatchKeySet(DispatchKey.AutocastPrivateUse1)
+_KEYS = DispatchKeySet(DispatchKey.AutocastPrivateUse1)  # type: ignore[attr-defined]
 _without_autocast = torch._C._ExcludeDispatchKeyGuard
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 _libraries: list[Any] = []

@@ -1,0 +1,5 @@
+"""apex.normalization."""
+
+from anycann.adapters.torch.apex.modules import FusedLayerNorm
+
+__all__ = ["FusedLayerNorm"]
