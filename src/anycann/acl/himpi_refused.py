@@ -11,10 +11,8 @@ _SYSTEM = {
     "vdec_set_protocol_param": "limits of a protocol are not used", "vdec_get_protocol_param": "limits of a protocol are not used",
 }  # fmt: skip
 _VPC = (
-    "pyrdown", "calc_hist", "calc_hist_v2", "equalize_hist", "crop_resize_make_border", "batch_crop_resize_paste",
-    "batch_crop_resize_make_border", "crop_resize_resize_paste", "dilate", "draw_cover", "draw_line", "draw_mosaic", "draw_osd", "blur",
-    "gaussian_blur", "erode", "filter2d", "flip", "get_affine_lut", "get_lut_mem_size", "get_affine_transform", "get_perspective_lut",
-    "get_remap_lut", "get_rotation_matrix", "lut_remap", "set_chn_workspace", "median_blur", "rotate", "warp_affine", "set_chn_opt_attr",
+    "draw_cover", "draw_line", "draw_mosaic", "draw_osd", "get_affine_lut", "get_lut_mem_size", "get_affine_transform",
+    "get_perspective_lut", "get_remap_lut", "get_rotation_matrix", "lut_remap", "warp_affine", "set_chn_opt_attr",
 )  # fmt: skip
 _VENC = ("get_qpmap_stride", "get_qpmap_size")
 _GIVES_ONE = ("get_", "query_", "calc_", "equalize_")  # a value before the code, as the functions that are there

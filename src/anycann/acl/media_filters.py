@@ -18,11 +18,10 @@ from anycann.acl.media_pictures import BatchPicDesc, PicDesc
 from anycann.acl.media_tasks import submit
 from anycann.acl.media_vpc import VPC, batch_pairs
 from anycann.acl.process import PROCESS
-from anycann.media.convert import Matrix, convert
+from anycann.media.convert import Matrix
 from anycann.media.filters import BINS, Border, add_border, halve_smoothly, histogram, look_up
-from anycann.media.picture import View, new_picture
-from anycann.media.resize import Interpolation
-from anycann.media.scale import check_inside, scale
+from anycann.media.picture import View
+from anycann.media.scale import check_inside, cut_and_frame
 from anycann.runtime.allocations import Allocation
 
 _CHANNELS = 3
@@ -190,17 +189,9 @@ def dvpp_vpc_batch_crop_resize_make_border_async(
 
     def task() -> None:
         for (one, other), region, frame in zip(given, regions, frames, strict=True):
-            _cut_and_frame(one.picture("input").view(region), other.picture("output").view(), frame, chosen, matrix)
+            cut_and_frame(one.picture("input").view(region), other.picture("output").view(), frame, chosen, matrix)
 
     submit(stream, task, [other for _, other in pairs])
-
-
-def _cut_and_frame(source: View, target: View, border: Border, chosen: Interpolation, matrix: Matrix) -> None:
-    width, height = target.width - border.left - border.right, target.height - border.top - border.bottom
-    scaled, inner = new_picture(source.format, width, height).view(), new_picture(target.format, width, height).view()
-    scale(source, scaled, chosen)
-    convert(scaled, inner, matrix)
-    add_border(inner, target, border)
 
 
 def _border(handle: int) -> Border:

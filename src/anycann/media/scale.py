@@ -1,8 +1,9 @@
-"""Cropping, scaling and pasting in one step, between any two formats: what VPC does."""
+"""Cropping, scaling, pasting and framing in one step, between any two formats: what VPC does."""
 
 from __future__ import annotations
 
 from anycann.media.convert import Matrix, convert
+from anycann.media.filters import Border, add_border
 from anycann.media.formats import FORMATS
 from anycann.media.picture import Picture, Region, View, new_picture
 from anycann.media.resize import Interpolation, resize_plane
@@ -31,6 +32,15 @@ def transfer(
     scaled = new_picture(source.format, paste.width, paste.height).view()
     scale(source.view(crop), scaled, interpolation)
     convert(scaled, target.view(paste), matrix)
+
+
+def cut_and_frame(source: View, target: View, border: Border, interpolation: Interpolation, matrix: Matrix) -> None:
+    """Scale `source` to what `border` leaves of `target`, convert its colours, and put the border around it."""
+    width, height = target.width - border.left - border.right, target.height - border.top - border.bottom
+    scaled, inner = new_picture(source.format, width, height).view(), new_picture(target.format, width, height).view()
+    scale(source, scaled, interpolation)
+    convert(scaled, inner, matrix)
+    add_border(inner, target, border)
 
 
 def scale(source: View, target: View, interpolation: Interpolation) -> None:
