@@ -147,7 +147,7 @@ def venc_get_stream(channel: int, stream: dict[str, Any], timeout_ms: int) -> di
             raise AclError(Code.INVALID_PARAM, "pack_cnt is 0: nothing was encoded when acl.himpi.venc_query_status was asked; ask again")
         found = CHANNELS.get(channel)
         coded = found.fetch(timeout_ms)
-        address = coded.place or take_device_memory(len(coded.data), 0, "dvpp")
+        address = coded.place or take_device_memory(len(coded.data), 0, "dvpp", filled=True)
         if not coded.place:
             device_bytes(address, len(coded.data), "the coded picture")[:] = memoryview(coded.data)
         found.fetched[address] = 0 if coded.place else address

@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from anycann.acl.codes import Code
-from anycann.acl.entries import status, value, value_and_status
+from anycann.acl.entries import status, value_and_status
 from anycann.acl.errors import AclError, as_acl_error
+from anycann.acl.media_channels import Callback, ChannelWork, callback_of, check_reported, declare_callback, working
 from anycann.acl.media_configs import PARAMETER_BYTES, check_matrix
 from anycann.acl.media_fields import Field, declare_fields, declare_life, one_of
 from anycann.acl.media_memory import device_bytes
 from anycann.acl.media_pictures import STREAM_FORMATS, PicDesc, StreamDesc, set_ret_code
-from anycann.acl.media_reports import ChannelReports
 from anycann.acl.process import PROCESS
 from anycann.media.convert import Matrix
 from anycann.media.formats import pixel_format
 from anycann.media.picture import Picture, View
 from anycann.media.video_decoder import VideoDecoder, store
-from anycann.runtime.stream import Stream
 
 NO_PICTURE = 0x20000  # return code of a frame that has no picture of its own
 _MOST_CHANNELS = 256
 _OUTPUTS = {1: "YUV420SP NV12", 2: "YUV420SP NV21", 12: "RGB888", 13: "BGR888"}
 _WIDTH_ALIGNMENT, _HEIGHT_ALIGNMENT = 16, 2
-
-Callback = Callable[[int, int, object], object]
 
 
 @dataclass
@@ -50,9 +46,7 @@ class VdecChannel:
 
     def open(self) -> Decoding:
         """The channel. Raises AclError if it was not created."""
-        if self.decoding is None:
-            raise AclError(Code.INVALID_PARAM, "the channel is not there; call acl.media.vdec_create_channel first")
-        return self.decoding
+        return working(self.decoding, "acl.media.vdec_create_channel")
 
 
 @dataclass
@@ -71,33 +65,18 @@ class Sent:
     user_data: object
 
 
-class Decoding:
-    """A created channel: frames are decoded in order on its own thread. The n-th picture shown is reported with the n-th frame sent."""
+class Decoding(ChannelWork):
+    """A created channel. The n-th picture shown is reported with the n-th frame sent; after `finish` the next frame begins a new stream."""
 
     def __init__(self, channel: VdecChannel, callback: Callback, owner: int):
+        super().__init__("video decoder", owner, channel.thread_id)
         self._channel, self._callback = channel, callback
         self._decoder = VideoDecoder("hevc" if channel.entype == 0 else "h264")
-        self._reports = ChannelReports(owner, channel.thread_id)
-        self._stream = Stream("video decoder")
         self._waiting: deque[Sent] = deque()
 
     def send(self, sent: Sent, data: bytes) -> None:
         """Decode a frame later; its bytes were copied."""
-        self._reports.expect()
-        self._stream.submit(lambda: self._decode(sent, data))
-
-    def finish(self) -> bool:
-        """Decode and report everything that was sent; the next frame begins a new stream. False if the program takes no reports."""
-        self._stream.submit(self._flush)
-        self._stream.synchronize()
-        return self._reports.finish()
-
-    def close(self) -> bool:
-        """As finish, and end the channel."""
-        finished = self.finish()
-        self._reports.close()
-        self._stream.close()
-        return finished
+        self.later(lambda: self._decode(sent, data))
 
     def _decode(self, sent: Sent, data: bytes) -> None:
         self._waiting.append(sent)
@@ -109,7 +88,8 @@ class Decoding:
             return
         self._deliver(frames)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Report the pictures that were held back, and frames that none came of."""
         try:
             self._deliver(self._decoder.flush())
         finally:
@@ -150,7 +130,7 @@ class Decoding:
     def _report(self, sent: Sent, code: int) -> None:
         set_ret_code(sent.output, PicDesc, code)
         set_ret_code(sent.input, StreamDesc, code)
-        self._reports.report(lambda: _ignore(self._callback(sent.input, sent.output, sent.user_data)))
+        self.reports.report(lambda: _ignore(self._callback(sent.input, sent.output, sent.user_data)))
 
 
 def _ignore(result: object) -> None:
@@ -174,16 +154,7 @@ declare_fields(
 )
 
 
-@status("acl.media.vdec_set_channel_desc_callback")
-def vdec_set_channel_desc_callback(desc: int, function: Callable) -> None:  # type: ignore[type-arg]
-    """The function that every frame is reported to: function(stream description, picture description, user data)."""
-    PROCESS.handles.get(desc, VdecChannel).callback = function
-
-
-@value("acl.media.vdec_get_channel_desc_callback", failed=None, returns="function")
-def vdec_get_channel_desc_callback(desc: int) -> Any:
-    """What was set."""
-    return PROCESS.handles.get(desc, VdecChannel).callback
+declare_callback(VdecChannel, "vdec", "stream description, picture description")
 
 
 @value_and_status("acl.media.vdec_set_channel_desc_param", returns="(desc, ret)")
@@ -209,12 +180,11 @@ def vdec_create_channel(desc: int) -> None:
     channel = PROCESS.handles.get(desc, VdecChannel)
     if channel.decoding is not None:
         raise AclError(Code.INVALID_PARAM, f"channel {channel.channel_id} was created before; destroy it first")
-    if channel.callback is None:
-        raise AclError(Code.INVALID_PARAM, "the channel has no callback; call acl.media.vdec_set_channel_desc_callback first")
+    callback = callback_of(channel, "acl.media.vdec_set_channel_desc_callback")
     others = PROCESS.handles.live(VdecChannel).values()
     if any(other.decoding is not None and other.channel_id == channel.channel_id for other in others):
         raise AclError(Code.INVALID_PARAM, f"another channel has number {channel.channel_id}; accepted: a number that is free")
-    channel.decoding = Decoding(channel, channel.callback, desc)
+    channel.decoding = Decoding(channel, callback, desc)
 
 
 @status("acl.media.vdec_send_frame")
@@ -237,7 +207,7 @@ def _send(desc: int, stream_desc: int, pic: int, user_data: object) -> None:
     channel = PROCESS.handles.get(desc, VdecChannel)
     decoding, frame = channel.open(), PROCESS.handles.get(stream_desc, StreamDesc)
     if frame.eos and not (frame.data and frame.size):
-        check_reported(decoding.finish())
+        check_reported(decoding.finish(), "decoded")
         return
     if not frame.size:
         raise AclError(Code.INVALID_PARAM, "the frame has 0 bytes and does not end the stream; accepted: at least 1, or eos")
@@ -246,7 +216,7 @@ def _send(desc: int, stream_desc: int, pic: int, user_data: object) -> None:
         _check_output(PROCESS.handles.get(pic, PicDesc), channel)
     decoding.send(Sent(stream_desc, pic, user_data), data)
     if frame.eos:
-        check_reported(decoding.finish())
+        check_reported(decoding.finish(), "decoded")
 
 
 def _check_output(target: PicDesc, channel: VdecChannel) -> None:
@@ -261,17 +231,9 @@ def _check_output(target: PicDesc, channel: VdecChannel) -> None:
     device_bytes(target.data, target.size, "the output picture")
 
 
-def check_reported(done: bool) -> None:
-    """Raises AclError unless every frame was reported."""
-    if not done:
-        raise AclError(
-            Code.RT_REPORT_TIMEOUT, "frames were decoded, but the channel's thread takes no reports: it ended, or is stuck in a callback"
-        )
-
-
 @status("acl.media.vdec_destroy_channel")
 def vdec_destroy_channel(desc: int) -> None:
     """Report what was sent and end the channel; its description stays. Waits for the thread as long as it takes reports."""
     channel = PROCESS.handles.get(desc, VdecChannel)
     decoding, channel.decoding = channel.open(), None
-    check_reported(decoding.close())
+    check_reported(decoding.close(), "decoded")

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from anycann.acl.codes import Code
 from anycann.acl.entries import status, value, value_and_status
 from anycann.acl.errors import AclError, as_acl_error
+from anycann.acl.media_channels import Callback, ChannelWork, callback_of, check_reported, declare_callback, working
 from anycann.acl.media_configs import PARAMETER_BYTES
 from anycann.acl.media_fields import Field, declare_fields, declare_life, one_of
 from anycann.acl.media_memory import device_bytes
 from anycann.acl.media_pictures import STREAM_FORMATS, PicDesc, StreamDesc
-from anycann.acl.media_reports import ChannelReports
-from anycann.acl.media_vdec import Callback, check_reported
 from anycann.acl.memory import give_back, take_device_memory
 from anycann.acl.process import PROCESS
 from anycann.media.formats import pixel_format
 from anycann.media.picture import Picture
 from anycann.media.video_encoder import EncoderSettings, Profile, VideoEncoder
 from anycann.runtime.device import Device
-from anycann.runtime.stream import Stream
 
 _INPUTS = {1: "YUV420SP NV12", 2: "YUV420SP NV21"}
 _PROFILES: dict[int, Profile] = {0: "main", 1: "baseline", 2: "main", 3: "high"}
@@ -52,9 +49,7 @@ class VencChannel:
 
     def open(self) -> Encoding:
         """The channel. Raises AclError if it was not created."""
-        if self.encoding is None:
-            raise AclError(Code.INVALID_PARAM, "the channel is not there; call acl.media.venc_create_channel first")
-        return self.encoding
+        return working(self.encoding, "acl.media.venc_create_channel")
 
     def settings(self) -> EncoderSettings:
         """What an encoder is told. Raises AclError for what is not set."""
@@ -81,34 +76,19 @@ class FrameConfig:
     force_i_frame: int = 0
 
 
-class Encoding:
-    """A created channel: pictures are encoded in order on its own thread."""
+class Encoding(ChannelWork):
+    """A created channel."""
 
     def __init__(self, channel: VencChannel, callback: Callback, owner: int, device: Device):
+        super().__init__("video encoder", owner, channel.thread_id)
         self._callback, self._device = callback, device
         self.settings = channel.settings()
         self._encoder = VideoEncoder(self.settings)
-        self._reports = ChannelReports(owner, channel.thread_id)
-        self._stream = Stream("video encoder")
         self._waiting: deque[tuple[int, object]] = deque()
 
     def send(self, input_pic: int, picture: Picture, user_data: object, key_frame: bool) -> None:
         """Encode a picture later; its bytes were copied."""
-        self._reports.expect()
-        self._stream.submit(lambda: self._encode(input_pic, picture, user_data, key_frame))
-
-    def finish(self) -> bool:
-        """Encode and report everything that was sent. False if the program takes no reports."""
-        self._stream.submit(self._flush)
-        self._stream.synchronize()
-        return self._reports.finish()
-
-    def close(self) -> bool:
-        """As finish, and end the channel."""
-        finished = self.finish()
-        self._reports.close()
-        self._stream.close()
-        return finished
+        self.later(lambda: self._encode(input_pic, picture, user_data, key_frame))
 
     def _encode(self, input_pic: int, picture: Picture, user_data: object, key_frame: bool) -> None:
         self._waiting.append((input_pic, user_data))
@@ -120,7 +100,8 @@ class Encoding:
             return
         self._deliver(frames)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Report the frames that were held back, and pictures that none came of."""
         self._deliver(self._encoder.flush() if self._waiting else [])
         while self._waiting:
             input_pic, user_data = self._waiting.popleft()
@@ -145,7 +126,7 @@ class Encoding:
                 if frame and PROCESS.allocations.find(address) is not None:
                     give_back(address, ("dvpp",), "the channel")
 
-        self._reports.report(report)
+        self.reports.report(report)
 
 
 declare_life(VencChannel, "venc_create_channel_desc", "venc_destroy_channel_desc")
@@ -166,16 +147,7 @@ _SWITCH = one_of({0: "no", 1: "yes"})
 declare_fields(FrameConfig, "venc_{}_frame_config", {"eos": Field("eos", *_SWITCH), "force_i_frame": Field("force_i_frame", *_SWITCH)})
 
 
-@status("acl.media.venc_set_channel_desc_callback")
-def venc_set_channel_desc_callback(desc: int, function: Callable) -> None:  # type: ignore[type-arg]
-    """The function that every frame is reported to: function(picture description, stream description, user data)."""
-    PROCESS.handles.get(desc, VencChannel).callback = function
-
-
-@value("acl.media.venc_get_channel_desc_callback", failed=None, returns="function")
-def venc_get_channel_desc_callback(desc: int) -> Any:
-    """What was set."""
-    return PROCESS.handles.get(desc, VencChannel).callback
+declare_callback(VencChannel, "venc", "picture description, stream description")
 
 
 @value("acl.media.venc_get_channel_desc_channel_id", failed=-1, returns="id")
@@ -224,9 +196,8 @@ def venc_create_channel(desc: int) -> None:
     channel = PROCESS.handles.get(desc, VencChannel)
     if channel.encoding is not None:
         raise AclError(Code.INVALID_PARAM, "the channel was created before; destroy it first")
-    if channel.callback is None:
-        raise AclError(Code.INVALID_PARAM, "the channel has no callback; call acl.media.venc_set_channel_desc_callback first")
-    channel.encoding = Encoding(channel, channel.callback, desc, device)
+    callback = callback_of(channel, "acl.media.venc_set_channel_desc_callback")
+    channel.encoding = Encoding(channel, callback, desc, device)
 
 
 @status("acl.media.venc_send_frame")
@@ -244,7 +215,7 @@ def venc_send_frame(desc: int, input_pic: int, reserve: int, config: int, user_d
     elif not frame.eos:
         raise AclError(Code.INVALID_PARAM, "there is no picture, and the frame does not end the stream; accepted: a picture, or eos")
     if frame.eos:
-        check_reported(encoding.finish())
+        check_reported(encoding.finish(), "encoded")
 
 
 def _input(desc: PicDesc, channel: VencChannel) -> Picture:
@@ -264,4 +235,4 @@ def venc_destroy_channel(desc: int) -> None:
     """Report what was sent and end the channel; its description stays. Waits for the thread as long as it takes reports."""
     channel = PROCESS.handles.get(desc, VencChannel)
     encoding, channel.encoding = channel.open(), None
-    check_reported(encoding.close())
+    check_reported(encoding.close(), "encoded")
