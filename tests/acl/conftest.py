@@ -11,6 +11,7 @@ import pytest
 import anycann
 from anycann.acl.model_loading import MODELS
 from anycann.acl.process import PROCESS
+from tests.acl.media_calls import Dvpp
 
 SHIMS = f"{next(iter(anycann.__path__))}/shims/python"
 
@@ -50,3 +51,11 @@ def mpi(acl: ModuleType) -> Iterator[ModuleType]:
         acl.himpi.vdec_destroy_chn(number)
         acl.himpi.pngd_destroy_chn(number)
         acl.himpi.venc_destroy_chn(number)
+
+
+@pytest.fixture
+def dvpp(acl: ModuleType) -> Dvpp:
+    stream, _ = acl.rt.create_stream()
+    channel = acl.media.dvpp_create_channel_desc()
+    assert acl.media.dvpp_create_channel(channel) == 0
+    return Dvpp(acl, channel, stream)
