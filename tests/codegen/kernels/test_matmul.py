@@ -8,6 +8,7 @@ import pytest
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels import matmul
 from anycann.codegen.kernels.matmul import MatmulIndex, MatmulShape, MatmulTile, Strides, contiguous
+from anycann.codegen.kernels.matmul_tile import gathers_rows
 from anycann.codegen.values import Value
 from anycann.target.target import NAMED, Target
 from anycann.te import dtypes
@@ -73,6 +74,16 @@ def test_every_tile_of_the_search_space_gives_the_product() -> None:
 @pytest.mark.parametrize("panels_inner", [False, True])
 def test_any_split_of_the_tasks_gives_the_product(parts: int, panels_inner: bool) -> None:
     check(problem(37, 90, 12, (2,)), tile=MatmulTile(3, 1, 12, 2, panels_inner), parts=parts)
+
+
+@pytest.mark.parametrize("target", runnable(), ids=lambda target: target.name)
+@pytest.mark.parametrize("parts", [1, 3, 1000])
+def test_rows_of_a_transposed_matrix_are_copied_once_for_the_tasks_that_share_them(target: Target, parts: int) -> None:
+    for size, rows, depth in (((150, 90, 70), 6, 70), ((131, 40, 100), 5, 32), ((129, 33, 9), 1, 9), ((200, 20, 50), 17, 50)):
+        p = problem(*size, (2,), transpose_a=True)
+        tile = MatmulTile(rows, 1, depth, 3, panels_inner=True)
+        assert gathers_rows(p.shape, tile)
+        check(p, target=target, tile=tile, parts=parts)
 
 
 def test_a_batch_dimension_of_stride_zero_repeats_its_matrix() -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.matmul_shape import MatmulShape, Operand
-from anycann.codegen.kernels.matmul_tile import MatmulTile
+from anycann.codegen.kernels.matmul_tile import MatmulTile, gathers_rows
 from anycann.codegen.kernels.matmul_writer import MatmulIndex, Start, Write
 from anycann.codegen.values import Value, vector_type
 
@@ -29,8 +29,24 @@ class PanelKernel:
         return self.tile.vectors * self.lanes
 
     @property
+    def gathers_rows(self) -> bool:
+        """True if the rows of A are copied to scratch, [tile of rows][k][row]."""
+        return gathers_rows(self.shape, self.tile)
+
+    @property
     def left(self) -> Operand:
-        return Operand(self.shape.a_dtype, self.shape.accumulator)
+        """A as the innermost loop reads it: a copy in scratch has the type of the sums."""
+        return Operand(self.shape.accumulator if self.gathers_rows else self.shape.a_dtype, self.shape.accumulator)
+
+    @property
+    def left_row(self) -> int:
+        """Elements of A, or of its copy, to the next row of a register tile."""
+        return 1 if self.gathers_rows else self.shape.a.row
+
+    @property
+    def left_column(self) -> int:
+        """Elements of A, or of its copy, to the next k."""
+        return self.tile.rows if self.gathers_rows else self.shape.a.column
 
     @property
     def right(self) -> Operand:
@@ -56,6 +72,12 @@ class PanelKernel:
         rows = self.chunk if self.is_blocked else self.tile.rows
         return rows * self.width * self.shape.accumulator.nbytes
 
+    @property
+    def rows_offset(self) -> int:
+        """Where the copy of rows of A begins in scratch: behind the sums and the copy of a panel."""
+        panel = min(self.tile.depth, self.shape.k) * self.width * self.shape.accumulator.nbytes if self.tile.copy else 0
+        return -(-(self.sums_bytes + panel) // 64) * 64
+
 
 @dataclass(frozen=True)
 class Panel:
@@ -72,11 +94,10 @@ class Panel:
 
 
 def panel_scratch(shape: MatmulShape, lanes: int, tile: MatmulTile) -> int:
-    """Bytes of scratch memory: the sums, then the copy of a panel if there is one."""
+    """Bytes of scratch memory: the sums, then the copies of a panel and of rows of A if there are any."""
     nowhere = Value("null", "ptr")
     kernel = PanelKernel(shape, tile, lanes, nowhere, nowhere, _no_write, None, False)
-    panel = min(tile.depth, shape.k) * kernel.width * shape.accumulator.nbytes if tile.copy else 0
-    return kernel.sums_bytes + panel
+    return kernel.rows_offset + (kernel.chunk * shape.k * shape.accumulator.nbytes if kernel.gathers_rows else 0)
 
 
 def _no_write(e: Emitter, index: MatmulIndex, total: Value, mask: Value | None) -> None:

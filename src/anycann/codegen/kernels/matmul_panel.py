@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from anycann.codegen.emitter import Emitter
+from anycann.codegen.emitter import Emitter, Loop
 from anycann.codegen.kernels.matmul_bytes import byte_panel_bytes, emit_byte_sums
 from anycann.codegen.kernels.matmul_kernel import Panel, PanelKernel
 from anycann.codegen.kernels.matmul_packing import PanelCopy, emit_copy
 from anycann.codegen.kernels.matmul_pairs import emit_pair_sums, pair_panel_bytes
+from anycann.codegen.kernels.matmul_rows import RowGather, emit_gather
 from anycann.codegen.kernels.matmul_shape import Operand, addition, first_lanes, multiply_add
 from anycann.codegen.kernels.matmul_tile import row_chunks
 from anycann.codegen.kernels.matmul_writer import MatmulIndex, batch_index, offset
@@ -20,9 +21,11 @@ def emit_panels(e: Emitter, kernel: PanelKernel) -> int:
     shape = kernel.shape
     panels, chunks = -(-shape.n // kernel.width), row_chunks(shape, kernel.tile)
     full, rest = divmod(shape.n, kernel.width)
-    with e.loop(e.begin, e.end) as task:
+    with e.loop(e.begin, e.end, carried=[e.const(-1)] if kernel.gathers_rows else []) as task:
         outer, panel, chunk = _split(e, task.index, panels, chunks, kernel.tile.panels_inner)
         batch = batch_index(e, outer, shape.batch)
+        if kernel.gathers_rows:
+            _gather_once(e, kernel, _describe(e, kernel, batch, panel, chunk, kernel.width), task, e.udiv(task.index, panels))
         for columns, present in ((kernel.width, full > 0), (rest, rest > 0)):
             if not present:
                 continue
@@ -33,6 +36,17 @@ def emit_panels(e: Emitter, kernel: PanelKernel) -> int:
             else:
                 _emit_panel(e, kernel, part)
     return shape.batches * panels * chunks
+
+
+def _gather_once(e: Emitter, kernel: PanelKernel, panel: Panel, task: Loop, number: Value) -> None:
+    """Copy the rows of a task, unless the task before had the same."""
+    with e.when(e.compare("ne", number, task.values[0])):
+        corner = e.add(offset(e, panel.batch, kernel.shape.a.batch), e.mul(panel.m, kernel.shape.a.row))
+        source = Operand(kernel.shape.a_dtype, kernel.shape.accumulator)
+        rows = RowGather(source, kernel.shape.a.column, kernel.shape.k, kernel.tile.rows, kernel.lanes)
+        to = e.gep(e.scratch, kernel.rows_offset, "i8")
+        emit_gather(e, rows, source.step(e, kernel.a, corner), e.sub(panel.m_end, panel.m), to)
+    task.carry([number])
 
 
 def _split(e: Emitter, task: Value, panels: int, chunks: int, panels_inner: bool) -> tuple[Value, Value, Value]:
@@ -124,13 +138,13 @@ def _innermost(
     count: Value,
 ) -> list[Value]:
     """sums[i, j] += A[m + i, k..k+count] B[k..k+count, vector j]: the loop where the time goes."""
-    strides, left, right = kernel.shape.a, kernel.left, kernel.right
+    left, right = kernel.left, kernel.right
     corner_of_a = _corner_of_a(e, kernel, panel, m, k)
     mask = panel.mask if not (kernel.shape.packed or kernel.tile.copy) else None
     later = _later(e, kernel, m, rows_of_b, count) if kernel.shape.packed else None
     with e.loop(0, count, carried=sums) as loop:
         row_of_b = right.step(e, rows_of_b, e.mul(loop.index, step))
-        column_of_a = left.step(e, corner_of_a, e.mul(loop.index, strides.column))
+        column_of_a = left.step(e, corner_of_a, e.mul(loop.index, kernel.left_column))
         if mask is None:
             _prefetch_rows(e, kernel, row_of_b)
         if later is not None:
@@ -141,7 +155,7 @@ def _innermost(
         ]
         totals = list(loop.values)
         for i in range(rows):
-            factor = left.broadcast(e, left.step(e, column_of_a, i * strides.row), kernel.lanes)
+            factor = left.broadcast(e, left.step(e, column_of_a, i * kernel.left_row), kernel.lanes)
             for j in range(panel.vectors):
                 totals[i * panel.vectors + j] = multiply_add(e, factor, vectors[j], totals[i * panel.vectors + j])
         loop.carry(totals)
@@ -177,6 +191,9 @@ def _later_bytes(kernel: PanelKernel) -> int:
 
 
 def _corner_of_a(e: Emitter, kernel: PanelKernel, panel: Panel, m: Value, k: Value) -> Value:
+    if kernel.gathers_rows:
+        at = e.add(e.mul(e.sub(m, panel.m), kernel.shape.k), e.mul(k, kernel.tile.rows))
+        return kernel.left.step(e, e.gep(e.scratch, kernel.rows_offset, "i8"), at)
     strides = kernel.shape.a
     corner = e.add(e.add(offset(e, panel.batch, strides.batch), e.mul(m, strides.row)), e.mul(k, strides.column))
     return kernel.left.step(e, kernel.a, corner)

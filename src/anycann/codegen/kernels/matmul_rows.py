@@ -1,0 +1,61 @@
+"""Rows of a transposed A, copied by a task in the order in which register tiles read them.
+
+A tile of rows lies [k][row]: the innermost loop then reads one stream. Stored transposed, A has the rows of a tile side by side for each
+k, and the next k far away, often in the same set of the cache and always on another page.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from anycann.codegen.emitter import Emitter
+from anycann.codegen.kernels.matmul_shape import Operand, first_lanes
+from anycann.codegen.values import Value
+
+
+@dataclass(frozen=True)
+class RowGather:
+    """How rows are copied: the operand, elements between neighbours along k, how many of these, rows of a tile, lanes of a register."""
+
+    operand: Operand
+    column: int
+    k: int
+    rows: int
+    lanes: int
+
+
+def emit_gather(e: Emitter, gather: RowGather, source: Value, count: Value, to: Value) -> None:
+    """to[tile][k][row] from the `count` rows at `source`; rows of the last tile that do not exist are left as they are or zero."""
+    whole = e.udiv(count, gather.rows)
+    rest = e.sub(count, e.mul(whole, gather.rows))
+    with e.loop(0, gather.k) as k:
+        line = gather.operand.step(e, source, e.mul(k.index, gather.column))
+        first = e.gep(to, e.mul(k.index, gather.rows), _element(gather))
+        with e.loop(0, whole) as tile:
+            _move(e, gather, line, first, tile.index, None)
+        with e.when(e.compare("sgt", rest, e.const(0))):
+            _move(e, gather, line, first, whole, rest)
+
+
+def _element(gather: RowGather) -> str:
+    return gather.operand.accumulator.register
+
+
+def _move(e: Emitter, gather: RowGather, line: Value, first: Value, tile: Value, count: Value | None) -> None:
+    """The rows of one tile for one k; `count` of them if the tile is not whole."""
+    nbytes = gather.operand.accumulator.nbytes
+    source = gather.operand.step(e, line, e.mul(tile, gather.rows))
+    place = e.gep(first, e.mul(tile, gather.k * gather.rows), _element(gather))
+    for start in range(0, gather.rows, gather.lanes):
+        size = min(gather.lanes, gather.rows - start)
+        exists = first_lanes(e, size, gather.lanes)
+        mask = exists
+        if count is not None:
+            present = e.compare("slt", e.add(e.lane_numbers(gather.lanes), start), e.splat(count, gather.lanes))
+            mask = present if exists is None else e.binary("and", present, exists)
+        value = gather.operand.load(e, gather.operand.step(e, source, start), gather.lanes, mask)
+        to = e.gep(place, start, _element(gather))
+        if exists is None:
+            e.store(value, to, nbytes)
+        else:
+            e.masked_store(value, to, nbytes, exists)
