@@ -14,7 +14,6 @@ from anycann.media.kernels import run
 from anycann.runtime.memory import address
 from anycann.target.target import Target
 
-_LANES = 16
 _COLUMNS, _BUFFERS = 0, 1
 
 
@@ -28,12 +27,13 @@ class Buffer:
 
 @dataclass(frozen=True)
 class RowLoop:
-    """`body` writes the code for some pixels of a row. `numbers`: how many int32 it is given at each call."""
+    """`body` writes the code for `lanes` pixels of a row, or for one. `numbers`: how many int32 it is given at each call."""
 
     name: str
     buffers: tuple[Buffer, ...]
     body: Callable[[Pixels], None] = field(compare=False)
     numbers: int = 0
+    lanes: int = 16
 
     def ir(self, target: Target) -> tuple[str, str]:
         """(symbol, text) of `void(ptr words, i64 begin, i64 end, ptr)`: rows.
@@ -43,11 +43,11 @@ class RowLoop:
         e = Emitter()
         columns, table = _word(e, _COLUMNS), e.argument(_BUFFERS + 2 * len(self.buffers))
         numbers = [e.load(e.gep(table, number, "i32"), "i32", 4) for number in range(self.numbers)]
-        whole = e.mul(e.udiv(columns, _LANES), _LANES)
+        whole = e.mul(e.udiv(columns, self.lanes), self.lanes)
         with e.loop(e.begin, e.end) as row:
             places = [(e.argument(_BUFFERS + 2 * n), _word(e, _BUFFERS + 2 * n + 1)) for n in range(len(self.buffers))]
             starts = [e.gep(start, e.mul(row.index, stride), "i8") for start, stride in places]
-            for first, last, lanes in ((e.const(0), whole, _LANES), (whole, columns, 1)):
+            for first, last, lanes in ((e.const(0), whole, self.lanes), (whole, columns, 1)):
                 with e.loop(first, last, lanes) as column:
                     self.body(Pixels(e, self.buffers, starts, column.index, lanes, numbers))
         return e.finish(self.name)
@@ -68,13 +68,24 @@ class Pixels:
 
     def sample(self, buffer: int, offset: int, element: str) -> Value:
         """Byte `offset` of each pixel, as an unsigned number of that type."""
+        return self.for_each(buffer, self.shared_sample(buffer, offset, element))
+
+    def shared_sample(self, buffer: int, offset: int, element: str) -> Value:
+        """As `sample`, once for the pixels that share it."""
         if self.lanes == 1:
             return self.e.cast("zext", self.e.load(self.e.gep(self._at[buffer], offset, "i8"), "i8", 1), element)
-        step, shared = self._buffers[buffer].step, self._buffers[buffer].shared_bits
+        step, count = self._buffers[buffer].step, self.lanes >> self._buffers[buffer].shared_bits
         if buffer not in self._loaded:
-            self._loaded[buffer] = self.e.load(self._at[buffer], vector_type("i8", (self.lanes >> shared) * step), 1)
+            self._loaded[buffer] = self.e.load(self._at[buffer], vector_type("i8", count * step), 1)
         whole = self._loaded[buffer]
-        return self.e.cast("zext", self.e.shuffle(whole, whole, [(lane >> shared) * step + offset for lane in range(self.lanes)]), element)
+        return self.e.cast("zext", self.e.shuffle(whole, whole, [lane * step + offset for lane in range(count)]), element)
+
+    def for_each(self, buffer: int, value: Value) -> Value:
+        """What pixels of a buffer share, for each of them."""
+        shared = self._buffers[buffer].shared_bits
+        if self.lanes == 1 or not shared:
+            return value
+        return self.e.shuffle(value, value, [lane >> shared for lane in range(self.lanes)])
 
     def store(self, buffer: int, samples: Sequence[Value]) -> None:
         """Write the bytes of each pixel, all of them."""
@@ -90,9 +101,9 @@ class Pixels:
             whole = e.shuffle(whole, longer, [*range(whole.lanes), *range(whole.lanes, whole.lanes + self.lanes)])
         e.store(e.shuffle(whole, whole, [n * self.lanes + lane for lane in range(self.lanes) for n in range(count)]), self._at[buffer], 1)
 
-    def number(self, which: int) -> Value:
-        """A number of the call, in every lane."""
-        return self.e.splat(self._numbers[which], self.lanes)
+    def number(self, which: int, like: Value) -> Value:
+        """A number of the call, in as many lanes as `like` has."""
+        return self.e.splat(self._numbers[which], like.lanes)
 
     def const(self, number: int, element: str) -> Value:
         """A number in every lane."""

@@ -46,11 +46,17 @@ def _multiplied(pixels: Pixels, samples: Sequence[Value]) -> list[Value]:
     e = pixels.e
     results = []
     for row in range(3):
-        products = [e.mul(sample, pixels.number(4 * row + n)) for n, sample in enumerate(samples)]
-        total = e.add(e.add(products[0], products[1]), e.add(products[2], pixels.number(4 * row + 3)))
-        whole = e.binary("ashr", total, pixels.const(COEFFICIENT_BITS, "i32"))
-        results.append(e.smin(e.smax(whole, pixels.const(0, "i32")), pixels.const(255, "i32")))
+        products = [e.mul(sample, pixels.number(4 * row + n, sample)) for n, sample in enumerate(samples)]
+        total = e.add(e.add(products[0], products[1]), e.add(products[2], pixels.number(4 * row + 3, products[2])))
+        results.append(_limited(pixels, total))
     return results
+
+
+def _limited(pixels: Pixels, total: Value) -> Value:
+    """A sum as a sample."""
+    e = pixels.e
+    whole = e.binary("ashr", total, pixels.const(COEFFICIENT_BITS, "i32"))
+    return e.smin(e.smax(whole, pixels.const(0, "i32")), pixels.const(255, "i32"))
 
 
 def _multiply_triples(pixels: Pixels) -> None:
@@ -58,7 +64,15 @@ def _multiply_triples(pixels: Pixels) -> None:
 
 
 def _multiply_planes(pixels: Pixels) -> None:
-    pixels.store(2, _multiplied(pixels, [pixels.sample(0, 0, "i32"), pixels.sample(1, 0, "i32"), pixels.sample(1, 1, "i32")]))
+    """What chroma adds is computed once for the pixels that share it; brightness has the same weight in every result."""
+    e = pixels.e
+    luma, u, v = pixels.sample(0, 0, "i32"), pixels.shared_sample(1, 0, "i32"), pixels.shared_sample(1, 1, "i32")
+    bright, results = e.mul(luma, pixels.number(0, luma)), []
+    for row in (0, 4, 8):
+        products = e.mul(u, pixels.number(row + 1, u)), e.mul(v, pixels.number(row + 2, v))
+        colour = e.add(e.add(*products), pixels.number(row + 3, u))
+        results.append(_limited(pixels, e.add(bright, pixels.for_each(1, colour))))
+    pixels.store(2, results)
 
 
 _FIRST = _pick("pick_first", 3, (0,))
@@ -66,7 +80,7 @@ _PAIRS = {1: (_pick("pick_pair", 3, (1, 2)), _pick("pick_swapped", 3, (2, 1))),
           2: (_pick("pick_pair_of_two", 6, (1, 2)), _pick("pick_swapped_of_two", 6, (2, 1)))}  # fmt: skip
 _MEANS = (_mean("mean_pair", (1, 2)), _mean("mean_swapped", (2, 1)))
 _TRIPLES = RowLoop("multiply", (Buffer(3), Buffer(3)), _multiply_triples, 12)
-_PLANES = {across: RowLoop("multiply_planes", (Buffer(1), Buffer(2, across - 1), Buffer(3)), _multiply_planes, 12) for across in (1, 2)}
+_PLANES = {across: RowLoop("multiply_planes", (Buffer(1), Buffer(2, across - 1), Buffer(3)), _multiply_planes, 12, 32) for across in (1, 2)}
 
 
 # ---- what they do
@@ -79,7 +93,11 @@ def multiply(source: Samples, target: Samples, table: NDArray[np.int32]) -> None
 
 
 def multiply_planes(source: View, target: Samples, table: NDArray[np.int32]) -> None:
-    """As `multiply`, of a semi-planar picture; the columns of the table go with Y and the samples of the chroma plane in their order."""
+    """As `multiply`, of a semi-planar picture; the columns of the table go with Y and the samples of the chroma plane in their order.
+
+    The first column has the same weight in every row, as Y has in R, G and B.
+    """
+    assert (table[:, 0] == table[0, 0]).all()
     luma, chroma = source.planes
     down = source.format.down
     for first in range(down):
