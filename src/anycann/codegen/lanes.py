@@ -47,6 +47,7 @@ class Lanes:
     _memo: dict[tuple[int, str], tuple[Expr, Value]] = field(default_factory=dict)  # keeps the expression alive: ids are reused
     _within: dict[str, str] = field(default_factory=dict)  # of a mask made for a branch: the mask around it
     clipped: bool = False  # the loops around keep every read inside (clipping.py)
+    existing: int | None = None  # so many of the lanes exist, whatever the mask says of them
     rounds_bfloat: bool = False  # the processor has an instruction that rounds a vector to bfloat16
 
     def value(self, expr: Expr, mask: Value | None = None) -> Value:

@@ -31,6 +31,7 @@ class StageWriter:
         self.nest, self.dtypes, self.target = nest, dtypes_, target
         self.e = emitter or Emitter()
         self.vector = vector
+        self.existing: int | None = None  # lanes that ever exist, where they are few and no guard but their number says so
         self.unroll = UNROLL
         self.pointers: dict[str, Value] = {}
         self.stores: list[Value] = []
@@ -56,7 +57,7 @@ class StageWriter:
             condition = here.spread(here.value(guard))
             mask = condition if mask is None else self.e.binary("and", mask, condition)
         rounds = self.target.has("avx512bf16")
-        return Lanes(self.e, lanes, vector, self.values, self.pointers, bound, mask, rounds_bfloat=rounds)
+        return Lanes(self.e, lanes, vector, self.values, self.pointers, bound, mask, existing=self.existing, rounds_bfloat=rounds)
 
     def _store(self, stage: Stage, lanes: int, vector: Var | None, bound: Mapping[int, Value], mask: Value | None) -> None:
         self._store_at(stage, self._lanes(lanes, vector, bound, mask, stage))

@@ -20,6 +20,9 @@ def emit_store(lanes: Lanes, stage: Stage, pointer: Value, dtype: DType) -> None
     value = lanes.value(source)
     stride = form.coefficient(lanes.vector) if lanes.vector is not None and lanes.lanes > 1 else 0
     opaque = any(not isinstance(a, Var) and lanes.value(a).lanes > 1 for a in form.atoms)
+    if lanes.lanes > 1 and stride > 1 and not opaque and lanes.existing is not None:
+        _one_by_one(lanes, lanes.spread(value), _address(lanes, form, pointer, dtype), stride, dtype)
+        return
     if lanes.lanes > 1 and (opaque or stride != 1):
         _scatter(lanes, stage, lanes.spread(value), pointer, dtype)
         return
@@ -60,6 +63,13 @@ def _in_order(lanes: Lanes, stored: Value, address: Value, align: int) -> None:
             e.store(stored, address, align)
     else:
         e.masked_store(stored, address, align, lanes.mask)
+
+
+def _one_by_one(lanes: Lanes, value: Value, first: Value, stride: int, dtype: DType) -> None:
+    """The lanes that exist, each by a store of its own: a scatter takes as long for few lanes as for all."""
+    e, stored = lanes.emitter, to_storage(lanes.emitter, value, dtype)
+    for lane in range(lanes.existing or 0):
+        e.store(e.extract(stored, lane), e.gep(first, lane * stride, dtype.storage), dtype.nbytes)
 
 
 def _scatter(lanes: Lanes, stage: Stage, value: Value, pointer: Value, dtype: DType) -> None:

@@ -24,6 +24,8 @@ from anycann.te.tensor import Contraction, Placeholder, Tensor
 
 Constants: TypeAlias = "Callable[[str], np.ndarray[Any, Any] | None]"  # the value of a placeholder, if it is known while compiling
 
+FEW_LANES = 8  # so many are stored one by one faster than scattered
+
 _serial = itertools.count()
 
 
@@ -97,7 +99,14 @@ class Tail:
         """The writer of the tail, its pointers taken from argument slots `first` and up (tail inputs, then outputs)."""
         writer = NestWriter(self.flat, [o.tensor.dtype for o in self.outputs], self.target, self.vector, e)
         writer.bind(self.inputs, len(self.outputs), first)
+        writer.existing = self._existing()
         return writer
+
+    def _existing(self) -> int | None:
+        """How many lanes of each vector exist, if it is always the same few and nothing else keeps a lane from being stored."""
+        count, guards = self.anchor.shape[self.vector_axis], {*self.flat.guards, *(g for stage in self.flat.stages for g in stage.guards)}
+        few = count <= min(FEW_LANES, self.target.lanes)
+        return count if self.block is not None and few and len(guards) <= 1 else None
 
     def write(self, writer: NestWriter, e: Emitter, index: Sequence[Value], vector: Value, mask: Value | None = None) -> None:
         """Store the outputs for one vector of the product; `index` is that of its first lane."""

@@ -6,6 +6,7 @@ A view (Reshape ...) needs row-major elements and a depthwise convolution blocke
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+import math
 
 import onnx_ir as ir
 
@@ -15,6 +16,7 @@ from anycann.passes.partition import AICORE, AICPU, CONTROL, DEFERRED, EMPTY, VI
 from anycann.te import dtypes
 from anycann.te.layout import NC1HWC0, ND, NHWC
 
+LEAST_PIXELS = 64  # of a plane that is worth a copy
 FLAT_READERS = frozenset({VIEW, AICPU, CONTROL, DEFERRED})
 CONVOLUTIONS = frozenset({"Conv", "ConvTranspose", "FusedConv", "ConvInteger", "QLinearConv"})
 
@@ -32,7 +34,7 @@ def assign_layouts(graph: ir.Graph, engines: Mapping[ir.Node, Engine], groups: M
         blocked = _follows_blocked(group, layouts)
         for value in group.outputs:
             layout = _channel_layout(value, lanes) if blocked else ND
-            if layout != ND and value not in captured and not _only_flat_readers(value, engines):
+            if layout != ND and value not in captured and not (_only_flat_readers(value, engines) and not _scatters(group, value, layout)):
                 layouts[value] = layout
     return layouts
 
@@ -40,6 +42,18 @@ def assign_layouts(graph: ir.Graph, engines: Mapping[ir.Node, Engine], groups: M
 def _only_flat_readers(value: ir.Value, engines: Mapping[ir.Node, Engine]) -> bool:
     """True for a graph output, and where every reader needs row-major elements."""
     return value.is_graph_output() or all(engines[use.node].kind in FLAT_READERS for use in value.uses() if use.node in engines)
+
+
+def _scatters(group: Group, value: ir.Value, layout: str) -> bool:
+    """True if a convolution would write a plane for each channel of its vectors: a copy behind it is faster by far.
+
+    From 8 to 16 channels on 320 x 320 pixels: 5.9 ms, and 1.4 with the copy; planes whole pages apart share their places in the cache.
+    """
+    type_ = static_type(value)
+    assert type_ is not None
+    if layout != NC1HWC0 or not any(node.op_type in CONVOLUTIONS for node in group.nodes):
+        return False
+    return math.prod(type_.shape[2:]) >= LEAST_PIXELS
 
 
 def _follows_blocked(group: Group, layouts: Mapping[ir.Value, str]) -> bool:
@@ -93,6 +107,23 @@ def insert_transfers(
             if (value, need) not in copies:
                 copies[value, need] = _transfer(graph, node, value, need, engines, groups, layouts)
             node.replace_input_with(number, copies[value, need])
+    for number, value in enumerate(list(graph.outputs)):
+        if layouts.get(value, ND) != ND:
+            _hand_out(graph, number, value, engines, groups, layouts)
+
+
+def _hand_out(
+    graph: ir.Graph,
+    number: int,
+    value: ir.Value,
+    engines: dict[ir.Node, Engine],
+    groups: dict[ir.Node, Group],
+    layouts: dict[ir.Value, str],
+) -> None:
+    """A row-major copy takes the place and the name of an output that is stored otherwise."""
+    copy = _transfer(graph, next(iter(graph)), value, ND, engines, groups, layouts)
+    graph.outputs[number] = copy
+    value.name, copy.name = f"{value.name}/stored", value.name
 
 
 def _need(node: ir.Node, number: int, stored: str, engines: dict[ir.Node, Engine], wanted: Callable[[ir.Node, int, str], str]) -> str:

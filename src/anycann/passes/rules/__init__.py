@@ -24,6 +24,7 @@ from anycann.passes.rules.requantise import QuantizeByProduct
 from anycann.passes.rules.rule import Rule, replace
 from anycann.passes.rules.separate_pool import SeparateMaxPool
 from anycann.passes.rules.suppression import BoundSuppression
+from anycann.passes.rules.transposed_product import SeparateWindows
 from anycann.passes.rules.write_range import WriteRange
 from anycann.passes.rules.zero_points import SplitZeroPoint
 
@@ -33,7 +34,7 @@ RULES: tuple[Rule, ...] = (
     QuantizeByProduct(),
     DequantizeLSTM(), FoldBatchNormalization(), SplitZeroPoint(), ProductOfEinsum(), FuseAttention(),
     MultiHeadAttention(), PackedAttention(), LowerAttention(), ReshapeAttention(), TransposeAttention(),
-    BoundSuppression(), WriteRange(), SeparateMaxPool(), MultiplyBeforeErf(),
+    BoundSuppression(), WriteRange(), SeparateWindows(), SeparateMaxPool(), MultiplyBeforeErf(),
 )  # fmt: skip
 
 
