@@ -23,7 +23,7 @@ from anycann.runtime.loader import LoadedCode
 from anycann.runtime.region_cache import RegionCache
 from anycann.runtime.thread_pool import shared_pool
 from anycann.support import options as settings
-from anycann.support.errors import context
+from anycann.support.errors import UsageError, context
 from anycann.support.processors import available_processors
 from anycann.target.target import Target, host
 
@@ -107,6 +107,20 @@ class ModelPrograms:
         """Types of inputs and outputs in ONNX Runtime's words, as far as they are known."""
         return self._compiler.types() if self._offline is None else {}
 
+    @cached_property
+    def ranges(self) -> Mapping[str, Sequence[Sequence[int]]]:
+        """[least, most] of each size, -1 for no bound, of inputs for which the offline model was given ranges."""
+        found = {} if self._offline is None else self._offline.metadata.get("input_ranges", {})
+        return found if isinstance(found, Mapping) else {}
+
+    def check_ranges(self, specs: Sequence[TensorSpec]) -> None:
+        """Raises UsageError for an input whose shape is outside the range it was given."""
+        for spec in specs:
+            bounds = self.ranges.get(spec.name)
+            if bounds is not None and not _is_within(spec.shape, bounds):
+                words = ", ".join(str(low) if low == high else f"{low}~{high if high >= 0 else ''}" for low, high in bounds)
+                raise UsageError(f"input {spec.name!r} has shape {list(spec.shape)}; {self.where} was converted for [{words}]")
+
     # ---- programs
     def find(self, specs: Sequence[TensorSpec], fed: Sequence[TensorSpec] = ()) -> Loaded:
         """The program for these input types, compiled if it is not there; it takes what `fed` says after the model's own inputs."""
@@ -114,6 +128,7 @@ class ModelPrograms:
         loaded = self._programs.get(key)
         if loaded is not None:
             return loaded
+        self.check_ranges(specs)
         with self._lock:
             if key not in self._programs:
                 with context(f"while compiling {self.where} for {key}"):
@@ -189,3 +204,9 @@ def _prepare(node: onnx.NodeProto, opset: int) -> Evaluate:
     from anycann.graph.prepared import PreparedNode
 
     return PreparedNode(node, opset)
+
+
+def _is_within(shape: Sequence[int | str | None], bounds: Sequence[Sequence[int]]) -> bool:
+    """Whether every size is between its bounds; a size that is not known yet may be anything."""
+    sizes = zip(shape, bounds, strict=False)
+    return all(not isinstance(size, int) or (low <= size and (high < 0 or size <= high)) for size, (low, high) in sizes)

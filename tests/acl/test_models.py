@@ -9,6 +9,8 @@ import pytest
 
 from anycann.compiler import CompileOptions, compile_model
 from anycann.om.writer import write_offline_model
+from anycann.session import InferenceSession
+from anycann.support.errors import UsageError
 
 FIXED = """<ir_version: 10, opset_import: ["": 20]> g (float[2, 3] x, float[3] w) => (float[2, 3] y, float[2] z)
 { y = Mul(x, w) z = ReduceSum<keepdims=0>(x, a) }"""
@@ -176,6 +178,21 @@ def test_an_input_with_a_range_tells_its_bounds_and_its_largest_size(acl: Module
         assert acl.mdl.get_input_dims(desc, 0)[0]["dims"] == [-1, 3]
         assert acl.mdl.get_input_dims_range(desc, 0) == ({"rangeCount": 2, "range": ranges}, 0)
         assert acl.mdl.get_input_size_by_index(desc, 0) == most
+
+
+def test_a_shape_outside_its_range_is_refused(acl: ModuleType, tmp_path: Path) -> None:
+    path = offline_model(tmp_path, OPEN, CompileOptions(input_shapes={"x": (range(2, 6), 3)}))
+    model, _ = acl.mdl.load_from_file(path)
+    inputs, _ = dataset(acl, [72])
+    outputs, _ = dataset(acl, [72])
+    for rows, code in ((1, 145021), (2, 0), (5, 0), (6, 145021)):
+        assert acl.mdl.set_dataset_tensor_desc(inputs, acl.create_tensor_desc(0, [rows, 3], 2), 0) == (inputs, 0)
+        assert acl.mdl.execute(model, inputs, outputs) == code
+    assert "input 'x' has shape [6, 3]; model.om was converted for [2~5, 3]" in acl.get_recent_err_msg()
+    session = InferenceSession(path)
+    assert session.run(None, {"x": np.ones((4, 3), np.float32)})[0].shape == (4, 3)
+    with pytest.raises(UsageError, match=r"has shape \[7, 3\]; model.om was converted for \[2~5, 3\]"):
+        session.run(None, {"x": np.ones((7, 3), np.float32)})
 
 
 def test_open_shapes_come_with_tensor_descriptions(acl: ModuleType, tmp_path: Path) -> None:

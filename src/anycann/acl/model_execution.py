@@ -202,6 +202,8 @@ def _shapes(model: Model, given: Dataset, feeds: Sequence[DataBuffer]) -> list[t
                 Code.GE_SHAPE_INVALID, f"input {tensor.name!r} is given shape {list(shape)}; accepted: {list(tensor.dims)}, -1 open"
             )
         shapes.append(shape)
+    if model.ranges:
+        model.check_ranges(shapes)
     return shapes
 
 

@@ -19,6 +19,7 @@ from anycann.om.plan import TensorSpec
 from anycann.om.reader import read_offline_model
 from anycann.runtime.executor import CompiledProgram
 from anycann.runtime.memory import numpy_dtype
+from anycann.support.errors import UsageError
 
 GEAR_INPUT = "ascend_mbatch_shape_data"  # the input that says which gear a run takes
 _AIPP_CHANNELS = {"YUV420SP_U8": 3, "RGB888_U8": 3, "XRGB8888_U8": 4, "YUV400_U8": 1}
@@ -208,6 +209,15 @@ class Model:
         return types.format_number(self.arguments.get("input_format", "NCHW")) if len(dims) == 4 else types.ND
 
     # ---- runs
+    def check_ranges(self, shapes: Sequence[tuple[int, ...]]) -> None:
+        """Raises AclError for a shape outside the range that atc was given for the input."""
+        try:
+            self._programs.check_ranges(
+                [TensorSpec(spec.name, spec.dtype, shape) for spec, shape in zip(self._programs.inputs, shapes, strict=True)]
+            )
+        except UsageError as error:
+            raise AclError(Code.GE_SHAPE_INVALID, str(error)) from error
+
     def executable(self, gear: int | None, shapes: Sequence[tuple[int, ...]] | None = None) -> CompiledProgram:
         """What runs a gear (None: the only program), or inputs of these shapes. Raises AclError where a choice is missing."""
         if shapes is None and gear in self._executables:
