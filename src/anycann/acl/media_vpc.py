@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,6 +11,7 @@ from anycann.acl.codes import Code
 from anycann.acl.entries import status, value_and_status
 from anycann.acl.errors import AclError
 from anycann.acl.media_configs import DvppChannel, ResizeConfig, RoiConfig
+from anycann.acl.media_memory import device_bytes
 from anycann.acl.media_pictures import MOST_IN_A_BATCH, BatchPicDesc, PicDesc, series
 from anycann.acl.media_tasks import submit
 from anycann.acl.process import PROCESS
@@ -38,9 +38,9 @@ class Job:
     paste: Region | None = None
     interpolation: Interpolation = Interpolation.BILINEAR
 
-    def check(self) -> None:
-        """Raises AclError for pictures and regions that the chip does not take."""
-        source, target = self.pictures()
+    def checked(self) -> Transfer:
+        """What is to be done. Raises AclError for pictures and regions that the chip does not take."""
+        source, target = self.source.picture("input"), self.target.picture("output")
         _check_size(source, "input", _MOST_IN)
         _check_size(target, "output", _MOST_OUT)
         crop, paste = self.crop or source.whole, self.paste or target.whole
@@ -49,6 +49,7 @@ class Job:
         if series() in _STRICT:
             self._check_alignment(source, target)
         _check_scale(crop, paste)
+        return Transfer(source, target, self.crop, self.paste, self.interpolation, (self.source.data, self.target.data))
 
     def _check_alignment(self, source: Picture, target: Picture) -> None:
         for region, picture, role in ((self.crop, source, "crop"), (self.paste, target, "paste")):
@@ -64,15 +65,25 @@ class Job:
                 f"the paste region begins at left {self.paste.left}; {PROCESS.soc_name} accepts multiples of {_PASTE_ALIGNMENT}",
             )
 
-    def pictures(self) -> tuple[Picture, Picture]:
-        """The two pictures in place."""
-        return self.source.picture("input"), self.target.picture("output")
+
+@dataclass(frozen=True)
+class Transfer:
+    """A job as it was given; the descriptions may be changed since. `addresses`: of both pictures."""
+
+    source: Picture
+    target: Picture
+    crop: Region | None
+    paste: Region | None
+    interpolation: Interpolation
+    addresses: tuple[int, int]
 
     def run(self, matrix: Matrix) -> None:
-        """Do it."""
-        source, target = self.pictures()
+        """Do it. Raises AclError for memory that was freed since."""
+        source, target = self.source, self.target
+        for picture, address, role in ((source, self.addresses[0], "input"), (target, self.addresses[1], "output")):
+            device_bytes(address, picture.nbytes, role)
         if np.may_share_memory(source.data, target.data):
-            source = Picture(source.format, source.width, source.height, source.width_stride, source.height_stride, source.data.copy())
+            source = replace(source, data=source.data.copy())
         transfer(source, target, self.crop, self.paste, self.interpolation, matrix)
 
 
@@ -95,14 +106,12 @@ def _check_scale(crop: Region, paste: Region) -> None:
 def _submit(channel: int, stream: int, jobs: Sequence[Job]) -> None:
     found = PROCESS.handles.get(channel, DvppChannel)
     found.check_open_for(VPC)
-    for job in jobs:
-        job.check()
+    transfers = [job.checked() for job in jobs]
     matrix = Matrix(found.matrix)
-    as_given = [replace(job, source=copy(job.source), target=copy(job.target)) for job in jobs]
 
     def task() -> None:
-        for job in as_given:
-            job.run(matrix)
+        for each in transfers:
+            each.run(matrix)
 
     submit(stream, task, [job.target for job in jobs])
 

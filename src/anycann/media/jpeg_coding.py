@@ -9,7 +9,7 @@ import itertools
 import numpy as np
 from numpy.typing import NDArray
 
-from anycann.media.jpeg_header import JpegFile
+from anycann.media.jpeg_header import JpegFile, Segment
 
 LOOKAHEAD_BITS = 10
 _CODE_BITS = 16
@@ -59,10 +59,15 @@ class Coding:
 
 def read_coding(file: JpegFile) -> Coding | None:
     """The tables of a file, or None where the native decoder does not take it: several scans, tables that are missing, wrong or wide."""
+    return _coding(file.data[: file.segments[-1].end], file.segments)
+
+
+@lru_cache(maxsize=64)
+def _coding(head: bytes, segments: tuple[Segment, ...]) -> Coding | None:
     tables = _Tables()
     frame = scan = None
-    for segment in file.segments:
-        body = file.data[segment.start + 4 : segment.end]
+    for segment in segments:
+        body = head[segment.start + 4 : segment.end]
         if segment.code in _FRAMES:
             frame = body
         elif segment.code == _SCAN:
@@ -70,7 +75,7 @@ def read_coding(file: JpegFile) -> Coding | None:
         elif not tables.take(segment.code, body):
             return None
     found = _components(frame, scan, tables) if frame and scan else None
-    return None if found is None else Coding(found, tables.restart_interval, file.segments[-1].end)
+    return None if found is None else Coding(found, tables.restart_interval, len(head))
 
 
 class _Tables:

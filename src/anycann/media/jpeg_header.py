@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from anycann.support.errors import UnsupportedError, UsageError
 
 _START, _SCAN, _END = 0xD8, 0xDA, 0xD9
+_SCAN_MARKER = b"\xff\xda"
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _JFIF, _ADOBE = 0xE0, 0xEE
 _ALONE = frozenset({0x01, *range(0xD0, 0xD8)})  # markers without a length
@@ -75,8 +77,32 @@ class JpegFile:
 
 def read_jpeg(data: bytes) -> JpegFile:
     """The markers of a JPEG file. Raises UsageError for bytes that are none, or that end before the picture begins."""
-    found = tuple(_segments(data))
-    return JpegFile(data, _read_header(data, found), found)
+    head = _head(data)
+    segments = _segments_of(head) if head else None
+    if segments is None:
+        segments = tuple(_segments(data))
+        head = data[: segments[-1].end]
+    return JpegFile(data, _header_of(head, segments), segments)
+
+
+def _head(data: bytes) -> bytes:
+    """What is in front of what looks like a scan: the same for all pictures of a camera. Empty where nothing does."""
+    at = data.find(_SCAN_MARKER)
+    return data[: at + 2 + int.from_bytes(data[at + 2 : at + 4], "big")] if at > 0 else b""
+
+
+@lru_cache(maxsize=64)
+def _segments_of(head: bytes) -> tuple[Segment, ...] | None:
+    """The segments of a head, or None where its end is not that of a scan's header: a small picture inside has a scan too."""
+    try:
+        return tuple(_segments(head))
+    except UsageError:
+        return None
+
+
+@lru_cache(maxsize=64)
+def _header_of(head: bytes, segments: tuple[Segment, ...]) -> JpegHeader:
+    return _read_header(head, segments)
 
 
 def _read_header(data: bytes, segments: tuple[Segment, ...]) -> JpegHeader:
