@@ -180,6 +180,14 @@ def test_an_input_with_a_range_tells_its_bounds_and_its_largest_size(acl: Module
         assert acl.mdl.get_input_size_by_index(desc, 0) == most
 
 
+def test_asking_for_the_input_of_gears_is_no_warning(acl: ModuleType, fixed: tuple[int, int], caplog: pytest.LogCaptureFixture) -> None:
+    _, desc = fixed
+    assert acl.mdl.get_input_index_by_name(desc, "ascend_mbatch_shape_data")[1] == 100000
+    assert not caplog.records
+    assert acl.mdl.get_input_index_by_name(desc, "q")[1] == 100000
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
 def test_a_shape_outside_its_range_is_refused(acl: ModuleType, tmp_path: Path) -> None:
     path = offline_model(tmp_path, OPEN, CompileOptions(input_shapes={"x": (range(2, 6), 3)}))
     model, _ = acl.mdl.load_from_file(path)

@@ -36,6 +36,23 @@ acl.update_data_buffer(acl.mdl.get_dataset_buffer(given, 0), ptr, 24)
 acl.mdl.execute(model, given, wanted)  #! uninitialised-read
 """
     + END,
+    "a batch is not full": FIXED
+    + """
+end(given)
+for written, index in ((12, 0), (8, 1)):
+    given = dataset(24)
+    ptr, _ = acl.rt.malloc(24, 0)
+    acl.rt.free(address(given, 0))
+    acl.update_data_buffer(acl.mdl.get_dataset_buffer(given, 0), ptr, 24)
+    acl.rt.memset(ptr, 24, 1, written)
+    if index:
+        acl.mdl.execute(model, given, wanted)  #! uninitialised-read
+    else:
+        acl.mdl.execute(model, given, wanted)  #? uninitialised-read
+    end(given)
+given = dataset(24)
+"""
+    + END,
     "a data buffer is smaller than the model needs": FIXED
     + """
 small = dataset(20)

@@ -7,11 +7,14 @@ from anycann.support.errors import AnyCANNError, DeviceError, InternalError, Mod
 
 
 class AclError(AnyCANNError):
-    """Raised inside; `entries` turns it into the return code. The text says what, where, what was got and what is accepted."""
+    """Raised inside; `entries` turns it into the return code. The text says what, where, what was got and what is accepted.
 
-    def __init__(self, code: Code, text: str):
+    usual: programs ask in this way whether something is there; the log does not warn.
+    """
+
+    def __init__(self, code: Code, text: str, usual: bool = False):
         super().__init__(text)
-        self.code = code
+        self.code, self.usual = code, usual
 
 
 class ProgramError(RuntimeError):

@@ -12,7 +12,7 @@ from anycann.acl.data_buffers import check_index
 from anycann.acl.entries import status, value, value_and_status
 from anycann.acl.errors import AclError
 from anycann.acl.model_loading import MODELS, read_model
-from anycann.acl.models import GEAR_INPUT, Gear, Model, Tensor
+from anycann.acl.models import AIPP_INPUT, GEAR_INPUT, Gear, Model, Tensor
 from anycann.acl.process import PROCESS
 from anycann.acl.util import ptr_to_bytes
 
@@ -267,4 +267,6 @@ def _by_name(tensors: Sequence[Tensor], name: str, role: str) -> int:
     for number, tensor in enumerate(tensors):
         if name in (tensor.name, tensor.name[:MOST_NAME]):
             return number
-    raise AclError(Code.INVALID_PARAM, f"{role} {name!r} is not there; accepted: {', '.join(tensor.name for tensor in tensors)}")
+    is_asked = name in (GEAR_INPUT, AIPP_INPUT)  # whether the model has them
+    accepted = ", ".join(tensor.name for tensor in tensors)
+    raise AclError(Code.INVALID_PARAM, f"{role} {name!r} is not there; accepted: {accepted}", usual=is_asked)

@@ -108,7 +108,7 @@ def _remember(name: str, error: AclError) -> None:
         f"        Return code: {int(error.code)} ({error.code.header_name})",
     ]
     PROCESS.thread.error, PROCESS.thread.code = "\n".join(lines), int(error.code)
-    _log.log(logging.DEBUG if error.code in _USUAL else logging.WARNING, "%s: %s (%d)", name, error, error.code)
+    _log.log(logging.DEBUG if error.usual or error.code in _USUAL else logging.WARNING, "%s: %s (%d)", name, error, error.code)
 
 
 def error_block(code: Code) -> str:

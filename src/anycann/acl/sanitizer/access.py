@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from anycann.acl.process import PROCESS
+from anycann.acl.sanitizer.blocks import Block
 from anycann.acl.sanitizer.ranges import Range
 from anycann.acl.sanitizer.state import Call, Sanitizer
 
@@ -16,16 +17,26 @@ def side(state: Sanitizer, address: int) -> str:
 
 
 def check_access(
-    state: Sanitizer, call: Call, role: str, place: Range, write: bool, stream: int | None = None, read: bool | None = None
+    state: Sanitizer,
+    call: Call,
+    role: str,
+    place: Range,
+    write: bool,
+    stream: int | None = None,
+    read: bool | None = None,
+    samples: int = 1,
 ) -> None:
-    """Every mistake that a read or write of `place` can be. `stream`: the access happens in this stream, in order with its work."""
+    """Every mistake that a read or write of `place` can be. `stream`: the access happens in this stream, in order with its work.
+
+    samples: how many equal parts the bytes are, the pictures of a batch.
+    """
     if not place.address or place.nbytes <= 0:
         return
     live = _check_live(state, call, role, place)
     if live:
         _check_order(state, call, role, place, write, stream)
     if live and (not write if read is None else read):
-        _check_written(state, call, role, place)
+        _check_written(state, call, role, place, samples)
 
 
 def _check_live(state: Sanitizer, call: Call, role: str, place: Range) -> bool:
@@ -90,7 +101,7 @@ def _check_order(state: Sanitizer, call: Call, role: str, place: Range, write: b
         work.watched = None  # told
 
 
-def _check_written(state: Sanitizer, call: Call, role: str, place: Range) -> None:
+def _check_written(state: Sanitizer, call: Call, role: str, place: Range, samples: int) -> None:
     block = state.blocks.find(place.address)
     missing = block.unwritten(place) if block is not None else 0
     if block is None or not missing:
@@ -100,8 +111,21 @@ def _check_written(state: Sanitizer, call: Call, role: str, place: Range) -> Non
         return  # rows are padded, and what is behind them is not looked at
     text = f"{'none' if whole else f'{missing} bytes'} of the {place.nbytes} bytes of {role} {'was' if whole else 'were not'} ever written"
     exact = whole or call.name.startswith(("acl.mdl.execute", "acl.op.execute"))
-    state.found(call, "uninitialised-read", text, block.lines, "error" if exact else "note", address=place.address, unwritten=missing)
+    left = 0 if whole else _samples_left(block, place, samples, missing)
+    if left:
+        text += f": the last {left} of {samples} samples, as in a batch that is not full"
+    state.found(
+        call, "uninitialised-read", text, block.lines, "error" if exact and not left else "note", address=place.address, unwritten=missing
+    )
     block.wrote(place)  # told once
+
+
+def _samples_left(block: Block, place: Range, samples: int, missing: int) -> int:
+    """How many whole samples at the end were not written, if that is all that is missing."""
+    if samples < 2 or place.nbytes % samples or missing % (place.nbytes // samples):
+        return 0
+    tail = Range(place.end - missing, missing)
+    return missing * samples // place.nbytes if block.unwritten(tail) == missing else 0
 
 
 def wrote(state: Sanitizer, place: Range) -> None:

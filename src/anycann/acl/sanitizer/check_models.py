@@ -125,9 +125,9 @@ def _check_slot(state: Sanitizer, call: Call, slot: _Slot) -> None:
     if side(state, buffer.address) == "host":
         text = f"{name} lies on the host at {buffer.address:#x}; a model reads and writes memory of its device"
         state.found(call, "host-memory-for-model", text, _memory_lines(state, buffer), address=buffer.address)
-    check_access(
-        state, call, name, slot.range, slot.role == "output", _stream(state, call), read=slot.role == "input" and bool(slot.needed)
-    )
+    reads = slot.role == "input" and bool(slot.needed)
+    samples = slot.tensor.dims[0] if slot.tensor.dims else 1
+    check_access(state, call, name, slot.range, slot.role == "output", _stream(state, call), reads, samples)
 
 
 @after(*_EXECUTE)
