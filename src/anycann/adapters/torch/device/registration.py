@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 
-from anycann.adapters.torch.device import accelerator_only, creation
+from anycann.adapters.torch.device import accelerator_only, attention, creation, dispatch_table
 from anycann.adapters.torch.device.integer_labels import widened
 from anycann.adapters.torch.device.kernels import Kernel, kernel_for
+from anycann.adapters.torch.device.virtual_devices import KNOWN_VERSIONS
 
 # Nothing of these but sizes and strides changes: torch's own code for the cpu does it to npu tensors as they are.
 _METADATA = (
@@ -33,6 +34,7 @@ _kept: list[Any] = []  # a torch.library.Library takes its kernels along when it
 
 def install() -> None:
     """Register a kernel for every operator that has a cpu kernel, and a fallback for those of other libraries."""
+    table = dispatch_table.find() if torch.__version__.startswith(KNOWN_VERSIONS) else None  # sees a table without a fallback
     fallback = torch.library.Library("_", "IMPL", "PrivateUse1")
     fallback.fallback(_fall_back)
     aten = torch.library.Library("aten", "IMPL", "PrivateUse1")
@@ -41,7 +43,17 @@ def install() -> None:
     autocast = torch.library.Library("_", "IMPL", "AutocastPrivateUse1")
     autocast.fallback(torch.library.fallthrough_kernel)
     _kept.extend((fallback, aten, autocast))
+    if table is not None:
+        _run_compiled(table)
     accelerator_only.install()
+    attention.install()
+
+
+def _run_compiled(table: dispatch_table.Table) -> None:
+    """Take Python out of the way of operators that only change sizes and strides."""
+    for name in (*_METADATA, "_local_scalar_dense"):
+        operator, _, overload = name.partition(".")
+        table.run_compiled(f"aten::{operator}", overload)
 
 
 def _aten_kernels() -> Iterator[tuple[str, Kernel]]:
