@@ -34,6 +34,21 @@ def test_a_waiting_thread_runs_what_the_streams_own_has_not_begun(monkeypatch: p
     assert current_stream() is None
 
 
+def test_what_is_given_while_a_thread_helps_is_not_forgotten() -> None:
+    for _ in range(200):
+        stream, go, seen = Stream(), threading.Event(), list[int]()
+        stream.submit(lambda go=go: go.wait(10) and None)  # type: ignore[misc]
+        helper = threading.Thread(target=stream.synchronize)
+        helper.start()
+        stream.submit(lambda seen=seen: seen.append(1))  # type: ignore[misc]
+        go.set()
+        stream.submit(lambda seen=seen: seen.append(2))  # type: ignore[misc]
+        assert stream.synchronize(10)
+        assert seen == [1, 2]
+        helper.join(10)
+        stream.close()
+
+
 def test_a_task_may_not_wait_for_its_stream_in_whatever_thread_it_runs() -> None:
     stream = Stream("this one")
     stream.submit(stream.synchronize)  # type: ignore[arg-type]

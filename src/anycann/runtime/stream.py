@@ -47,7 +47,10 @@ class Stream:
         self._ended = 0
         self._running = 0
         self._closed = False
-        self._changed = threading.Condition()
+        self._helpers = 0  # threads that wait for the stream and run its tasks
+        self._called = False  # the stream's thread is awake, or will be
+        self._lock = threading.Lock()
+        self._work_there, self._all_done = threading.Condition(self._lock), threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
 
     @property
@@ -57,15 +60,22 @@ class Stream:
 
     def submit(self, task: Task) -> None:
         """Put `task` at the end of the queue. Raises RuntimeError if the stream is closed."""
-        with self._changed:
+        with self._lock:
             if self._closed:
                 raise RuntimeError(f"{self.name} is closed")
             self._waiting.append((task, threading.get_ident()))
             _THREAD.tasks += 1
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name=self.name, daemon=True)
+                self._called, self._thread = True, threading.Thread(target=self._work, name=self.name, daemon=True)
                 self._thread.start()
-            self._changed.notify_all()
+            elif not self._helpers:
+                self._call()
+
+    def _call(self) -> None:
+        """Wake the stream's thread, once: on a busy machine every thread that wakes may keep the others of the process waiting."""
+        if not self._called:
+            self._called = True
+            self._work_there.notify()
 
     def synchronize(self, timeout_s: float | None = None) -> bool:
         """Wait until every task given so far has ended; False if that took longer. A task may not wait for its own stream.
@@ -76,49 +86,58 @@ class Stream:
             raise RuntimeError(f"{self.name} waits for itself")
         if timeout_s is None:
             self._help()
-        with self._changed:
-            return self._changed.wait_for(lambda: self.idle, timeout_s)
+        with self._lock:
+            return self._all_done.wait_for(lambda: self.idle, timeout_s)
 
     def take_error(self) -> BaseException | None:
         """The first error since it was asked last."""
-        with self._changed:
+        with self._lock:
             error, self.error = self.error, None
             return error
 
     def drop(self) -> None:
         """Forget the tasks that wait; the one that runs goes on."""
-        with self._changed:
+        with self._lock:
             self._waiting.clear()
-            self._changed.notify_all()
+            self._all_done.notify_all()
 
     def close(self, drop: bool = False) -> None:
         """Take no more tasks, and end the thread after those that wait (`drop`: without them)."""
-        with self._changed:
+        with self._lock:
             self._closed = True
             if drop:
                 self._waiting.clear()
-            self._changed.notify_all()
+            self._work_there.notify_all()
+            self._all_done.notify_all()
 
     def _work(self) -> None:
         _THREAD.stream = self
         while True:
-            with self._changed:
-                self._changed.wait_for(lambda: (self._waiting and not self._running) or (self._closed and not self._waiting))
+            with self._lock:
+                while not ((self._waiting and not self._running) or (self._closed and not self._waiting)):
+                    self._called = False
+                    self._work_there.wait()
                 if not self._waiting:
                     return
             self._run_next()
 
     def _help(self) -> None:
         before, _THREAD.stream = _THREAD.stream, self
+        with self._lock:
+            self._helpers += 1
         try:
             while self._run_next():
                 pass
         finally:
             _THREAD.stream = before
+            with self._lock:
+                self._helpers -= 1
+                if self._waiting and not self._running:  # given since the last look, or left by an interrupt
+                    self._call()
 
     def _run_next(self) -> bool:
         """Run the next task in this thread; False if there is none, or one runs in another thread."""
-        with self._changed:
+        with self._lock:
             if self._running or not self._waiting:
                 return False
             (task, giver), self._running = self._waiting.popleft(), 1
@@ -133,10 +152,11 @@ class Stream:
             for tell in FAILURES:
                 tell(self, self._ended, giver, error)
         finally:
-            with self._changed:
+            with self._lock:
                 self._running = 0
                 del task
-                self._changed.notify_all()
+                if not self._waiting:
+                    self._all_done.notify_all()
         return True
 
 
