@@ -305,3 +305,42 @@ def test_a_graph_of_tensorflow_is_checked_and_shown_as_json(invoke: Invoke, tmp_
     assert {row["result"] for row in json.loads(report.read_text())["op"]} == {"success"}
     assert invoke("atc", "--mode=1", "--framework=3", f"--om={tmp_path}/net.pb", f"--json={tmp_path}/net.json").exit_code == 0
     assert "conv" in (tmp_path / "net.json").read_text()
+
+
+def in_lanes(array: np.ndarray) -> np.ndarray:
+    """[N, C, H, W] as fp16 [N, C1, H, W, 16]."""
+    batch, channels, height, width = array.shape
+    blocks = -(-channels // 16)
+    padded = np.zeros((batch, blocks * 16, height, width), np.float16)
+    padded[:, :channels] = array
+    return padded.reshape(batch, blocks, 16, height, width).transpose(0, 1, 3, 4, 2)
+
+
+@pytest.mark.parametrize("gears", [(), ("--dynamic_batch_size=1,2",)])
+def test_inputs_and_outputs_may_have_sixteen_channels_beside_each_other(invoke: Invoke, tmp_path: Path, gears: tuple[str, ...]) -> None:
+    shape = "float[n, 19, 4, 5]"
+    text = f'<ir_version: 10, opset_import: ["": 20]> g ({shape} x) => ({shape} y, {shape} z) {{ y = Relu(x) z = Neg(x) }}'
+    path = save_model(text, tmp_path / "model.onnx")
+    batch = "-1" if gears else "2"
+    words = [f"--input_shape=x:{batch},19,4,5", "--input_fp16_nodes=x", "--is_input_adjust_hw_layout=true"]
+    status, lines = atc(invoke, path, *words, "--is_output_adjust_hw_layout=true,false", *gears)
+    assert status == 0, lines
+    session = InferenceSession(f"{tmp_path}/out.om")
+    assert [(item.name, item.type) for item in session.get_outputs()] == [("y", "tensor(float16)"), ("z", "tensor(float)")]
+    x = np.random.default_rng(1).standard_normal((2, 19, 4, 5)).astype(np.float16)
+    y, z = session.run(None, {"x": in_lanes(x)})
+    np.testing.assert_array_equal(y, in_lanes(np.maximum(x, 0)))
+    np.testing.assert_array_equal(z, -x.astype(np.float32))
+    assert read_offline_model(tmp_path / "out.om").metadata["hw_layout"] == ["x", "y"]
+
+
+def test_layouts_that_cannot_be_are_told(invoke: Invoke, add: Path) -> None:
+    for words, told in (
+        (["--is_input_adjust_hw_layout=maybe"], "E10005"),
+        (["--is_input_adjust_hw_layout=true"], "1 values for 0 input_fp16_nodes"),
+        (["--is_output_adjust_hw_layout=true,true"], "2 values for 1 outputs"),
+        (["--is_output_adjust_hw_layout=true"], "NC1HWC0 needs four sizes"),
+    ):
+        result = invoke("atc", f"--model={add}", "--framework=5", f"--output={add.parent}/out", "--input_shape=a:2,4;b:2,4", *words)
+        assert result.exit_code != 0
+        assert told in result.output

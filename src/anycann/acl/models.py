@@ -202,11 +202,15 @@ class Model:
             return Tensor(spec.name, spec.dtype, sizes, most, types.NHWC)
         dims = tuple(size if isinstance(size, int) else -1 for size in spec.shape)
         most = max((bytes_of(gear[number]) for gear in gears), default=bytes_of(spec))
-        return Tensor(spec.name, spec.dtype, dims, most, self._format(dims))
+        return Tensor(spec.name, spec.dtype, dims, most, self._format(spec.name, dims))
 
-    def _format(self, dims: tuple[int, ...]) -> int:
-        """What --input_format says of images, ND of everything else."""
-        return types.format_number(self.arguments.get("input_format", "NCHW")) if len(dims) == 4 else types.ND
+    def _format(self, name: str, dims: tuple[int, ...]) -> int:
+        """What --input_format says of images (NHWC for TensorFlow if nothing), NC1HWC0 where it was asked for, ND of everything else."""
+        adjusted = self.offline.metadata.get("hw_layout", [])
+        if isinstance(adjusted, list) and name in adjusted:
+            return types.NC1HWC0
+        usual = "NHWC" if self.arguments.get("framework") == "3" else "NCHW"
+        return types.format_number(self.arguments.get("input_format", usual)) if len(dims) == 4 else types.ND
 
     # ---- runs
     def check_ranges(self, shapes: Sequence[tuple[int, ...]]) -> None:

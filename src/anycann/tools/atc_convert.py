@@ -22,6 +22,7 @@ from anycann.target.target import by_name
 from anycann.tools.atc_aipp import apply_aipp
 from anycann.tools.atc_frameworks import load_requested
 from anycann.tools.atc_graph import apply_request
+from anycann.tools.atc_hw_layout import adjust_layouts
 from anycann.tools.atc_outcome import Outcome
 from anycann.tools.atc_parse import CommandLine
 from anycann.tools.atc_request import ConvertRequest, convert_request
@@ -61,7 +62,9 @@ def prepared_model(request: ConvertRequest) -> tuple[ir.Model, ConvertRequest, d
     """The model as the options want it, the request with the inputs it has then, and what the metadata say of AIPP."""
     model, request = load_requested(request)
     apply_request(model, request)
-    return (model, *apply_aipp(model, request))
+    request, layouts = adjust_layouts(model, request)
+    request, notes = apply_aipp(model, request)
+    return model, request, {**layouts, **notes}
 
 
 def output_path(request: ConvertRequest, conversion: Conversion) -> str:

@@ -13,7 +13,6 @@ _GE = "it only steers the scheduling of Ascend's own compiler"
 _QUANTISE = "quantisation while converting is not there yet"
 _ALWAYS = "it is always done, because shapes must be known"
 _CACHE = "kernels are always cached, in the folder of ANYCANN_CACHE_DIR"
-_LAYOUT = "inputs and outputs are plain row-major arrays; NC1HWC0 ones are not there yet"
 
 
 def _general() -> tuple[Option, ...]:
@@ -79,8 +78,8 @@ def _feature() -> tuple[Option, ...]:
         done("input_fp16_nodes", Kind.TEXT, "", 'Inputs that are given in fp16: "a;b".'),
         done("insert_op_conf", Kind.INPUT_FILE, "", "AIPP configuration: pictures as they come become what the model takes."),
         later("op_name_map", Kind.INPUT_FILE, "", "Names of custom operators.", reason="custom operators are not there yet"),
-        later("is_input_adjust_hw_layout", Kind.TEXT, "false", "Inputs are fp16 NC1HWC0.", reason=_LAYOUT),
-        later("is_output_adjust_hw_layout", Kind.TEXT, "false", "Outputs are fp16 NC1HWC0.", reason=_LAYOUT),
+        done("is_input_adjust_hw_layout", Kind.TEXT, "false", 'Inputs of --input_fp16_nodes are NC1HWC0: "true,false".'),
+        done("is_output_adjust_hw_layout", Kind.TEXT, "false", 'Outputs are fp16 NC1HWC0: "true,false", one for each.'),
         idle(
             "external_weight",
             Kind.CHOICE,

@@ -43,6 +43,8 @@ class ConvertRequest:
     out_nodes: OutNodes
     output_types: OutputTypes
     input_fp16_nodes: tuple[str, ...]
+    input_hw_layout: tuple[bool, ...]
+    output_hw_layout: tuple[bool, ...]
     insert_op_conf: str
     input_format: str
     op_select_implmode: str
@@ -79,6 +81,8 @@ def convert_request(line: CommandLine) -> ConvertRequest:
         out_nodes=parse_out_nodes(line["out_nodes"]),
         output_types=parse_output_type(line["output_type"]),
         input_fp16_nodes=parse_names(line["input_fp16_nodes"]),
+        input_hw_layout=_flags(line, "is_input_adjust_hw_layout"),
+        output_hw_layout=_flags(line, "is_output_adjust_hw_layout"),
         insert_op_conf=line["insert_op_conf"],
         input_format=_input_format(line),
         op_select_implmode=line["op_select_implmode"],
@@ -100,6 +104,15 @@ def check_framework(line: CommandLine) -> None:
         raise AtcUnsupportedError(
             f"--framework={framework}: {_LATER[framework]} models are not there yet; export the model to ONNX and use --framework=5"
         )
+
+
+def _flags(line: CommandLine, name: str) -> tuple[bool, ...]:
+    """`"true,false"`. Raises UsageError for other words."""
+    words = parse_names(line[name], ",")
+    for word in words:
+        if word not in ("true", "false"):
+            raise AtcUsageError("E10005", parameter=name, value=word)
+    return tuple(word == "true" for word in words)
 
 
 def _input_format(line: CommandLine) -> str:
