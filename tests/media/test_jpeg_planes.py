@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+from dataclasses import replace
 import io
 
 import numpy as np
@@ -9,13 +11,18 @@ from PIL import Image
 import pytest
 import simplejpeg
 
+from anycann.codegen.objects import emit_object
 from anycann.media import jpeg_planes
 from anycann.media.formats import FORMATS
+from anycann.media.idct import Transform
 from anycann.media.jpeg_coding import huffman_table
 from anycann.media.jpeg_header import read_jpeg
 from anycann.media.jpeg_planes import decode_planes
 from anycann.media.picture import Picture
 from anycann.media.scratch import Scratch
+from anycann.runtime.loader import LoadedCode
+from anycann.runtime.memory import address
+from anycann.target.target import host
 from tests.media.pictures import GUARD, poisoned, smooth
 
 OWN_FORMATS = {"420": (1, 2), "422": (3, 4), "444": (5, 6), "440": (1000, 1001)}
@@ -119,3 +126,22 @@ def test_damage_never_reaches_beyond_the_target() -> None:
 def test_tables_that_cannot_be_are_refused() -> None:
     assert huffman_table(bytes([3] + [0] * 15), bytes(3), True) is None  # three codes of one bit
     assert huffman_table(bytes([0, 1] + [0] * 14), b"\x05", False) is not None
+
+
+@pytest.mark.parametrize("paired", [False, True])
+def test_processors_without_instructions_of_x86_compute_the_same(paired: bool) -> None:
+    target = host()
+    blocks = np.random.default_rng().integers(-400, 400, (4, 64)).astype(np.int16)
+    pictures = []
+    for wanted in (target, replace(target, triple="aarch64-unknown-linux-gnu")):
+        symbol, text = Transform(paired).ir(wanted)
+        assert ("llvm.x86" in text) == wanted.is_x86
+        code = LoadedCode({symbol: emit_object(text, target)}, target)
+        function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(code.address(symbol))
+        units, per_unit = (2, 2) if paired else (4, 1)
+        samples = np.full((8, 8 * 4), GUARD, np.uint8)
+        words = np.array([address(blocks), address(samples), 32, units, per_unit, 0, 1, 0, 1], np.int64)
+        function(address(words), 0, 1, None)
+        pictures.append(samples)
+    assert (pictures[0] == pictures[1]).all()
+    assert len(np.unique(pictures[0])) > 50
