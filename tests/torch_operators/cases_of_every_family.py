@@ -7,6 +7,19 @@ from tests.torch_operators import (
     movement_cases,
     normalisation_cases,
     product_cases,
+    routing_cases,
+    state_cases,
+    vision_cases,
 )
 
-__all__ = ["activation_cases", "attention_cases", "inference_cases", "movement_cases", "normalisation_cases", "product_cases"]
+__all__ = [
+    "activation_cases",
+    "attention_cases",
+    "inference_cases",
+    "movement_cases",
+    "normalisation_cases",
+    "product_cases",
+    "routing_cases",
+    "state_cases",
+    "vision_cases",
+]

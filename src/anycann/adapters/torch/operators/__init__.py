@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from types import ModuleType
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 
 _NAMESPACES = ("npu", "atb")
+_TENSOR_METHODS = ("npu_format_cast", "npu_format_cast_", "npu_dtype_cast", "npu_dtype_cast_", "npu_confusion_transpose")
 
 
 class _Namespace(torch._ops._OpNamespace):
@@ -27,19 +29,35 @@ def load() -> ModuleType:
     return import_module("anycann.adapters.torch.operators.all")
 
 
+def _method(name: str) -> Callable[..., Any]:
+    def call(self: torch.Tensor, *arguments: Any, **options: Any) -> Any:
+        return _found(name)(self, *arguments, **options)
+
+    call.__name__ = name
+    return call
+
+
+def _found(name: str) -> Any:
+    if name in load().FUNCTIONS:
+        return load().FUNCTIONS[name]
+    operator = load().PACKETS.get(name)
+    return None if operator is None else getattr(getattr(torch.ops, operator.namespace), name)
+
+
 def install(torch_npu: ModuleType) -> None:
     """Gives `torch_npu` the names of the operators, and torch the two namespaces."""
     for name in _NAMESPACES:
         if name not in torch.ops.__dict__:
             setattr(torch.ops, name, _Namespace(name))
+    for name in _TENSOR_METHODS:
+        setattr(torch.Tensor, name, _method(name))
     known = torch_npu.__dict__.get("__getattr__")
 
     def find(name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(f"module 'torch_npu' has no attribute {name!r}")
-        operator = load().PACKETS.get(name)
-        if operator is not None:
-            found = getattr(getattr(torch.ops, operator.namespace), name)
+        found = _found(name)
+        if found is not None:
             setattr(torch_npu, name, found)
             return found
         if known is not None:

@@ -2,30 +2,48 @@
 
 from anycann.adapters.torch.operators import (
     activations,
+    boxes,
     dropout,
+    formats,
+    grouped,
     matrix,
     normalisation,
     quantisation,
     quantised_products,
     quantised_units,
+    recurrent,
+    regions,
     reshaping,
     rotary,
+    rotated,
+    routing,
     scattering,
+    suppression,
+    updates,
 )
 from anycann.adapters.torch.operators.attention import inference_operators, pages, training
 from anycann.adapters.torch.operators.registry import OPERATORS
 
 FAMILIES = (
     activations,
+    boxes,
     dropout,
+    formats,
+    grouped,
     matrix,
     normalisation,
     quantisation,
     quantised_products,
     quantised_units,
+    recurrent,
+    regions,
     reshaping,
     rotary,
+    rotated,
+    routing,
     scattering,
+    suppression,
+    updates,
     inference_operators,
     pages,
     training,
@@ -34,4 +52,7 @@ FAMILIES = (
 # by name without overload: any of the overloads
 PACKETS = {name.partition(".")[0]: operator for name, operator in OPERATORS.items()}
 
-__all__ = ["FAMILIES", "OPERATORS", "PACKETS"]
+# what `torch_npu` has beside them
+FUNCTIONS = formats.FUNCTIONS
+
+__all__ = ["FAMILIES", "FUNCTIONS", "OPERATORS", "PACKETS"]

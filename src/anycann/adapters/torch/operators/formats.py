@@ -1,0 +1,118 @@
+"""Formats as a property that tensors carry. Their memory is the same for all of them: only Ascend's engine would lay it out otherwise."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+import torch
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from anycann.adapters.torch.operators.precision import dtype_of
+from anycann.adapters.torch.operators.registry import composed, refuse, refuse_given
+
+
+class Format(IntEnum):
+    """Ascend's formats."""
+
+    UNDEFINED = -1
+    NCHW = 0
+    NHWC = 1
+    ND = 2
+    NC1HWC0 = 3
+    FRACTAL_Z = 4
+    NC1HWC0_C04 = 12
+    HWCN = 16
+    NDHWC = 27
+    FRACTAL_NZ = 29
+    NCDHW = 30
+    NDC1HWC0 = 32
+    FRACTAL_Z_3D = 33
+    NC = 35
+
+
+_formats: Any = WeakTensorKeyDictionary()
+_BY_RANK = {4: Format.NCHW, 5: Format.NCDHW}
+
+
+def get_npu_format(self: torch.Tensor) -> int:
+    """The format that a tensor was given, or the one that belongs to its rank."""
+    return int(_formats.get(self, _BY_RANK.get(self.dim(), Format.ND)))
+
+
+def npu_format_cast(self: torch.Tensor, acl_format: int, customize_dtype: int | None = None) -> torch.Tensor:
+    """A tensor of the same values and another format. NotImplementedError for a customize_dtype, RuntimeError for unknown formats."""
+    refuse_given("npu_format_cast", "its layouts are not documented", customize_dtype=customize_dtype)
+    known = _known(acl_format)
+    result = torch.ops.npu._npu_format_cast(self, int(known))
+    _formats[result] = known
+    return result
+
+
+def npu_format_cast_(self: torch.Tensor, src: torch.Tensor | int) -> torch.Tensor:
+    """Gives a tensor the format of another, or one by number."""
+    _formats[self] = _known(get_npu_format(src) if isinstance(src, torch.Tensor) else src)
+    return self
+
+
+def empty_with_format(
+    size: Any, dtype: Any = None, layout: Any = None, device: Any = "npu", pin_memory: Any = None, acl_format: int = 2
+) -> torch.Tensor:
+    """An uninitialised tensor of a format."""
+    return npu_format_cast_(torch.empty(size, dtype=dtype, device=device), acl_format)
+
+
+def _known(number: int) -> Format:
+    try:
+        return Format(int(number))
+    except ValueError:
+        accepted = ", ".join(f"{f.name} ({f.value})" for f in Format)
+        raise RuntimeError(f"npu_format_cast: format {number}; accepted: {accepted}") from None
+
+
+@composed("_npu_format_cast(Tensor self, int acl_format) -> Tensor")
+def format_cast(self: torch.Tensor, acl_format: int) -> torch.Tensor:
+    """A copy, differentiable."""
+    return self.clone()
+
+
+@composed("npu_dtype_cast(Tensor self, int dtype, int? input_dtype=None) -> Tensor", missing="input_dtype")
+def dtype_cast(self: torch.Tensor, dtype: int, input_dtype: int | None = None) -> torch.Tensor:
+    """The values in another dtype."""
+    if input_dtype is not None:
+        refuse("npu_dtype_cast", "input_dtype", "it reads memory of dtypes that torch does not have")
+    return self.to(dtype_of(dtype, "npu_dtype_cast", "dtype", self.dtype), copy=True)
+
+
+@composed("_npu_dtype_cast(Tensor self, ScalarType dtype) -> Tensor")
+def dtype_cast_by_type(self: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The values in another dtype."""
+    return self.to(dtype, copy=True)
+
+
+def npu_dtype_cast_(self: torch.Tensor, src: torch.Tensor) -> torch.Tensor:
+    """Gives a tensor's data the dtype of another."""
+    self.data = self.data.to(src.dtype)
+    return self
+
+
+def _written(operator: str) -> Any:
+    def call(*arguments: Any, out: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> Any:
+        var, m, v = out
+        return getattr(torch.ops.npu, operator).out(*arguments, var=var, m=m, v=v)
+
+    call.__name__ = operator
+    call.__doc__ = f"`torch.ops.npu.{operator}.out` with out=(var, m, v)."
+    return call
+
+
+# what `torch_npu` has as functions of Python, not as operators
+FUNCTIONS: dict[str, Any] = {
+    "Format": Format,
+    "get_npu_format": get_npu_format,
+    "npu_format_cast": npu_format_cast,
+    "npu_format_cast_": npu_format_cast_,
+    "npu_dtype_cast_": npu_dtype_cast_,
+    "empty_with_format": empty_with_format,
+    **{name: _written(name) for name in ("npu_apply_adam", "npu_apply_adam_w", "npu_bert_apply_adam")},
+}
