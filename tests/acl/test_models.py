@@ -221,3 +221,31 @@ def test_open_shapes_come_with_tensor_descriptions(acl: ModuleType, tmp_path: Pa
     desc = acl.mdl.get_dataset_tensor_desc(outputs, 0)
     assert [acl.get_tensor_desc_dim_v2(desc, n) for n in range(2)] == [(5, 0), (3, 0)]
     assert acl.rt.free(address) == 0
+
+
+def test_a_model_is_a_bundle_of_one(acl: ModuleType, tmp_path: Path) -> None:
+    path = offline_model(tmp_path, FIXED)
+    content = Path(path).read_bytes()
+    bundles = [acl.mdl.bundle_load_from_file(path), acl.mdl.bundle_load_from_mem(acl.util.bytes_to_ptr(content), len(content))]
+    assert [ret for _, ret in bundles] == [0, 0]
+    for bundle, _ in bundles:
+        assert acl.mdl.bundle_get_model_num(bundle) == (1, 0)
+        model, ret = acl.mdl.bundle_get_model_id(bundle, 0)
+        assert (ret, acl.mdl.get_desc(acl.mdl.create_desc(), model)) == (0, 0)
+        assert acl.mdl.bundle_get_model_id(bundle, 1)[1] == 100000
+        assert acl.mdl.bundle_unload(bundle) == 0
+        assert acl.mdl.get_desc(acl.mdl.create_desc(), model) != 0
+        assert acl.mdl.bundle_get_model_num(bundle)[1] == acl.mdl.bundle_unload(bundle) == 148053
+    assert acl.mdl.bundle_load_from_file(str(tmp_path / "none.om"))[1] != 0
+
+
+def test_pictures_of_tensorflow_have_their_channels_last(acl: ModuleType, tmp_path: Path) -> None:
+    text = '<ir_version: 10, opset_import: ["": 20]> g (float[1, 4, 5, 3] x) => (float[1, 4, 5, 3] y) { y = Add(x, x) }'
+    desc = acl.mdl.create_desc()
+    for arguments, number in (({"framework": "3"}, 1), ({"framework": "5"}, 0), ({"framework": "3", "input_format": "NCHW"}, 0)):
+        model, _ = acl.mdl.load_from_file(offline_model(tmp_path, text, CompileOptions(arguments=arguments)))
+        assert acl.mdl.get_desc(desc, model) == 0
+        assert acl.mdl.get_input_format(desc, 0) == number
+    model, _ = acl.mdl.load_from_file(offline_model(tmp_path, text, CompileOptions(notes={"hw_layout": ["x"]})))
+    assert acl.mdl.get_desc(desc, model) == 0
+    assert (acl.mdl.get_input_format(desc, 0), acl.mdl.get_output_format(desc, 0)) == (3, 0)

@@ -218,6 +218,16 @@ def test_cores_and_groups_are_told(acl: ModuleType) -> None:
     assert "no function to alloc" in acl.get_recent_err_msg()
 
 
+def test_a_device_tells_its_cores_and_its_memory(acl: ModuleType) -> None:
+    cores = [acl.rt.get_device_info(0, number) for number in (1, 101, 102, 201)]
+    assert len(set(cores)) == 1
+    assert cores[0][0] > 0
+    assert cores[0][1] == 0
+    assert acl.rt.get_device_info(0, 301) == (PROCESS.devices[0].memory_bytes, 0)
+    assert acl.rt.get_device_info(0, 999) == (0, 100000)
+    assert acl.rt.get_device_info(99, 1)[1] == 107001
+
+
 def test_overflow_is_not_told_of_a_stream_that_did_not_ask(acl: ModuleType) -> None:
     address, view = device_array(acl, np.full(64, 9, np.uint8))
     assert acl.rt.get_overflow_status(address, 32, 0) == 100000

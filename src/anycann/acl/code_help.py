@@ -86,7 +86,7 @@ _ROWS: dict[Code, tuple[str, ...]] = {
     Code.RELATIVE_RESOURCE_NOT_CLEARED: ("Something that belongs to it still lives.",),
     Code.UNSUPPORTED_JPEG: ("The JPEG is of a kind that is not supported.", "A damaged file, or an encoding the decoder refuses.",
                             "Write it again as a plain baseline JPEG."),
-    Code.INVALID_BUNDLE_MODEL_ID: ("The id of the bundle is wrong.",),
+    Code.INVALID_BUNDLE_MODEL_ID: ("The id of the bundle is wrong.", "It was not loaded, or it is a model's.", LOOK),
     Code.BAD_ALLOC: ("Memory could not be taken.", "The machine or the bound of ANYCANN_DEVICE_MEMORY is exhausted.",
                      "Free memory, or raise ANYCANN_DEVICE_MEMORY."),
     Code.API_NOT_SUPPORT: ("The function is not supported on this chip.",),

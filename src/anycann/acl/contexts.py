@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anycann.acl.codes import Code
-from anycann.acl.entries import refused, status, value_and_status
+from anycann.acl.entries import status, value_and_status
 from anycann.acl.errors import AclError
 from anycann.acl.process import PROCESS, Context
 
@@ -197,6 +197,3 @@ def device_disable_peer_access(peer: int) -> None:
     """Nothing has to be done for it."""
     PROCESS.context()
     PROCESS.device(peer)
-
-
-refused("acl.rt.get_device_info", ("device", "attribute"), "a virtual device has no such figures", failed=(0,))

@@ -18,6 +18,8 @@ from anycann.support.processors import available_processors
 INF_NAN, BF16, JIT_COMPILE = 1, 2, 3  # aclCannAttr
 _ATTRIBUTES = (INF_NAN, BF16, JIT_COMPILE)  # infinities and bfloat16 are computed with, and shapes are compiled when they are met
 THROUGH_THE_MACHINE = 0x10  # of get_devices_topo: ACL_RT_DEVS_TOPOLOGY_SYS
+_CORES = {1: "AI CPUs", 101: "AI Cores", 102: "Cube Cores", 201: "Vector Cores"}  # aclrtDevAttr
+_ALL_MEMORY = 301
 _last_use = [time.monotonic(), time.process_time()]
 _options: dict[int, int] = {}
 
@@ -48,6 +50,18 @@ def get_rt_device_capability(device: int, feature: int) -> int:
     """0: a virtual device has none of a chip's features."""
     PROCESS.device(device)
     return 0
+
+
+@value_and_status(
+    "acl.rt.get_device_info", returns="(value, ret)", limits="cores are the processors; figures of a chip's insides are not there"
+)
+def get_device_info(device: int, attribute: int) -> int:
+    """attribute: 1, 101, 102, 201 how many AI CPUs, AI Cores, Cube and Vector Cores there are, 301 bytes of memory."""
+    found = PROCESS.device(device)
+    if attribute not in _CORES and attribute != _ALL_MEMORY:
+        known = ", ".join(f"{number} ({what})" for number, what in _CORES.items())
+        raise AclError(Code.INVALID_PARAM, f"attribute {attribute}; accepted: {known}, {_ALL_MEMORY} (memory)")
+    return found.memory_bytes if attribute == _ALL_MEMORY else available_processors()
 
 
 @value_and_status("acl.rt.get_device_utilization_rate", failed=(None,), returns="(dict, ret)", limits="all cores are the processor")

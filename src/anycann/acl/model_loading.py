@@ -7,7 +7,7 @@ import os
 from typing import ClassVar
 
 from anycann.acl.codes import Code
-from anycann.acl.entries import refused, status, value, value_and_status
+from anycann.acl.entries import status, value, value_and_status
 from anycann.acl.errors import AclError
 from anycann.acl.memory import check_span
 from anycann.acl.models import Model
@@ -103,7 +103,7 @@ def load_from_file(path: str) -> int:
 @value_and_status("acl.mdl.load_from_mem", returns="(model_id, ret)")
 def load_from_mem(ptr: int, size: int) -> int:
     """Load the offline model whose `size` bytes lie at `ptr`; they may go afterwards."""
-    return MODELS.load(_bytes_at(ptr, size))
+    return MODELS.load(bytes_at(ptr, size))
 
 
 @value_and_status("acl.mdl.load_from_file_with_mem", returns="(model_id, ret)", limits="the memory is checked and left alone")
@@ -116,7 +116,7 @@ def load_from_file_with_mem(path: str, work: int, work_size: int, weights: int, 
 @value_and_status("acl.mdl.load_from_mem_with_mem", returns="(model_id, ret)", limits="the memory is checked and left alone")
 def load_from_mem_with_mem(ptr: int, size: int, work: int, work_size: int, weights: int, weight_size: int) -> int:
     """As load_from_mem with memory of the caller's, which must be as large as acl.mdl.query_size_from_mem says."""
-    source = _bytes_at(ptr, size)
+    source = bytes_at(ptr, size)
     return MODELS.load(source, _checked_memory(read_model(source), work, work_size, weights, weight_size))
 
 
@@ -136,11 +136,12 @@ def query_size(path: str) -> tuple[int, int]:
 @value_and_status("acl.mdl.query_size_from_mem", failed=(0, 0), returns="(work_size, weight_size, ret)")
 def query_size_from_mem(ptr: int, size: int) -> tuple[int, int]:
     """Bytes a model in memory needs to run and for its weights."""
-    model = read_model(_bytes_at(ptr, size))
+    model = read_model(bytes_at(ptr, size))
     return model.work_bytes, model.weight_bytes
 
 
-def _bytes_at(ptr: int, size: int) -> bytes:
+def bytes_at(ptr: int, size: int) -> bytes:
+    """A copy of a model in memory. Raises AclError for null and for memory that is not there."""
     if not ptr or size <= 0:
         raise AclError(Code.INVALID_PARAM, f"model of {size} bytes at {ptr:#x}; accepted: an address that is not null, at least 1 byte")
     data = ptr_to_bytes(ptr, size)
@@ -210,12 +211,7 @@ def load_with_config(handle: int) -> int:
     if kind in (_FROM_FILE, _FILE_WITH_MEMORY):
         source: str | bytes = path
     elif kind in (_FROM_MEMORY, _MEMORY_WITH_MEMORY):
-        source = _bytes_at(config.number(_ADDRESS), config.number(_SIZE))
+        source = bytes_at(config.number(_ADDRESS), config.number(_SIZE))
     else:
         raise AclError(Code.FEATURE_UNSUPPORTED, f"load type {kind}; accepted: 1 file, 2 file with memory, 3 memory, 4 memory with memory")
     return MODELS.load(source, _checked_memory(read_model(source), *memory) if kind in (_FILE_WITH_MEMORY, _MEMORY_WITH_MEMORY) else None)
-
-
-for _name, _parameters in (("load_from_file", ("path",)), ("get_model_num", ("bundle_id",)), ("get_model_id", ("bundle_id", "index"))):
-    refused(f"acl.mdl.bundle_{_name}", _parameters, "models of several graphs are not made by atc here", failed=(0,))
-refused("acl.mdl.bundle_unload", ("bundle_id",), "models of several graphs are not made by atc here")

@@ -21,6 +21,7 @@ _FILES = (
     "tensor_descs",
     "data_buffers",
     "model_loading",
+    "bundles",
     "dynamic_aipp",
     "model_aipp",
     "model_descs",
