@@ -12,6 +12,7 @@ import anycann
 from anycann.acl.model_loading import MODELS
 from anycann.acl.process import PROCESS
 from tests.acl.media_calls import Dvpp
+from tests.acl.video_calls import Reporter
 
 SHIMS = f"{next(iter(anycann.__path__))}/shims/python"
 
@@ -59,3 +60,10 @@ def dvpp(acl: ModuleType) -> Dvpp:
     channel = acl.media.dvpp_create_channel_desc()
     assert acl.media.dvpp_create_channel(channel) == 0
     return Dvpp(acl, channel, stream)
+
+
+@pytest.fixture
+def reporter(acl: ModuleType) -> Iterator[Reporter]:
+    made = Reporter(acl)
+    yield made
+    made.stop()

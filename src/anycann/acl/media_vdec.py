@@ -148,7 +148,7 @@ declare_fields(
         "entype": Field("entype", *one_of(STREAM_FORMATS)),
         "out_pic_format": Field("out_pic_format", *one_of(_OUTPUTS)),
         "out_mode": Field("out_mode", *one_of({0: "in order of display", 1: "at once"})),
-        "bit_depth": Field("bit_depth", *one_of({0: "8 bits"})),
+        "bit_depth": Field("bit_depth", *one_of({0: "8 bits", 1: "10 bits, which become 8"})),
         "ref_frame_num": Field("ref_frame_num", lambda number: 0 <= number <= 16, "0 to 16"),
     },
 )
