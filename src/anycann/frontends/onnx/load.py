@@ -17,6 +17,7 @@ from anycann.frontends.onnx.naming import name_everything
 from anycann.frontends.onnx.sparse import densified
 from anycann.frontends.onnx.storage import Storage, map_file, stored_tensor
 from anycann.frontends.onnx.wire import compact
+from anycann.frontends.torch_fx.exported import holds_program, load_program
 from anycann.graph.sources import all_graphs, describe
 from anycann.support.errors import ModelError, UsageError, context
 
@@ -32,6 +33,7 @@ FOREIGN: tuple[tuple[bytes, str], ...] = (  # how files that are no ONNX models 
 def load_model(source: str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model) -> ir.Model:
     """The model in `source`: a path, a serialised ModelProto, a ModelProto, or an `onnx_ir` model (which is copied, not changed).
 
+    A path may also be that of a program of torch.export (frontends/torch_fx/exported.py).
     Functions are inlined, initialisers that are also inputs are constants (see defaults.py), nodes are sorted, and every node and value
     has a unique name.
     Weights of a file are memory-mapped: they are read when they are used. The opset is the model's own (see upgrade.py).
@@ -49,6 +51,8 @@ def load_model(source: str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Mod
         raise UsageError(f"a model is a path, bytes, an onnx.ModelProto or an onnx_ir.Model; got {type(source).__name__}")
     path = Path(source)
     with context(f"while loading {path}"):
+        if holds_program(str(path)):
+            return _finish(load_program(str(path)))
         content = map_file(path)
         return _finish(_from_proto(_parse(content), Storage(content, path)))
 

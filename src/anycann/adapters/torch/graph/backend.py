@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -11,40 +11,55 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from anycann.adapters.torch.graph.attention import keep_attention_whole
-from anycann.adapters.torch.graph.compiled_graph import CompiledGraph, OpenGraph, is_open
-from anycann.adapters.torch.graph.decompositions import decompositions
+from anycann.adapters.torch.graph.compiled_graph import CompiledGraph, OpenGraph, Watch, is_open
+from anycann.frontends.torch_fx.decomposed import decompositions
+
+Replace = Callable[[str, torch.fx.GraphModule, Sequence[Any]], Callable[..., Any] | None]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a backend compiles.
+
+    replace: asked first about each graph, with its kind (inference, forward, backward) and fake inputs; what it answers runs instead.
+    watch: told of each program that is compiled. decompositions: further operators to take apart.
+    """
+
+    replace: Replace | None = None
+    watch: Watch | None = None
+    decompositions: Mapping[Any, Callable[..., Any]] = field(default_factory=dict)
 
 
 def anycann(module: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
     """`torch.compile(model, backend="anycann")`. Options that torch.compile hands on (mode, options) are for other backends."""
-    keep_attention_whole(module)
-    return _aot()(module, example_inputs)
+    return Backend(Settings())(module, example_inputs)
 
 
-@cache
-def _aot() -> Any:
-    return aot_autograd(
-        fw_compiler=compile_forward,
-        bw_compiler=compile_backward,
-        inference_compiler=compile_inference,
-        partition_fn=min_cut_rematerialization_partition,
-        decompositions=decompositions(),
-    )
+class Backend:
+    """What torch.compile calls with each graph of Dynamo."""
 
+    def __init__(self, settings: Settings):
+        self.settings = settings
 
-def compile_forward(module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
-    """The forward half of a training graph; weights are inputs, for they change."""
-    return _graph(module, "forward", ())
+    def __call__(self, module: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
+        """The graph, compiled for inference or for training, as AOTAutograd decides."""
+        keep_attention_whole(module)
+        compile_with = aot_autograd(
+            fw_compiler=lambda graph, inputs: self._graph(graph, "forward", inputs, ()),
+            bw_compiler=lambda graph, inputs: self._graph(graph, "backward", inputs, ()),
+            inference_compiler=lambda graph, inputs: self._graph(graph, "inference", inputs, weights()),
+            partition_fn=min_cut_rematerialization_partition,
+            decompositions={**decompositions(), **self.settings.decompositions},
+        )
+        compiled: Callable[..., Any] = compile_with(module, example_inputs)
+        return compiled
 
-
-def compile_backward(module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
-    """The backward half."""
-    return _graph(module, "backward", ())
-
-
-def compile_inference(module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
-    """A graph without gradients; weights are built in."""
-    return _graph(module, "inference", weights())
+    def _graph(self, module: torch.fx.GraphModule, kind: str, inputs: Sequence[Any], fixed: tuple[int, ...]) -> Any:
+        """Weights are inputs of a graph that trains, for they change; they are built into others."""
+        replaced = None if self.settings.replace is None else self.settings.replace(kind, module, inputs)
+        if replaced is not None:
+            return replaced
+        return (OpenGraph if is_open(module) else CompiledGraph)(module, kind, fixed, self.settings.watch)
 
 
 def weights() -> tuple[int, ...]:
@@ -55,7 +70,3 @@ def weights() -> tuple[int, ...]:
         return ()
     changed = set(metadata.mutated_inp_runtime_indices)
     return tuple(position for position in metadata.static_input_indices if position not in changed)
-
-
-def _graph(module: torch.fx.GraphModule, kind: str, fixed: tuple[int, ...]) -> Any:
-    return OpenGraph(module, kind, fixed) if is_open(module) else CompiledGraph(module, kind, fixed)

@@ -6,7 +6,7 @@ or another version (PyTorch counts in-place changes) and the graph takes its wei
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import threading
 from typing import Any
 
@@ -19,6 +19,7 @@ from anycann.adapters.torch.graph.report import GraphReport, note
 from anycann.adapters.torch.graph.written import Run
 from anycann.support.processors import available_processors
 
+Watch = Callable[[GraphReport], None]
 REST = 8  # calls with the same weights after which they are built in again
 MOST_FROZEN = 64  # sets of weights that a graph is compiled for: the blocks of a network that are compiled one by one share a graph
 
@@ -26,9 +27,9 @@ MOST_FROZEN = 64  # sets of weights that a graph is compiled for: the blocks of 
 class CompiledGraph:
     """Runs one graph. `fixed` are the positions of inputs that are weights: they are built in. Threads may call it at once."""
 
-    def __init__(self, module: torch.fx.GraphModule, kind: str, fixed: Sequence[int] = ()):
+    def __init__(self, module: torch.fx.GraphModule, kind: str, fixed: Sequence[int] = (), watch: Watch | None = None):
         self._boxed_call = True  # AOTAutograd: arguments come as one list; in the object itself, for wrappers copy that
-        self._module, self._kind, self._fixed = module, kind, tuple(fixed)
+        self._module, self._kind, self._fixed, self._watch = module, kind, tuple(fixed), watch
         self._frozen: dict[int, Frozen] = {}
         self._plain: Run | None = None
         self._rested = REST  # weights are built in at the first call
@@ -75,7 +76,10 @@ class CompiledGraph:
 
     def _compiled(self, constants: dict[torch.fx.Node, torch.Tensor]) -> GraphProgram:
         program = compile_graph(self._module.graph, constants, threads())
-        note(GraphReport(self._kind, program, len(constants)))
+        report = GraphReport(self._kind, program, len(constants))
+        note(report)
+        if self._watch is not None:
+            self._watch(report)
         return program
 
 
@@ -115,9 +119,9 @@ def _state(weights: Sequence[torch.Tensor]) -> tuple[Any, ...]:
 class OpenGraph:
     """A graph with symbolic sizes: each set of sizes that it meets makes a static graph, which is kept."""
 
-    def __init__(self, module: torch.fx.GraphModule, kind: str, fixed: Sequence[int] = ()):
+    def __init__(self, module: torch.fx.GraphModule, kind: str, fixed: Sequence[int] = (), watch: Watch | None = None):
         self._boxed_call = True
-        self._module, self._kind, self._fixed = module, kind, fixed
+        self._module, self._kind, self._fixed, self._watch = module, kind, fixed, watch
         self._graphs: dict[tuple[Any, ...], CompiledGraph] = {}
         self._lock = threading.RLock()
 
@@ -127,9 +131,10 @@ class OpenGraph:
         graph = self._graphs.get(key)
         if graph is None:
             with self._lock:
-                graph = self._graphs.get(key) or self._graphs.setdefault(
-                    key, CompiledGraph(static(self._module, args), self._kind, self._fixed)
-                )
+                graph = self._graphs.get(key)
+                if graph is None:
+                    graph = CompiledGraph(static(self._module, args), self._kind, self._fixed, self._watch)
+                    self._graphs[key] = graph
         return graph(args)
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import torch
 from torch.fx import Node
 
 from anycann.adapters.torch.device.aliasing import host_alias
+from anycann.frontends.torch_fx.arrays import array_of
 from anycann.frontends.torch_fx.builder import numpy_dtype
 from anycann.frontends.torch_fx.translate import Port, Translated, translate
 from anycann.model_programs import ModelPrograms, SessionOptions
@@ -23,7 +23,7 @@ class EnginePart:
     def __init__(
         self, nodes: Sequence[Node], inputs: Sequence[Node], outputs: Sequence[Node], constants: Mapping[Node, torch.Tensor], threads: int
     ):
-        self.translated: Translated = translate(nodes, inputs, outputs, {node: array_of(value) for node, value in constants.items()})
+        self.translated: Translated = translate(nodes, inputs, outputs, {node: on_host(value) for node, value in constants.items()})
         self.inputs, self.outputs = self.translated.inputs, self.translated.outputs
         programs = ModelPrograms(self.translated.model, SessionOptions(num_threads=threads), threads)
         self._loaded = programs.find([spec_of(port, f"in/{port.name}") for port in self.inputs])
@@ -31,7 +31,7 @@ class EnginePart:
         self.takes_addresses = self._executable.takes_addresses
         self.run_at = self._executable.run_at
 
-    def on_host(self) -> dict[str, str]:
+    def left_to_host(self) -> dict[str, str]:
         """Names of FX nodes that the engine has no native code for, and the reasons."""
         return {node.name.split("/")[0]: node.reason for node in self._loaded.nodes if node.engine != "AiCore"}
 
@@ -46,16 +46,11 @@ def spec_of(port: Port, name: str) -> TensorSpec:
     return TensorSpec(name, numpy_dtype(port.dtype).name, port.stored_shape)
 
 
-def array_of(tensor: torch.Tensor) -> np.ndarray:
+def on_host(tensor: torch.Tensor) -> np.ndarray:
     """The memory of a tensor as an array, row-major; a copy if it lies otherwise."""
-    tensor = tensor.detach().contiguous()
-    if tensor.device.type != "cpu":
-        tensor = host_alias(tensor)
-    if tensor.dtype == torch.bfloat16:
-        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    return tensor.numpy()
+    return array_of(tensor if tensor.device.type == "cpu" else host_alias(tensor))
 
 
 def stored(tensor: torch.Tensor, port: Port) -> Any:
     """The memory of a tensor as an array whose axes go from the slowest to the fastest."""
-    return array_of(tensor if port.order is None else tensor.permute(port.order))
+    return on_host(tensor if port.order is None else tensor.permute(port.order))

@@ -24,6 +24,7 @@ class GraphProgram:
     run: Run
     parts: list[Part]
     in_pytorch: dict[Node, str] = field(default_factory=dict)
+    compiled: Mapping[int, EnginePart] = field(default_factory=dict)  # by number of part
 
     @property
     def in_engine(self) -> int:
@@ -47,10 +48,10 @@ def compile_graph(graph: torch.fx.Graph, constants: Mapping[Node, torch.Tensor],
                 except AnyCANNError as error:
                     found |= dict.fromkeys(part.nodes, f"the engine refuses it: {error}")
                     continue
-                host = compiled[number].on_host()
+                host = compiled[number].left_to_host()
                 found |= {node: host[node.name] for node in part.nodes if node.name in host}
         if not found:
-            return GraphProgram(written(graph, parts, compiled, list(constants)), parts, in_pytorch)
+            return GraphProgram(written(graph, parts, compiled, list(constants)), parts, in_pytorch, compiled)
         in_pytorch |= found
 
 

@@ -1,4 +1,4 @@
-"""Which operators AOTAutograd takes apart: those that have a translation stay whole, as do those that PyTorch computes better whole."""
+"""Which operators are taken apart: not those that have a translation, nor those that PyTorch computes better whole."""
 
 from __future__ import annotations
 
@@ -90,6 +90,11 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         for overload, function in core_aten_decompositions().items()
         if not (isinstance(overload, torch._ops.OpOverload) and (str(overload) in known or _name(overload) in KEPT_WHOLE))
     }
+
+
+def decomposed(program: Any) -> Any:
+    """An exported program in operators that have translations, as far as they can be taken apart."""
+    return program.run_decompositions(decompositions())
 
 
 def _name(overload: Any) -> str:

@@ -1,0 +1,1 @@
+"""`torch_npu.dynamo.torchair`, another name of torchair."""

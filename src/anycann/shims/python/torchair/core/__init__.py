@@ -1,0 +1,1 @@
+"""What TorchAir's own modules share."""
