@@ -32,7 +32,7 @@ from anycann.te import tensor as te
 from anycann.te.contractions import WeightGradient
 from anycann.te.expression import Load
 from anycann.te.layout import ND, Place
-from anycann.te.nest import CannotFuse, contractions
+from anycann.te.nest import CannotFuse, build_nest, contractions
 from anycann.te.routines import Routine
 from anycann.te.tensor import Compute, Constant, Reduction, Tensor
 from anycann.te.traversal import walk
@@ -129,13 +129,13 @@ class KernelMaker:
         return kernels
 
     def _kernels(self, group: Group, outputs: Sequence[Output]) -> list[Launch]:
-        """One kernel for all outputs; a node whose outputs fit into no common nest gets one for each."""
+        """One kernel for all outputs; the outputs of a node that fit into no common nest share as few as they can."""
         try:
             return self._launches_of(self._generate(group, outputs), group, outputs)
         except CannotFuse:
             if len(group.nodes) > 1:
                 raise
-        return [launch for output in outputs for launch in self._launches_of(self._generate(group, [output]), group, [output])]
+        return [launch for some in _fitting(outputs) for launch in self._launches_of(self._generate(group, some), group, some)]
 
     def _launches_of(self, generated: Generated, group: Group, outputs: Sequence[Output]) -> list[Launch]:
         """A kernel, after the one that fills its workspace."""
@@ -236,6 +236,22 @@ class KernelMaker:
                 self.buffers[tensor.name] = self._weights.sink.add(tensor.value)
             elif isinstance(tensor, Compute | Reduction):
                 stack += [e.tensor for e in walk(tensor.body) if isinstance(e, Load)]
+
+
+def _fitting(outputs: Sequence[Output]) -> list[list[Output]]:
+    """The outputs in sets that each fit into one nest: every output joins the first one that it fits."""
+    found: list[list[Output]] = []
+    for output in outputs:
+        for some in found:
+            try:
+                build_nest([o.tensor for o in (*some, output)])
+            except CannotFuse:
+                continue
+            some.append(output)
+            break
+        else:
+            found.append([output])
+    return found
 
 
 def _family(group: Group) -> str:

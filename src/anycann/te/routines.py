@@ -73,6 +73,17 @@ class RowSums(Routine):
 
 
 @dataclass(frozen=True, eq=False)
+class PlaneSums(Routine):
+    """[planes, size]: element p of a plane is the sum of its `updates` (`count` a plane) whose entry of `places` is p."""
+
+    places: Tensor
+    updates: Tensor
+    planes: int
+    size: int
+    count: int
+
+
+@dataclass(frozen=True, eq=False)
 class Suppression(Routine):
     """Of each class the numbers of at most `count` boxes, the best first, none of which overlaps a better one by more than `overlap`.
 

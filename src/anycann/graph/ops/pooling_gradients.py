@@ -22,7 +22,8 @@ from anycann.te import dtypes
 from anycann.te import expression as x
 from anycann.te import tensor as te
 from anycann.te.expression import Expr
-from anycann.te.tensor import Tensor
+from anycann.te.routines import PlaneSums
+from anycann.te.tensor import Placeholder, Tensor
 
 Array = np.ndarray[Any, Any]
 
@@ -169,7 +170,7 @@ def _max_gradient_samples(rng: np.random.Generator) -> Iterable[Sample]:
         _, places = _largest_by_numpy(floats(rng, *shape), **attributes)
         yield Sample((floats(rng, *places.shape), places), {**attributes, "input_shape": list(shape)})
     sample = Sample((floats(rng, *places.shape), places), {**attributes, "input_shape": list(shape)})
-    yield from retyped(sample, ("float64",))
+    yield from retyped(sample, ("float64", "float16"), 0)
 
 
 @operator(
@@ -179,6 +180,9 @@ def max_pool_gradient(context: Lowering) -> Tensor:
     """Operands dy and the places of MaxPoolWithIndices: what each input gets from the windows that it was the largest of."""
     dy, places = context.operand(0), context.operand(1)
     shape, view, out = _input_window(context)
+    if dy.dtype in (dtypes.float32, dtypes.float64) and isinstance(dy, Placeholder) and isinstance(places, Placeholder):
+        work = PlaneSums(0, places, dy, math.prod(shape[:2]), math.prod(shape[2:]), math.prod(out))
+        return te.contraction(work, shape, dy.dtype)
 
     def part(*index: Expr) -> Expr:
         found, present = _covering(view, index, out)
