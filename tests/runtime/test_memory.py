@@ -165,3 +165,17 @@ def test_half_conversions_of_an_old_processor_find_their_library_functions() -> 
         "%half = load half, ptr %from\n%wide = fpext half %half to float\nstore float %wide, ptr %to\nret void\n}"
     )
     assert LoadedCode({"widen": emit_object(text, target)}, target).address("widen")
+
+
+def test_overlaps_sees_through_views_and_buffers_and_keeps_owners_apart() -> None:
+    one, other = np.zeros(8, np.float32), np.zeros(8, np.float32)
+    again = np.frombuffer(memoryview(one), np.int32)
+    assert memory.overlaps(one, one)
+    assert memory.overlaps(one, again)
+    assert memory.overlaps(again, one)
+    assert memory.overlaps(one[:5], one[4:])
+    assert not memory.overlaps(one[:4], one[4:])
+    assert not memory.overlaps(one, other)
+    assert not memory.overlaps(one[:0], one)
+    empty = np.zeros(0, np.float32)
+    assert not memory.overlaps(empty, empty)

@@ -25,6 +25,7 @@ from anycann.runtime.run_state import RunState
 from anycann.runtime.thread_pool import ThreadPool
 from anycann.support.errors import InternalError, UsageError
 
+_CALLED_ONCE = ("if", "deferred")  # steps that call one region, with all it is given
 MOST_IDLE = 16  # workspaces kept for later runs; as many more as there are runs at once are made and dropped
 
 
@@ -69,6 +70,8 @@ class CompiledProgram:
         self._results = Results(program, poison)
         self._launches = plan_launches(program, code, self._constants)
         self._steps = _number_launches(program)
+        # Whether `run_at` may be called: kernels alone compute this program, and write every output where it belongs.
+        self.takes_addresses = self._results.all_in_place and all(isinstance(step, _Launch) for step in self._steps)
         self._idle: list[Workspace] = []  # append and pop are atomic
         self._observers: tuple[Observer, ...] = ()
 
@@ -81,11 +84,6 @@ class CompiledProgram:
         """
         return self._run(feeds, outputs, self._observers)
 
-    @property
-    def takes_addresses(self) -> bool:
-        """Whether `run_at` may be called: kernels alone compute this program, and write every output where it belongs."""
-        return self._results.all_in_place and all(isinstance(step, _Launch) for step in self._steps)
-
     def run_at(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
         """Run on memory at these addresses, one for each input and output: row-major, of the declared types, outputs apart from all others.
 
@@ -97,11 +95,7 @@ class CompiledProgram:
                 workspace.bind(where, address)
             for where, address in zip(self._launches.outputs, outputs, strict=True):
                 workspace.bind(where, address)
-            pool_run, table, scratch, stride = self._pool.run, workspace.table_address, workspace.scratch_address, workspace.scratch_stride
-            for step in self._steps:
-                assert isinstance(step, _Launch)
-                if step.count:
-                    pool_run(table + step.first * ROW_BYTES, step.count, scratch, stride)
+            self._launch_all(workspace)
         finally:
             if len(self._idle) < MOST_IDLE:
                 self._idle.append(workspace)
@@ -132,6 +126,9 @@ class CompiledProgram:
         try:
             _bind(workspace, self._launches.inputs, accepted)
             _bind(workspace, self._launches.outputs, results)
+            if self.takes_addresses and buffers is None and not observers:
+                self._launch_all(workspace)
+                return list(results)
             state = RunState(self.program, self._constants, self._code.target.lanes, workspace, accepted, results, observers)
             for step in self._steps:
                 self._run_step(step, state)
@@ -164,6 +161,14 @@ class CompiledProgram:
             self._run_region(step, state)
         if state.observers:
             _tell(state, _event_of(step, begin, state))
+
+    def _launch_all(self, workspace: Workspace) -> None:
+        """The whole of a program that kernels alone compute."""
+        pool_run, table, scratch, stride = self._pool.run, workspace.table_address, workspace.scratch_address, workspace.scratch_stride
+        for step in self._steps:
+            assert isinstance(step, _Launch)
+            if step.count:
+                pool_run(table + step.first * ROW_BYTES, step.count, scratch, stride)
 
     def _launch(self, first: int, count: int, state: RunState, times_address: int = 0) -> None:
         space = state.workspace
@@ -208,16 +213,25 @@ class CompiledProgram:
         if regions is None:
             raise InternalError(f"{step.kind} {step.name!r} needs a compiler for its regions, but the program was loaded without one")
 
+        once: Sequence[object] | None = None
+
         def call(region: str, names: Sequence[str], inputs: Sequence[object]) -> list[object]:
+            nonlocal once
+            once = inputs
             return regions.program(region, names, inputs)._run(inputs, None, state.observers, borrowed=True)
 
         def outputs(region: str, names: Sequence[str], inputs: Sequence[object]) -> tuple[TensorSpec, ...]:
             return regions.program(region, names, inputs).program.outputs
 
         # a body may hand on what it was given, such as a value carried through unchanged; what stays after the step is copied once
-        given = Given([state.value(name) for name in dict.fromkeys((*step.inputs, *(n for names in step.captures for n in names))) if name])
         results = run_region_step(step, Scope(state.value, call, outputs))
+        given = Given(once if once is not None and step.kind in _CALLED_ONCE else _given(step, state))
         _store_all(step, [given.own(value) for value in results], state)
+
+
+def _given(step: RegionStep, state: RunState) -> list[object]:
+    """What the regions of a step begin with."""
+    return [state.value(name) for name in dict.fromkeys((*step.inputs, *(n for names in step.captures for n in names))) if name]
 
 
 def _store_all(step: HostStep | RegionStep, results: Sequence[object], state: RunState) -> None:

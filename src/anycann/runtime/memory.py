@@ -79,6 +79,8 @@ def address(array: np.ndarray) -> int:
 
 def overlaps(a: np.ndarray, b: np.ndarray) -> bool:
     """True if the memory ranges of the two arrays meet (arrays that interleave count)."""
+    if a.base is None and b.base is None and a.flags.owndata and b.flags.owndata:
+        return a is b and a.size > 0  # memory that numpy took for one of them alone
     return a.size > 0 and b.size > 0 and np.may_share_memory(a, b)
 
 

@@ -56,8 +56,11 @@ class Results:
             return list(arrays)
         values: list[object] = []
         for port, array in zip(self._ports, arrays, strict=True):
-            others = state.own_memory() if borrowed else [*state.own_memory(), *feeds, *arrays, *values]
-            values.append(array if array is not None else own(state.output(port.name), others))
+            if array is None:
+                value = state.output(port.name)
+                around = () if _is_alone(value) else state.own_memory()
+                array = own(value, around if borrowed else [*around, *feeds, *arrays, *values])  # type: ignore[assignment]
+            values.append(array)
         if buffers is None:
             return values
         return [
@@ -102,6 +105,11 @@ def _is_written_in_place(program: Program, number: int) -> bool:
         return False
     buffer = location.buffer
     return buffer.space == "output" and buffer.index == number and buffer.offset_bytes == 0
+
+
+def _is_alone(value: object) -> bool:
+    """True for an array that has its memory from numpy, for itself: nothing of the program's lies there."""
+    return isinstance(value, np.ndarray) and value.base is None and value.flags.owndata
 
 
 def own(value: object, others: Sequence[object]) -> object:

@@ -55,7 +55,7 @@ class RunState:
         array = self._fed(name, location) if location.buffer.space == "input" else None
         if array is None:
             array = layouts.read(location, self._raw(location.buffer), self._lanes)
-        array.flags.writeable = False
+        array.setflags(write=False)
         if location.layout == layouts.ND:
             kept = self.workspace.views if location.buffer.space in ("arena", "constants") else self.environment
             kept[name] = array
@@ -123,7 +123,8 @@ def _checked(location: Location, value: object) -> np.ndarray:
 def _without_arena(value: object, arena: memory.Bytes) -> object:
     """`value`, copied where it is a view of memory that later kernels write to."""
     if isinstance(value, np.ndarray):
-        return value.copy() if memory.overlaps(value, arena) else value
+        alone = value.base is None and value.flags.owndata
+        return value.copy() if not alone and memory.overlaps(value, arena) else value
     if isinstance(value, list):
         return [_without_arena(item, arena) for item in value]
     return value
