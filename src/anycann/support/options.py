@@ -149,6 +149,7 @@ MASTER_ADDR = option("MASTER_ADDR", word(), None, "address where ranks meet")
 MASTER_PORT = option("MASTER_PORT", whole_number(1, 65535), None, "port where ranks meet; default 29500")
 HCCL_CONNECT_TIMEOUT = option("HCCL_CONNECT_TIMEOUT", whole_number(1, 7200), None, "seconds in which all ranks must appear; default 120")
 HCCL_EXEC_TIMEOUT = option("HCCL_EXEC_TIMEOUT", whole_number(1, 17340), None, "seconds that a collective may take; default 1800")
+TRANSFER_TO_NPU = option("TORCH_TRANSFER_TO_NPU", flag(), False, "1 makes `import torch_npu` let scripts for CUDA run on the npu")
 
 
 def all_options() -> tuple[AnyOption, ...]:

@@ -8,12 +8,19 @@ from types import ModuleType
 
 import torch
 
-from anycann.adapters.torch import amp, distributed, operators, profiler
+from anycann.adapters.torch import amp, distributed, operators, profiler, transfer
 from anycann.adapters.torch.device import backend
 from anycann.adapters.torch.graph import install as graph
 
 # Each is called once with the module `torch_npu`, after the device is there.
-PARTS: tuple[Callable[[ModuleType], None], ...] = (amp.install, distributed.install, graph.install, operators.install, profiler.install)
+PARTS: tuple[Callable[[ModuleType], None], ...] = (
+    amp.install,
+    distributed.install,
+    graph.install,
+    operators.install,
+    profiler.install,
+    transfer.install,
+)
 
 
 @cache

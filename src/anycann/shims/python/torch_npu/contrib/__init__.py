@@ -1,0 +1,1 @@
+"""torch_npu.contrib, by AnyCANN."""
