@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 _NAMESPACES = ("npu", "atb")
+_SUBPACKAGES = ("optim", "contrib")  # `import torch_npu` is enough for them
 _TENSOR_METHODS = ("npu_format_cast", "npu_format_cast_", "npu_dtype_cast", "npu_dtype_cast_", "npu_confusion_transpose")
 
 
@@ -56,6 +57,8 @@ def install(torch_npu: ModuleType) -> None:
     def find(name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(f"module 'torch_npu' has no attribute {name!r}")
+        if name in _SUBPACKAGES:
+            return import_module(f"torch_npu.{name}")
         found = _found(name)
         if found is not None:
             setattr(torch_npu, name, found)
