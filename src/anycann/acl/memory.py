@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 
 from anycann.acl.codes import Code
-from anycann.acl.entries import refused, status, value_and_status
+from anycann.acl.entries import status, value_and_status
 from anycann.acl.errors import AclError
 from anycann.acl.process import PROCESS
 from anycann.acl.shown import SHOWN
@@ -243,9 +243,3 @@ def _check_rows(dst: int, dpitch: int, src: int, spitch: int, width: int, height
 def _move_rows(dst: int, dpitch: int, src: int, spitch: int, width: int, height: int) -> None:
     for row in range(height):
         move(dst + row * dpitch, src + row * spitch, width)
-
-
-# ---- virtual addresses
-refused("acl.rt.reserve_mem_address", ("size", "align", "expect", "flags"), "addresses and memory are not reserved apart", failed=(0,))
-refused("acl.rt.malloc_physical", ("size", "properties", "flags"), "addresses and memory are not reserved apart", failed=(0,))
-refused("acl.rt.map_mem", ("virt", "size", "offset", "handle", "flags"), "addresses and memory are not reserved apart")

@@ -193,15 +193,7 @@ def mem_uce_repair(device: int, places: list) -> None:  # type: ignore[type-arg]
 
 
 # ---- what is not done
-_APART = "addresses and memory are not reserved apart"
-refused("acl.rt.release_mem_address", ("virt",), _APART)
-refused("acl.rt.free_physical", ("handle",), _APART)
-refused("acl.rt.unmap_mem", ("virt",), _APART)
-refused("acl.rt.mem_get_allocation_granularity", ("properties", "option"), _APART, failed=(0,))
-_SHARED = "memory is not shared between processes"
-refused("acl.rt.mem_export_to_shareable_handle", ("handle", "type", "flags"), _SHARED, failed=(0,))
-refused("acl.rt.mem_set_pid_to_shareable_handle", ("handle", "pids"), _SHARED)
-refused("acl.rt.mem_import_from_shareable_handle", ("handle", "device"), _SHARED, failed=(0,))
+_SHARED = "memory that acl.rt.malloc took is not shared between processes; acl.rt.malloc_physical takes memory that is"
 refused("acl.rt.ipc_mem_get_export_key", ("ptr", "size", "length", "flag"), _SHARED, failed=("",))
 refused("acl.rt.ipc_mem_set_import_pid", ("key", "pids"), _SHARED)
 refused("acl.rt.ipc_mem_import_by_key", ("key", "flag"), _SHARED, failed=(0,))

@@ -59,6 +59,7 @@ _FILES = (
     "notifies",
     "device_facts",
     "memory_facts",
+    "virtual_memory",
     "groups",
     "not_here",
 )

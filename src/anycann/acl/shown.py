@@ -26,5 +26,9 @@ class ShownMemory:
         """Whether these bytes were shown."""
         return any(start <= address and address + nbytes <= start + shown for start, shown in tuple(self._ranges))
 
+    def forget(self) -> None:
+        """Nothing was shown."""
+        self._ranges.clear()
+
 
 SHOWN = ShownMemory()

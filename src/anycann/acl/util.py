@@ -49,6 +49,7 @@ class LastBytes:
 
 
 LAST_BYTES = LastBytes()
+PROCESS.ending.append(SHOWN.forget)
 
 
 def bytes_address(data: bytes) -> int:

@@ -46,8 +46,11 @@ class Allocations:
 
     def allocate(self, nbytes: int, kind: MemoryKind, device: int, filled: bool = False) -> Allocation:
         """`nbytes` > 0 bytes, aligned to 64; `filled` by the caller, at once. Raises DeviceError if the machine has not so much."""
-        block = memory.allocate(nbytes)
-        made = Allocation(memory.address(block), nbytes, kind, device, block, filled)
+        return self.adopt(memory.allocate(nbytes), kind, device, nbytes, filled)
+
+    def adopt(self, block: memory.Bytes, kind: MemoryKind, device: int, nbytes: int | None = None, filled: bool = False) -> Allocation:
+        """Memory that somebody else took; the first `nbytes` of it count."""
+        made = Allocation(memory.address(block), block.nbytes if nbytes is None else nbytes, kind, device, block, filled)
         with self._lock:
             self._by_address[made.address] = made
             self._starts.insert(bisect_right(self._starts, made.address), made.address)

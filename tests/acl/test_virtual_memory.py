@@ -1,0 +1,107 @@
+"""Addresses and memory reserved apart, and memory of another process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from anycann.acl.process import PROCESS
+from tests.acl.test_models import OPEN, offline_model
+
+HERE = {"handleType": 0, "allocationType": 0, "memAttr": 1, "location": {"id": 0, "type": 1}, "reserve": 0}
+
+
+def test_memory_is_put_behind_addresses_and_taken_away(acl: ModuleType) -> None:
+    size, ret = acl.rt.mem_get_allocation_granularity(HERE, 1)
+    assert (size, ret) == (2 << 20, 0)
+    before = PROCESS.devices[0].taken_bytes
+    virt, ret = acl.rt.reserve_mem_address(2 * size, 0, 0, 1)
+    (one, _), (other, _) = acl.rt.malloc_physical(size, HERE, 0), acl.rt.malloc_physical(size - 100, HERE, 0)
+    assert (ret, PROCESS.devices[0].taken_bytes) == (0, before + 2 * size)
+    assert acl.rt.memset(virt, size, 1, size) != 0
+    assert [acl.rt.map_mem(virt, size, 0, one, 0), acl.rt.map_mem(virt + size, size, 0, other, 0)] == [0, 0]
+    data = np.arange(1000, dtype=np.uint8)
+    assert acl.rt.memcpy(virt + 100, size - 100, acl.util.numpy_to_ptr(data), 1000, 1) == 0
+    assert acl.rt.unmap_mem(virt) == 0
+    assert acl.rt.memcpy(virt, size, virt + size, 10, 3) == 107000
+    assert [acl.rt.unmap_mem(virt + size), acl.rt.map_mem(virt + size, size, 0, one, 0)] == [0, 0]
+    assert acl.util.ptr_to_bytes(virt + size + 100, 1000) == data.tobytes()
+    assert acl.rt.release_mem_address(virt) == 107000
+    assert "unmap_mem comes first" in acl.get_recent_err_msg()
+    assert [acl.rt.unmap_mem(virt + size), acl.rt.free_physical(one), acl.rt.free_physical(other)] == [0, 0, 0]
+    assert [acl.rt.release_mem_address(virt), acl.rt.release_mem_address(virt)] == [0, 107000]
+    assert PROCESS.devices[0].taken_bytes == before
+
+
+def test_a_model_runs_on_mapped_memory_up_to_its_last_byte(acl: ModuleType, tmp_path: object) -> None:
+    size = 2 << 20
+    text = OPEN.replace("n, 3", f"{size // 12}, 3").replace("(", "(")
+    model, ret = acl.mdl.load_from_file(offline_model(tmp_path, text))  # type: ignore[arg-type]
+    assert ret == 0
+    virt, _ = acl.rt.reserve_mem_address(2 * size, 0, 0, 1)
+    physical, _ = acl.rt.malloc_physical(2 * size, HERE, 0)
+    assert acl.rt.map_mem(virt, 2 * size, 0, physical, 0) == 0
+    nbytes = size // 12 * 12
+    places = (virt + size - nbytes, virt + 2 * size - nbytes)
+    datasets = []
+    for place in places:
+        datasets.append(acl.mdl.create_dataset())
+        acl.mdl.add_dataset_buffer(datasets[-1], acl.create_data_buffer(place, nbytes))
+    x = np.random.default_rng(1).random((size // 12, 3), np.float32)
+    assert acl.rt.memcpy(places[0], nbytes, acl.util.numpy_to_ptr(x), nbytes, 1) == 0
+    assert acl.mdl.execute(model, *datasets) == 0
+    assert np.array_equal(acl.util.ptr_to_numpy(places[1], x.shape, 11), x + x)
+    assert acl.rt.unmap_mem(virt) == 0
+
+
+OTHER = """
+import sys, acl
+acl.init()
+acl.rt.set_device(0)
+memory, ret = acl.rt.mem_import_from_shareable_handle(int(sys.argv[1]), 0)
+virt, _ = acl.rt.reserve_mem_address(2 << 20, 0, 0, 1)
+print(ret, acl.rt.map_mem(virt, 2 << 20, 0, memory, 0), acl.util.ptr_to_bytes(virt, 5))
+acl.rt.memset(virt, 5, 9, 5)
+"""
+
+
+@pytest.mark.slow
+def test_another_process_takes_memory_by_its_handle(acl: ModuleType) -> None:
+    memory, _ = acl.rt.malloc_physical(2 << 20, HERE, 0)
+    virt, _ = acl.rt.reserve_mem_address(2 << 20, 0, 0, 1)
+    assert acl.rt.map_mem(virt, 2 << 20, 0, memory, 0) == 0
+    assert acl.rt.memset(virt, 5, 7, 5) == 0
+    shareable, ret = acl.rt.mem_export_to_shareable_handle(memory, 0, 0)
+    assert (ret, acl.rt.mem_set_pid_to_shareable_handle(shareable, [os.getpid()])) == (0, 0)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in (*sys.path, os.path.dirname(acl.__path__[0])) if path)}
+    done = subprocess.run([sys.executable, "-c", OTHER, str(shareable)], capture_output=True, text=True, env=environment, timeout=60)
+    assert done.stdout == f"0 0 {bytes([7]) * 5}\n", done.stderr
+    assert acl.util.ptr_to_bytes(virt, 5) == bytes([9]) * 5
+    assert acl.rt.mem_import_from_shareable_handle(1, 0)[1] != 0
+
+
+def test_what_cannot_be_is_refused(acl: ModuleType) -> None:
+    size = 2 << 20
+    virt, _ = acl.rt.reserve_mem_address(size, 0, 0, 1)
+    memory, _ = acl.rt.malloc_physical(size, HERE, 0)
+    assert acl.rt.reserve_mem_address(0, 0, 0, 1)[1] == 100000
+    assert acl.rt.malloc_physical(0, HERE, 0)[1] == 100000
+    assert acl.rt.malloc_physical(1 << 60, HERE, 0)[1] == 207001
+    assert acl.rt.malloc_physical(size, {"location": {"id": 99}}, 0)[1] == 107001
+    for arguments in (
+        (virt + size, size, 0, memory, 0),
+        (virt + 100, 10, 0, memory, 0),
+        (virt, 2 * size, 0, memory, 0),
+        (virt, size, 5, memory, 0),
+    ):
+        assert acl.rt.map_mem(*arguments) == 107000
+    assert acl.rt.map_mem(virt, size, 0, 12345, 0) == 100000
+    assert acl.rt.map_mem(virt, size, 0, memory, 0) == 0
+    assert acl.rt.map_mem(virt, size, 0, memory, 0) == 107000
+    assert acl.rt.unmap_mem(virt + 1) == 107000
+    assert acl.rt.free_physical(5) == 100000
