@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from anycann.adapters.torch.device import sparse
 from anycann.adapters.torch.device.failures import out_of_memory
 from anycann.adapters.torch.device.layout import WORDS, Layout, discover
 from anycann.adapters.torch.device.native import Claim, make_claim
@@ -66,12 +67,8 @@ def adopt(tensor: Any, index: int) -> Any:
     if _layout is None:
         return import_to_npu(tensor, index)
     if _claim is not None:
-        return _claim.call(tensor, index) or _without_memory(tensor)
-    return tensor if _layout.move_to_npu(tensor._cdata, index) else _without_memory(tensor)
-
-
-def _without_memory(tensor: Any) -> Any:
-    raise RuntimeError(f"layout {tensor.layout} is not supported on npu; accepted: torch.strided")
+        return _claim.call(tensor, index) or sparse.to_npu(tensor, index)
+    return tensor if _layout.move_to_npu(tensor._cdata, index) else sparse.to_npu(tensor, index)
 
 
 def adopt_or_import(tensor: Any, index: int, hosts: list[Any]) -> Any:
@@ -134,7 +131,9 @@ def resolved(tensor: Any) -> Any:
 def to_host(value: Any) -> Any:
     """`value` with every npu tensor in it (also in lists and tuples) as its cpu alias, npu devices as cpu, generators as they run."""
     if isinstance(value, torch.Tensor):
-        return host_alias(value) if value.is_npu else value
+        if not value.is_npu:
+            return value
+        return host_alias(value) if value.layout == torch.strided else sparse.to_host(value)
     if type(value) in (list, tuple):
         return type(value)(to_host(item) for item in value)
     if isinstance(value, torch.device) and value.type == "npu":

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from anycann.adapters.torch.device import accelerator_only, attention, creation, dispatch_table
+from anycann.adapters.torch.device import accelerator_only, attention, creation, dispatch_table, sparse
 from anycann.adapters.torch.device.integer_labels import widened
 from anycann.adapters.torch.device.kernels import Kernel, kernel_for
 from anycann.adapters.torch.device.virtual_devices import KNOWN_VERSIONS
@@ -47,6 +47,7 @@ def install() -> None:
         _run_compiled(table)
     accelerator_only.install()
     attention.install()
+    sparse.install(aten_operator)
 
 
 def _run_compiled(table: dispatch_table.Table) -> None:
