@@ -45,6 +45,10 @@ def test_pictures_are_scaled_cut_pasted_and_converted(mpi: ModuleType) -> None:
     assert done(mpi, mpi.vpc_convert_color(0, source, rgb, 100)) == 0
     assert (bytes_at(rgb).reshape(48, 64, 3) == plane[..., None]).all()
     assert done(mpi, mpi.vpc_convert_color_v2(0, source, rgb, {"alpha": 0, "attr": [0] * 4}, 100)) == 0
+    rgba = {**picture(mpi, 12, 64 * 4 // 3 + 1, 48), "picture_format": 16, "picture_width": 64, "picture_width_stride": 256}
+    assert done(mpi, mpi.vpc_convert_color_v2(0, source, rgba, {"alpha": 7, "attr": [0] * 4}, 100)) == 0
+    assert (bytes_at(rgba)[: 48 * 256].reshape(48, 64, 4) == np.dstack([plane] * 3 + [np.full_like(plane, 7)])).all()
+    assert mpi.vpc_convert_color_v2(0, source, rgba, {"alpha": 256}, 100) == (0, VPC + ILLEGAL)
     assert done(mpi, mpi.vpc_convert_color_to_yuv420(0, rgb, canvas, 100)) == 0
     assert (bytes_at(canvas) == content).all()
     framed = picture(mpi, 1, 96, 64)

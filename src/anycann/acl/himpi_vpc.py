@@ -17,6 +17,7 @@ from anycann.media.resize import Interpolation
 from anycann.media.scale import check_inside, transfer
 
 _INTERPOLATIONS = {0: Interpolation.BILINEAR, 1: Interpolation.BILINEAR, 2: Interpolation.NEAREST}
+_OPAQUE = 255
 Transfer: TypeAlias = tuple[Dict, Dict, Region | None, Region | None, Interpolation]  # input, output, crop, paste
 
 
@@ -114,13 +115,16 @@ def vpc_convert_color(channel: int, source: dict[str, Any], target: dict[str, An
         return _convert(channel, source, target)
 
 
-@value_and_status("acl.himpi.vpc_convert_color_v2", returns="(task, ret)", limits="alpha is 255")
+@value_and_status("acl.himpi.vpc_convert_color_v2", returns="(task, ret)")
 def vpc_convert_color_v2(
     channel: int, source: dict[str, Any], target: dict[str, Any], configuration: dict[str, Any], timeout_ms: int
 ) -> int:
-    """As vpc_convert_color."""
+    """As vpc_convert_color, with the alpha that a format with one gets: {alpha: 0 to 255, ...}."""
     with errors_of("VPC"):
-        return _convert(channel, source, target)
+        alpha = number_in(configuration, "alpha", "hi_csc_conf")
+        if not 0 <= alpha <= _OPAQUE:
+            raise AclError(Code.INVALID_PARAM, f"alpha is {alpha}; accepted: 0 to {_OPAQUE}")
+        return _convert(channel, source, target, alpha)
 
 
 @value_and_status("acl.himpi.vpc_convert_color_to_yuv420", returns="(task, ret)")
@@ -132,14 +136,21 @@ def vpc_convert_color_to_yuv420(channel: int, source: dict[str, Any], target: di
         return _convert(channel, source, target)
 
 
-def _convert(channel: int, source: Dict, target: Dict) -> int:
+def _convert(channel: int, source: Dict, target: Dict, alpha: int = _OPAQUE) -> int:
     one, other = picture_of(source, "input"), picture_of(target, "output")
     if (one.width, one.height) != (other.width, other.height):
         raise AclError(
             Code.INVALID_PARAM,
             f"the input has {one.width} x {one.height} pixels, the output {other.width} x {other.height}; accepted: the same",
         )
-    return submit_transfers(channel, [(source, target, None, None, _INTERPOLATIONS[0])])
+    found = CHANNELS.get(channel)
+
+    def task() -> None:
+        transfer(one, other, matrix=found.matrix)
+        if "A" in other.format.order:
+            other.view().planes[0][..., other.format.order.index("A")] = alpha
+
+    return found.submit(task)
 
 
 @value_and_status("acl.himpi.vpc_copy_make_border", returns="(task, ret)")

@@ -28,12 +28,13 @@ class Loop(Hashable, Protocol):
 
 def run(loop: Loop, words: Words, count: int) -> None:
     """Let the function do rows (or whatever it counts) 0 to `count`. The interpreter's lock is free meanwhile."""
-    _compiled(loop, host())[0](address(words), 0, count, None)
+    _compiled(loop)[0](address(words), 0, count, None)
 
 
 @lru_cache(maxsize=64)
-def _compiled(loop: Loop, target: Target) -> tuple[Callable[[int, int, int, None], None], LoadedCode]:
-    """The function for `target`, and what keeps it alive."""
+def _compiled(loop: Loop) -> tuple[Callable[[int, int, int, None], None], LoadedCode]:
+    """The function for this processor (or the one that ANYCANN_TARGET names when it is first called), and what keeps it alive."""
+    target = host()
     symbol, text = loop.ir(target)
     code = LoadedCode(compile_kernels({symbol: text}, target), target)
     return _FUNCTION(code.address(symbol)), code
