@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from anycann.adapters.torch.device import accelerator_only, attention, creation, dispatch_table, sparse
+from anycann.adapters.torch.device import accelerator_only, attention, creation, dispatch_table, report, sparse
 from anycann.adapters.torch.device.integer_labels import widened
 from anycann.adapters.torch.device.kernels import Kernel, kernel_for
 from anycann.adapters.torch.device.virtual_devices import KNOWN_VERSIONS
@@ -38,12 +38,14 @@ def install() -> None:
     fallback = torch.library.Library("_", "IMPL", "PrivateUse1")
     fallback.fallback(_fall_back)
     aten = torch.library.Library("aten", "IMPL", "PrivateUse1")
-    for name, kernel in _aten_kernels():
-        aten.impl(name, kernel)
+    for name, kernel, runner in _aten_kernels():
+        aten.impl(name, report.recorded(f"aten::{name}", kernel, runner) if report.wanted() else kernel)
     autocast = torch.library.Library("_", "IMPL", "AutocastPrivateUse1")
     autocast.fallback(torch.library.fallthrough_kernel)
     _kept.extend((fallback, aten, autocast))
-    if table is not None:
+    if report.wanted():
+        report.install()
+    elif table is not None:  # what runs compiled is not seen
         _run_compiled(table)
     accelerator_only.install()
     attention.install()
@@ -57,15 +59,16 @@ def _run_compiled(table: dispatch_table.Table) -> None:
         table.run_compiled(f"aten::{operator}", overload)
 
 
-def _aten_kernels() -> Iterator[tuple[str, Kernel]]:
+def _aten_kernels() -> Iterator[tuple[str, Kernel, str]]:
+    """Name, kernel, and who runs it."""
     own = creation.KERNELS | {name: _on_npu_tensor(aten_operator(name)) for name in _METADATA} | accelerator_only.KERNELS
-    yield from own.items()
+    yield from ((name, kernel, report.HOST_KERNEL if name in _METADATA else report.OWN_KERNEL) for name, kernel in own.items())
     for qualified in torch._C._dispatch_get_all_op_names():
         library, _, name = qualified.partition("::")
         if library == "aten" and name not in own and _has_host_kernel(qualified, name):
             op = aten_operator(name)
             if op is not None:
-                yield name, widened(name, _made_when_called(op))
+                yield name, widened(name, _made_when_called(op)), report.HOST_KERNEL
 
 
 def _has_host_kernel(qualified: str, name: str) -> bool:
