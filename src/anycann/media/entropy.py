@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from string import Template
 
-from anycann.media.jpeg_coding import LOOKAHEAD_BITS
+from anycann.media.jpeg_coding import HAS_VALUE, LOOKAHEAD_BITS
 from anycann.target.target import Target
 
 _SYMBOL = "anycann_jpeg_entropy"
@@ -32,7 +32,7 @@ class Entropy:
     def ir(self, target: Target) -> tuple[str, str]:
         """(symbol, text) of `void(ptr words, i64 begin, i64 end, ptr)`: so many units."""
         names = {name.lower(): value for name, value in globals().items() if name.isupper() and isinstance(value, int)}
-        limits = {"range": _MOST_LEVEL, "twice": 2 * _MOST_LEVEL, "lookup": 64 - LOOKAHEAD_BITS, "whole": 1 << LOOKAHEAD_BITS}
+        limits = {"range": _MOST_LEVEL, "twice": 2 * _MOST_LEVEL, "lookup": 64 - LOOKAHEAD_BITS, "whole": 1 << LOOKAHEAD_BITS, "has_value": HAS_VALUE}
         return _SYMBOL, Template(_TEXT).substitute(names, **limits, symbol=_SYMBOL)
 
 
@@ -160,21 +160,19 @@ longer:
 found:
   %entry_word = phi i32 [ %first_entry, %entry ], [ %second_entry, %longer ]
   %all = zext i32 %entry_word to i64
-  %total = and i64 %all, 31
+  %total = and i64 %all, 63
   %code_wide = lshr i64 %all, 8
-  %code = and i64 %code_wide, 31
-  %size_wide = lshr i64 %all, 16
-  %size = and i64 %size_wide, 15
-  %value_top = shl i64 %buffer, %code
-  %value_half = lshr i64 %value_top, 1
-  %value_shift = sub i64 63, %size
-  %value_bits = lshr i64 %value_half, %value_shift
+  %code = and i64 %code_wide, 63
+  %shift_wide = lshr i64 %all, 16
+  %shift = and i64 %shift_wide, 63
+  %value_top = shl i64 %buffer, %code ; a value that begins with 0 is negative: its bits are those of the amount, inverted
   %positive = ashr i64 %value_top, 63
   %negative = xor i64 %positive, -1
-  %power = shl i64 -1, %size
-  %least = add i64 %power, 1
-  %moved = and i64 %negative, %least
-  %value = add i64 %value_bits, %moved
+  %amount_top = xor i64 %value_top, %negative
+  %amount_half = lshr i64 %amount_top, 1
+  %amount = lshr i64 %amount_half, %shift
+  %inverted = xor i64 %amount, %negative
+  %value = sub i64 %inverted, %negative
   %left = shl i64 %buffer, %total
   %fewer = sub i64 %bits, %total
   store i64 %left, ptr %buffer_at
@@ -310,9 +308,10 @@ ac:
   call void @fill(ptr %data, i64 %end, ptr %state)
   %found = call { i32, i64 } @symbol(ptr %table, ptr %state)
   %word = extractvalue { i32, i64 } %found, 0
-  %size_bits = and i32 %word, 983040
-  %has_value = icmp ne i32 %size_bits, 0
-  %run_word = lshr i32 %word, 24
+  %value_bit = and i32 %word, $has_value
+  %has_value = icmp ne i32 %value_bit, 0
+  %run_wide = lshr i32 %word, 24
+  %run_word = and i32 %run_wide, 15
   %run = zext i32 %run_word to i64
   br i1 %has_value, label %value, label %no_value
 value:

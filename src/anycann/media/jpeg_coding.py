@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from anycann.media.jpeg_header import JpegFile, Segment
 
 LOOKAHEAD_BITS = 10
+HAS_VALUE = 1 << 28
 _CODE_BITS = 16
 _FRAMES, _HUFFMAN, _SCAN, _QUANTISATION, _RESTARTS = (0xC0, 0xC1), 0xC4, 0xDA, 0xDB, 0xDD
 _MOST_DC_BITS, _MOST_AC_BITS = 11, 10  # of a difference, of a coefficient
@@ -137,8 +138,9 @@ def _components(frame: bytes, scan: bytes, tables: _Tables) -> tuple[Component, 
 def huffman_table(lengths: bytes, symbols: bytes, for_differences: bool) -> NDArray[np.int32] | None:
     """int32[2 ** 10 + 2 ** 16]: what the next bits of the file mean, by the next 10 of them and by the next 16. None for a wrong table.
 
-    Bits 0 to 7 of an entry: how many bits code and value have together; 8 to 15: the code alone; 16 to 23: the value; 24 to 31: zeros
-    before it. 0: no code begins so; in the first part also: one longer than 10 bits does. `lengths`: how many codes have 1, 2 ... 16 bits.
+    Bits 0 to 7 of an entry: how many bits code and value have together; 8 to 15: the code alone; 16 to 23: 63 less those of the value; 24 to
+    27: zeros before it; HAS_VALUE: it has bits. 0: no code begins so; in the first part also: one longer than 10 bits does. `lengths`: how
+    many codes have 1, 2 ... 16 bits.
     """
     sizes = [length for length, count in enumerate(lengths, 1) for _ in range(count)]
     spans = [1 << (_CODE_BITS - size) for size in sizes]
@@ -156,7 +158,7 @@ def _entry(size: int, symbol: int, for_differences: bool) -> int:
     bits, zeros = (symbol, 0) if for_differences else (symbol & 15, symbol >> 4)
     if bits > (_MOST_DC_BITS if for_differences else _MOST_AC_BITS):
         return 0
-    return zeros << 24 | bits << 16 | size << 8 | (size + bits)
+    return (HAS_VALUE if bits else 0) | zeros << 24 | (63 - bits) << 16 | size << 8 | (size + bits)
 
 
 def units(width: int, height: int, components: tuple[Component, ...]) -> tuple[int, int]:
