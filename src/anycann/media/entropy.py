@@ -32,8 +32,9 @@ class Entropy:
     def ir(self, target: Target) -> tuple[str, str]:
         """(symbol, text) of `void(ptr words, i64 begin, i64 end, ptr)`: so many units."""
         names = {name.lower(): value for name, value in globals().items() if name.isupper() and isinstance(value, int)}
-        limits = {"range": _MOST_LEVEL, "twice": 2 * _MOST_LEVEL, "lookup": 64 - LOOKAHEAD_BITS, "whole": 1 << LOOKAHEAD_BITS, "has_value": HAS_VALUE}
-        return _SYMBOL, Template(_TEXT).substitute(names, **limits, symbol=_SYMBOL)
+        limits = {"range": _MOST_LEVEL, "twice": 2 * _MOST_LEVEL}
+        tables = {"lookup": 64 - LOOKAHEAD_BITS, "whole": 1 << LOOKAHEAD_BITS, "has_value": HAS_VALUE}
+        return _SYMBOL, Template(_TEXT).substitute(names, **limits, **tables, symbol=_SYMBOL)
 
 
 _TEXT = """

@@ -138,9 +138,9 @@ def _components(frame: bytes, scan: bytes, tables: _Tables) -> tuple[Component, 
 def huffman_table(lengths: bytes, symbols: bytes, for_differences: bool) -> NDArray[np.int32] | None:
     """int32[2 ** 10 + 2 ** 16]: what the next bits of the file mean, by the next 10 of them and by the next 16. None for a wrong table.
 
-    Bits 0 to 7 of an entry: how many bits code and value have together; 8 to 15: the code alone; 16 to 23: 63 less those of the value; 24 to
-    27: zeros before it; HAS_VALUE: it has bits. 0: no code begins so; in the first part also: one longer than 10 bits does. `lengths`: how
-    many codes have 1, 2 ... 16 bits.
+    Bits 0 to 7 of an entry: how many bits code and value have together; 8 to 15: the code alone; 16 to 23: 63 less those of the value; 24
+    to 27: zeros before it; HAS_VALUE: it has bits. 0: no code begins so; in the first part also: one longer than 10 bits does.
+    `lengths`: how many codes have 1, 2 ... 16 bits.
     """
     sizes = [length for length, count in enumerate(lengths, 1) for _ in range(count)]
     spans = [1 << (_CODE_BITS - size) for size in sizes]
