@@ -18,6 +18,7 @@ from anycann.passes.rules.integer_products import IntegerConvolution, IntegerGem
 from anycann.passes.rules.microsoft_attention import MultiHeadAttention, PackedAttention
 from anycann.passes.rules.move_dequantize import DequantizeLater, QuantizedAgain, QuantizeEarlier, UnsignedBytes
 from anycann.passes.rules.onnx_attention import LowerAttention
+from anycann.passes.rules.pointwise_convolution import PointwiseConvolution
 from anycann.passes.rules.quantised_gemm import IntegerQGemm
 from anycann.passes.rules.reciprocals import MultiplyBeforeErf
 from anycann.passes.rules.requantise import QuantizeByProduct
@@ -34,7 +35,7 @@ RULES: tuple[Rule, ...] = (
     QuantizeByProduct(),
     DequantizeLSTM(), FoldBatchNormalization(), SplitZeroPoint(), ProductOfEinsum(), FuseAttention(),
     MultiHeadAttention(), PackedAttention(), LowerAttention(), ReshapeAttention(), TransposeAttention(),
-    BoundSuppression(), WriteRange(), SeparateWindows(), SeparateMaxPool(), MultiplyBeforeErf(),
+    BoundSuppression(), WriteRange(), SeparateWindows(), SeparateMaxPool(), MultiplyBeforeErf(), PointwiseConvolution(),
 )  # fmt: skip
 
 
