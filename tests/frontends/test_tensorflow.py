@@ -112,6 +112,27 @@ def test_only_the_input_of_a_residual_block_is_turned(rng: np.random.Generator) 
     assert [list(node.inputs) for node in turned] == [[model.graph.inputs[0]]]
 
 
+@pytest.mark.parametrize("source", ["computed", "given"])
+def test_zeros_around_a_picture_and_its_bias_go_into_the_convolution(rng: np.random.Generator, source: str) -> None:
+    x, w, bias = floats(rng, 2, 6, 5, 4), floats(rng, 3, 3, 4, 7), floats(rng, 7)
+    graph = GraphDef()
+    graph.placeholder("x", x.shape)
+    graph.constant("w", w)
+    graph.constant("bias", bias)
+    graph.constant("edges", [[0, 0], [2, 1], [1, 3], [0, 0]], np.int32)
+    graph.node("MaxPool", "x", name="computed", ksize=[1, 1, 1, 1], strides=[1, 1, 1, 1], padding="SAME")
+    graph.node("Pad", "computed" if source == "computed" else "x", "edges", name="padded")
+    graph.node("Conv2D", "padded", "w", name="conv", strides=[1, 1, 1, 1], padding="VALID")
+    graph.node("BiasAdd", "conv", "bias", name="biased")
+    graph.node("Relu", "biased", name="y")
+    wide = np.pad(x, ((0, 0), (3, 2), (2, 4), (0, 0)))  # as wide as SAME would make it, and then cut
+    expected = np.maximum(convolved(wide, w)[:, 2:-2, 2:-2] + bias, 0)
+    np.testing.assert_allclose(run(graph, ["y"], x=x)[0], expected, rtol=1e-4, atol=1e-4)
+    model = load_frozen_graph(graph.content())
+    run_passes(model, {"x": static_type(model.graph.inputs[0])})
+    assert [node.op_type for node in model.graph if node.op_type in ("Conv", "Pad", "Add")] == ["Conv"]
+
+
 def test_nodes_keep_their_names_and_outputs_are_called_after_them(rng: np.random.Generator) -> None:
     model = load_frozen_graph(block(rng).content())
     assert [value.name for value in model.graph.outputs] == ["logits:0"]

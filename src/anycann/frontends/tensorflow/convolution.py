@@ -6,34 +6,45 @@ import onnx_ir as ir
 
 from anycann.frontends.tensorflow.builder import known_array, sizes_of
 from anycann.frontends.tensorflow.definition import Call, Result, operator
-from anycann.frontends.tensorflow.layout import Tensor
+from anycann.frontends.tensorflow.layout import Tensor, channels_first
 from anycann.frontends.tensorflow.windows import padding, spatial
 
 
 @operator("Conv2D Conv3D")
 def _convolution(call: Call) -> Result:
     """Filters are [spatial..., channels of a group, outputs]."""
-    picture, rank = call.picture(0), call.rank(0)
+    (picture, edges), rank = _picture(call), call.rank(0)
     kernel = _kernel(call, 1)
     filters = call.op("Transpose", call.value(1), perm=[rank - 1, rank - 2, *range(rank - 2)])
-    return _convolved(call, picture, filters, kernel, _groups(call, picture, int(kernel[-2])))
+    return _convolved(call, picture, filters, kernel, _groups(call, picture, int(kernel[-2])), edges)
 
 
 @operator("DepthwiseConv2dNative")
 def _depthwise(call: Call) -> Result:
     """Filters are [height, width, channels, multiplier]; channel c makes results c * multiplier and on."""
-    picture, kernel = call.picture(0), _kernel(call, 1)
+    (picture, edges), kernel = _picture(call), _kernel(call, 1)
     height, width, channels, multiplier = kernel
     turned = call.op("Transpose", call.value(1), perm=[2, 3, 0, 1])
     filters = call.reshaped(turned, [channels * multiplier, 1, height, width])
-    return _convolved(call, picture, filters, kernel, channels)
+    return _convolved(call, picture, filters, kernel, channels, edges)
 
 
-def _convolved(call: Call, picture: ir.Value, filters: ir.Value, kernel: list[int], groups: int) -> Tensor:
+def _picture(call: Call) -> tuple[ir.Value, list[int]]:
+    """The picture, and how many zeros to add around it: those that a Pad before a VALID convolution adds."""
+    padded = call.tensor(0).padded
+    if padded is None or not call.channels_are_last or call.text("padding", "VALID") != "VALID":
+        return call.picture(0), []
+    outer, inner = (padded.edges[0], padded.edges[-1]), padded.edges[1:-1]
+    if any(edge != (0, 0) for edge in outer) or any(count < 0 for edge in inner for count in edge):
+        return call.picture(0), []
+    return channels_first(call.builder, padded.source), [before for before, _ in inner] + [after for _, after in inner]
+
+
+def _convolved(call: Call, picture: ir.Value, filters: ir.Value, kernel: list[int], groups: int, edges: list[int]) -> Tensor:
     rank = len(kernel)
     steps, gaps = spatial(call, "strides", rank), spatial(call, "dilations", rank)
     attributes = {"strides": steps, "dilations": gaps, "group": groups, "kernel_shape": kernel[:-2]}
-    attributes |= padding(call, picture, kernel[:-2], steps, gaps)
+    attributes |= {"pads": edges} if edges else padding(call, picture, kernel[:-2], steps, gaps)
     return call.as_picture(call.op("Conv", picture, filters, **attributes))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -23,8 +23,8 @@ HUGE = int(np.iinfo(np.int64).max)
 class Call:
     """A node with its operands. Operands are named by number; `self.op` adds a node to the graph that is built."""
 
-    def __init__(self, builder: Builder, node: SourceNode, tensors: Sequence[Tensor]):
-        self.builder, self.node, self.tensors = builder, node, tensors
+    def __init__(self, builder: Builder, node: SourceNode, tensors: Sequence[Tensor], readers: Mapping[str, int]):
+        self.builder, self.node, self.tensors, self._readers = builder, node, tensors, readers
         self.op, self.ops, self.constant = builder.op, builder.ops, builder.constant
 
     # ---- operands
@@ -48,6 +48,10 @@ class Call:
     def as_picture(self, value: ir.Value) -> Tensor:
         """A result with its channels at place 1."""
         return Tensor(first=value) if self.channels_are_last else Tensor(last=value)
+
+    def is_only_reader(self, number: int) -> bool:
+        """Whether nobody else reads what the node behind an operand gives."""
+        return self._readers.get(self.node.inputs[number].node, 0) == 1
 
     @property
     def channels_are_last(self) -> bool:

@@ -169,6 +169,10 @@ def _all_handed_on(call: Call) -> Result:
 
 @operator("BiasAdd BiasAddV1")
 def _bias_add(call: Call) -> Result:
+    convolution = call.tensor(0).any.producer()
+    if convolution is not None and convolution.op_type == "Conv" and len(convolution.inputs) == 2 and call.is_only_reader(0):
+        attributes = {name: attribute.value for name, attribute in convolution.attributes.items()}
+        return call.as_picture(call.op("Conv", *convolution.inputs, call.value(1), **attributes))
     if call.channels_are_last:
         return elementwise(call, lambda x, bias: call.op("Add", x, bias))
     return call.op("Add", call.value(0), per_channel(call, call.value(1), call.rank(0)))

@@ -15,17 +15,27 @@ from anycann.frontends.tensorflow.builder import Builder, sizes_of
 Branch = tuple[ir.Value, bool]  # the condition of a Switch, and the side of it
 
 
+@dataclass(frozen=True)
+class Padded:
+    """`source` with zeros around: (before, after) for every axis in TensorFlow's order."""
+
+    source: Tensor
+    edges: tuple[tuple[int, int], ...]
+
+
 @dataclass(eq=False)
 class Tensor:
     """A result of a node of TensorFlow. `last`: its axes in TensorFlow's order; `first`: axis -1 moved to place 1. One of them is there.
 
-    branches: the sides of conditions on which the value means something. dead: no condition leads here.
+    branches: the sides of conditions on which the value means something. dead: no condition leads here. padded: what it is with zeros
+    around it, which a convolution can add by itself.
     """
 
     last: ir.Value | None = None
     first: ir.Value | None = None
     branches: frozenset[Branch] = field(default_factory=frozenset)
     dead: bool = False
+    padded: Padded | None = None
 
     @property
     def any(self) -> ir.Value:

@@ -53,10 +53,12 @@ def _converted(graph: SourceGraph, shapes: Mapping[str, Shape], outputs: Sequenc
     missing: list[SourceNode] = []
     for name in inputs:  # those that no output needs too: a program feeds them by number
         results[name] = [Tensor(last=builder.input(name, _input_dtype(inputs[name]), _input_shape(inputs[name], shapes)))]
-    for node in graph.needed(edges, frozenset(inputs)):
+    needed = graph.needed(edges, frozenset(inputs))
+    readers = Counter(edge.node for edge in (*edges, *(edge for node in needed for edge in node.inputs)))
+    for node in needed:
         if node.name not in results:
             with context(f"while converting {node}"):
-                results[node.name] = _results(builder, node, [_result(results, graph, edge) for edge in node.inputs], missing)
+                results[node.name] = _results(builder, node, [_result(results, graph, edge) for edge in node.inputs], readers, missing)
     if any(_result(results, graph, edge) is MISSING for edge in edges):
         _refuse(missing)
     for edge in edges:
@@ -107,7 +109,9 @@ def operators() -> Mapping[str, Convert]:
     return OPERATORS
 
 
-def _results(builder: Builder, node: SourceNode, operands: Sequence[Tensor], missing: list[SourceNode]) -> Sequence[Tensor]:
+def _results(
+    builder: Builder, node: SourceNode, operands: Sequence[Tensor], readers: Mapping[str, int], missing: list[SourceNode]
+) -> Sequence[Tensor]:
     """What a node comes to. One without a row is added to `missing`: an error only if an output needs it in the end."""
     builder.source = node.name
     is_merge = node.op in MERGES
@@ -119,7 +123,7 @@ def _results(builder: Builder, node: SourceNode, operands: Sequence[Tensor], mis
         return [MISSING]
     if MISSING in alive:
         return [MISSING]
-    made = _made(Call(builder, node, operands))
+    made = _made(Call(builder, node, operands, readers))
     builder.name_last(node.name)
     tensors = [
         item if isinstance(item, Tensor) else Tensor(last=item) for item in ([made] if isinstance(made, Tensor | ir.Value) else made)

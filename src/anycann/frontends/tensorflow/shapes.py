@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from anycann.frontends.tensorflow.definition import Call, Result, operator
-from anycann.frontends.tensorflow.layout import Tensor, first_axis
+from anycann.frontends.tensorflow.layout import Padded, Tensor, first_axis
 
 
 @operator("Const")
@@ -136,8 +136,12 @@ def _pad(call: Call) -> Result:
         return call.op("Pad", call.value(0), call.reshaped(call.op("Transpose", call.integers(1), perm=[1, 0]), [-1]), fill, mode=mode)
     if tensor.last is None:
         order = [0, len(known) - 1, *range(1, len(known) - 1)]
-        return Tensor(first=call.op("Pad", tensor.first, call.constant(known[order].T.reshape(-1), np.int64), fill, mode=mode))
-    return call.op("Pad", call.value(0), call.constant(known.T.reshape(-1), np.int64), fill, mode=mode)
+        made = Tensor(first=call.op("Pad", tensor.first, call.constant(known[order].T.reshape(-1), np.int64), fill, mode=mode))
+    else:
+        made = Tensor(last=call.op("Pad", call.value(0), call.constant(known.T.reshape(-1), np.int64), fill, mode=mode))
+    if mode == "constant" and fill is None:
+        made.padded = Padded(tensor, tuple((int(before), int(after)) for before, after in known))
+    return made
 
 
 @operator("Tile")
