@@ -125,6 +125,8 @@ def test_damage_never_reaches_beyond_the_target() -> None:
 
 def test_tables_that_cannot_be_are_refused() -> None:
     assert huffman_table(bytes([3] + [0] * 15), bytes(3), True) is None  # three codes of one bit
+    assert huffman_table(bytes([2] + [0] * 15), bytes(2), True) is None  # the code of ones alone is none
+    assert huffman_table(bytes([1] + [0] * 15), b"\x10", True) is None  # a difference has at most 15 bits
     assert huffman_table(bytes([0, 1] + [0] * 14), b"\x05", False) is not None
 
 

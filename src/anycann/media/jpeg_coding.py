@@ -16,6 +16,7 @@ HAS_VALUE = 1 << 28
 _CODE_BITS = 16
 _FRAMES, _HUFFMAN, _SCAN, _QUANTISATION, _RESTARTS = (0xC0, 0xC1), 0xC4, 0xDA, 0xDB, 0xDD
 _MOST_DC_BITS, _MOST_AC_BITS = 11, 10  # of a difference, of a coefficient
+_MOST_SYMBOL = 15  # of a difference
 _WHOLE_SCAN = b"\x00\x3f\x00"  # all coefficients, all bits
 _BEHIND = 16  # places behind the last coefficient that a damaged run may reach
 
@@ -144,7 +145,7 @@ def huffman_table(lengths: bytes, symbols: bytes, for_differences: bool) -> NDAr
     """
     sizes = [length for length, count in enumerate(lengths, 1) for _ in range(count)]
     spans = [1 << (_CODE_BITS - size) for size in sizes]
-    if sum(spans) > 1 << _CODE_BITS:
+    if sum(spans) >= 1 << _CODE_BITS or (for_differences and max(symbols, default=0) > _MOST_SYMBOL):
         return None
     entries = list(itertools.starmap(_entry, ((size, symbol, for_differences) for size, symbol in zip(sizes, symbols, strict=True))))
     known = np.repeat(np.array(entries, np.int32), spans)
