@@ -84,7 +84,7 @@ class Builder:
     def array(self, values: np.ndarray) -> ir.Value:
         """A constant."""
         name = f"{self._name()}/constant"
-        tensor = ir.tensor(np.ascontiguousarray(values), name=name)
+        tensor = ir.tensor(np.asarray(values, order="C"), name=name)
         value = ir.Value(name=name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(values.shape), const_value=tensor)
         self.constants[name] = value
         return value

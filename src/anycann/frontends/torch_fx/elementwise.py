@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 import math
 
 import onnx_ir as ir
@@ -48,6 +49,29 @@ def _square(b: Builder, call: Call) -> ir.Value:
 def _exp2(b: Builder, call: Call) -> ir.Value:
     x = b.value(call.self, call.result.dtype)
     return b.op("Exp", b.op("Mul", x, b.scalar(math.log(2.0), call.result.dtype)))
+
+
+@translation("log1p.default")
+def _log1p(b: Builder, call: Call) -> ir.Value:
+    """log(1 + x) by the sum that was rounded: log(u) * x / (u - 1), which is exact where u is 1 + x but for its last bit."""
+    dtype = call.result.dtype
+    x, one = b.value(call.self, dtype), b.scalar(1, dtype)
+    total = b.op("Add", x, one)
+    corrected = b.op("Mul", b.op("Log", total), b.op("Div", x, b.op("Sub", total, one)))
+    corrected = b.op("Where", b.op("IsInf", total), b.op("Log", total), corrected)
+    return b.op("Where", b.op("Equal", total, one), x, corrected)
+
+
+@translation("expm1.default")
+def _expm1(b: Builder, call: Call) -> ir.Value:
+    """exp(x) - 1 by the power that was rounded: (u - 1) * x / log(u)."""
+    dtype = call.result.dtype
+    x, one = b.value(call.self, dtype), b.scalar(1, dtype)
+    power = b.op("Exp", x)
+    less = b.op("Sub", power, one)
+    usual = b.op("Less", b.op("Abs", x), one)
+    corrected = b.op("Mul", less, b.op("Div", x, b.op("Log", power)))
+    return b.op("Where", b.op("Equal", power, one), x, b.op("Where", usual, corrected, less))
 
 
 @translation("trunc.default")
@@ -107,6 +131,13 @@ def _softplus(b: Builder, call: Call) -> ir.Value:
         raise NotTranslated("softplus with beta")
     x, dtype = b.value(call.self), call.result.dtype
     return b.op("Where", b.op("Greater", x, b.scalar(call.threshold, dtype)), x, b.op("Softplus", x))
+
+
+@translation("log_sigmoid_forward.default")
+def _log_sigmoid(b: Builder, call: Call) -> Sequence[ir.Value]:
+    """The result, and what PyTorch keeps for the gradient on a CPU."""
+    x = b.value(call.self)
+    return [b.op("Neg", b.op("Softplus", b.op("Neg", x))), b.op("Exp", b.op("Neg", b.op("Abs", x)))]
 
 
 @translation("hardtanh.default")
@@ -195,34 +226,49 @@ def _rsub(b: Builder, call: Call) -> ir.Value:
 
 @translation("div.Tensor_mode", "div.Scalar_mode")
 def _div_mode(b: Builder, call: Call) -> ir.Value:
-    dtype = call.result.dtype
-    x, y = b.value(call.self, dtype), b.value(call.other, dtype)
     if call.rounding_mode is None:
-        return b.op("Div", x, y)
+        return b.op("Div", b.value(call.self, call.result.dtype), b.value(call.other, call.result.dtype))
+    x, y, dtype = _wide_operands(b, call)
     if call.rounding_mode == "floor":
-        return _floor_divided(b, x, y, dtype)
-    quotient = b.op("Div", x, y)
-    return b.op("Mul", b.op("Sign", quotient), b.op("Floor", b.op("Abs", quotient))) if dtype.is_floating_point else quotient
+        found = _floor_divided(b, x, y, dtype)
+    else:
+        found = b.op("Div", x, y)
+        found = b.op("Mul", b.op("Sign", found), b.op("Floor", b.op("Abs", found))) if dtype.is_floating_point else found
+    return _in_result(b, found, call)
+
+
+def _wide_operands(b: Builder, call: Call) -> tuple[ir.Value, ir.Value, torch.dtype]:
+    """Both operands in the type that PyTorch computes quotients in before it rounds them: 32 bits for those of 16."""
+    dtype = torch.float32 if call.result.dtype in (torch.float16, torch.bfloat16) else call.result.dtype
+    return b.value(call.self, dtype), b.value(call.other, dtype), dtype
+
+
+def _in_result(b: Builder, value: ir.Value, call: Call) -> ir.Value:
+    return value if call.result.dtype not in (torch.float16, torch.bfloat16) else b.cast(value, call.result.dtype)
 
 
 @translation("floor_divide.default", "floor_divide.Scalar")
 def _floor_divide(b: Builder, call: Call) -> ir.Value:
-    dtype = call.result.dtype
-    return _floor_divided(b, b.value(call.self, dtype), b.value(call.other, dtype), dtype)
+    return _in_result(b, _floor_divided(b, *_wide_operands(b, call)), call)
 
 
 def _floor_divided(b: Builder, x: ir.Value, y: ir.Value, dtype: torch.dtype) -> ir.Value:
-    if dtype.is_floating_point:
-        return b.op("Floor", b.op("Div", x, y))
-    return b.op("Div", b.op("Sub", x, b.op("Mod", x, y)), y)  # Mod has the sign of the divisor
+    """As PyTorch: x without what is left over, divided, is whole but for rounding; nothing goes into zero."""
+    if not dtype.is_floating_point:
+        return b.op("Div", b.op("Sub", x, b.op("Mod", x, y)), y)  # Mod has the sign of the divisor
+    whole = b.op("Round", b.op("Div", b.op("Sub", x, _left_over(b, x, y, dtype)), y))
+    return b.op("Where", b.op("Equal", y, b.scalar(0, dtype)), b.op("Div", x, y), whole)
 
 
 @translation("remainder.Tensor", "remainder.Scalar")
 def _remainder(b: Builder, call: Call) -> ir.Value:
     dtype = call.result.dtype
     x, y = b.value(call.self, dtype), b.value(call.other, dtype)
-    if not dtype.is_floating_point:
-        return b.op("Mod", x, y)
+    return _left_over(b, x, y, dtype) if dtype.is_floating_point else b.op("Mod", x, y)
+
+
+def _left_over(b: Builder, x: ir.Value, y: ir.Value, dtype: torch.dtype) -> ir.Value:
+    """What is left of x over multiples of y, with the sign of y."""
     rest, zero = b.op("Mod", x, y, fmod=1), b.scalar(0, dtype)
     other_sign = b.op("Xor", b.op("Less", rest, zero), b.op("Less", y, zero))
     moved = b.op("And", other_sign, b.op("Not", b.op("Equal", rest, zero)))
@@ -251,6 +297,8 @@ def _pow_scalar(b: Builder, call: Call) -> ir.Value:
 @translation("pow.Tensor_Tensor", "pow.Scalar")
 def _pow(b: Builder, call: Call) -> ir.Value:
     dtype = call.result.dtype
+    if not dtype.is_floating_point:
+        raise NotTranslated("powers of integers, which may overflow and have negative exponents")
     return b.op("Pow", b.value(call.self, dtype), b.value(call.exponent, dtype))
 
 

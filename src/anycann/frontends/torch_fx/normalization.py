@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 import torch
 
-from anycann.frontends.torch_fx.builder import Builder, meta, shape_of
+from anycann.frontends.torch_fx.builder import Builder, meta, onnx_dtype, shape_of
 from anycann.frontends.torch_fx.table import DEVICE, Call, NotTranslated, translation
 
 
@@ -17,19 +17,21 @@ def factor(b: Builder, argument: object, shape: Sequence[int], dtype: torch.dtyp
 
 
 @translation("native_layer_norm.default")
-def _layer_norm(b: Builder, call: Call) -> Sequence[ir.Value]:
+def _layer_norm(b: Builder, call: Call) -> Sequence[ir.Value | None]:
     shape, dtype = tuple(call.normalized_shape), meta(call.input).dtype
     if dtype == torch.float64:
         raise NotTranslated("statistics of float64 are float32 in ONNX")
     operands = b.value(call.input), factor(b, call.weight, shape, dtype, 1), b.optional(call.bias)
     count = 3 if call.used & {1, 2} else 1
     results = b.ops("LayerNormalization", *operands, count=count, axis=-len(shape), epsilon=float(call.eps))
-    return [results[0], *(b.cast(_float(r), call.result[1].dtype) for r in results[1:]), *[None] * (3 - count)]  # type: ignore[list-item]
+    return [*_narrowed(b, call, results), *[None] * (3 - count)]
 
 
-def _float(value: ir.Value) -> ir.Value:
-    value.type = ir.TensorType(ir.DataType.FLOAT)
-    return value
+def _narrowed(b: Builder, call: Call, results: Sequence[ir.Value]) -> list[ir.Value]:
+    """The results of a normalisation, whose statistics are kept in 32 bits where its elements have 16, as torch types them."""
+    for value, fake in zip(results[1:], call.result[1:], strict=False):
+        value.type = ir.TensorType(onnx_dtype(torch.float64 if fake.dtype == torch.float64 else torch.float32))
+    return [results[0], *(b.cast(value, fake.dtype) for value, fake in zip(results[1:], call.result[1:], strict=False))]
 
 
 @translation("native_layer_norm_backward.default")
@@ -49,7 +51,8 @@ def _rms_norm(b: Builder, call: Call) -> Sequence[ir.Value | None]:
     epsilon = float(torch.finfo(dtype).eps if call.eps is None else call.eps)
     if 1 in call.used:
         attributes = {"axis": -len(shape), "epsilon": epsilon}
-        return b.ops("RMSNormTraining", b.value(call.input), b.optional(call.weight), count=2, domain=DEVICE, **attributes)
+        results = b.ops("RMSNormTraining", b.value(call.input), b.optional(call.weight), count=2, domain=DEVICE, **attributes)
+        return _narrowed(b, call, results)
     operands = b.value(call.input), factor(b, call.weight, shape, dtype, 1)
     return [b.op("RMSNormalization", *operands, axis=-len(shape), epsilon=epsilon), None]
 
@@ -66,7 +69,7 @@ def _group_norm(b: Builder, call: Call) -> Sequence[ir.Value | None]:
     attributes = {"num_groups": call.group, "epsilon": float(call.eps)}
     if call.used & {1, 2}:
         operands = b.value(call.input), b.optional(call.weight), b.optional(call.bias)
-        return b.ops("GroupNormTraining", *operands, count=3, domain=DEVICE, **attributes)
+        return _narrowed(b, call, b.ops("GroupNormTraining", *operands, count=3, domain=DEVICE, **attributes))
     scale, shift = factor(b, call.weight, channels, dtype, 1), factor(b, call.bias, channels, dtype, 0)
     return [b.op("GroupNormalization", b.value(call.input), scale, shift, **attributes), None, None]
 
@@ -98,7 +101,19 @@ def _batch_norm(b: Builder, call: Call) -> Sequence[ir.Value]:
         return [_with_running_statistics(b, call), *nothing, *(b.op("Identity", b.value(v)) for v in (call.running_mean, call.running_var))]
     operands = (call.input, call.weight, call.bias, call.running_mean, call.running_var)
     attributes = {"epsilon": float(call.eps), "momentum": float(call.momentum)}
-    return b.ops("BatchNormTraining", *(b.optional(operand) for operand in operands), count=5, domain=DEVICE, **attributes)
+    results = b.ops("BatchNormTraining", *(b.optional(operand) for operand in operands), count=5, domain=DEVICE, **attributes)
+    return _narrowed(b, call, results)
+
+
+@translation("native_batch_norm.default")
+def _batch_norm_in_place(b: Builder, call: Call) -> Sequence[ir.Value]:
+    if not call.training:
+        nothing = [b.full(0, result.shape, result.dtype) for result in call.result[1:]]
+        return [_with_running_statistics(b, call), *nothing]
+    if call.running_mean is not None:
+        raise NotTranslated("running statistics that change in place")
+    operands = b.value(call.input), b.optional(call.weight), b.optional(call.bias)
+    return _narrowed(b, call, b.ops("BatchNormTraining", *operands, count=3, domain=DEVICE, epsilon=float(call.eps)))
 
 
 @translation("native_batch_norm_backward.default")

@@ -7,7 +7,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from anycann.frontends.torch_fx.builder import Builder, shape_of
+from anycann.frontends.torch_fx.builder import Builder, meta, shape_of
 from anycann.frontends.torch_fx.products import spread
 from anycann.frontends.torch_fx.table import DEVICE, Call, NotTranslated, Translation, translation
 
@@ -20,9 +20,9 @@ def windows(call: Call, rank: int) -> dict[str, Any]:
 
 
 def batched(call: Call, rank: int) -> None:
-    """Raises NotTranslated for a single picture."""
-    if len(shape_of(call.self)) != rank + 2:
-        raise NotTranslated("pooling without a batch dimension")
+    """Raises NotTranslated for a single picture, and for integers."""
+    if len(shape_of(call.self)) != rank + 2 or not meta(call.self).dtype.is_floating_point:
+        raise NotTranslated("pooling without a batch dimension, or of integers")
 
 
 @translation("max_pool2d_with_indices.default")

@@ -15,6 +15,7 @@ from anycann.frontends.torch_fx.builder import numpy_dtype
 from anycann.frontends.torch_fx.translate import Port, Translated, translate
 from anycann.model_programs import ModelPrograms, SessionOptions
 from anycann.om.plan import TensorSpec
+from anycann.support.errors import InternalError
 
 
 class EnginePart:
@@ -28,8 +29,18 @@ class EnginePart:
         programs = ModelPrograms(self.translated.model, SessionOptions(num_threads=threads), threads)
         self._loaded = programs.find([spec_of(port, f"in/{port.name}") for port in self.inputs])
         self._executable = self._loaded.use()
+        self._check_outputs()
         self.takes_addresses = self._executable.takes_addresses
         self.run_at = self._executable.run_at
+
+    def _check_outputs(self) -> None:
+        """What the program writes must be what the tensors are made for. Raises InternalError."""
+        for spec, port in zip(self._executable.program.outputs, self.outputs, strict=True):
+            wanted = spec_of(port, port.name)
+            if (spec.dtype, spec.shape) != (wanted.dtype, wanted.shape):
+                raise InternalError(
+                    f"{port.name} is {wanted.dtype}{list(wanted.shape)} in PyTorch, but {spec.dtype}{list(spec.shape)} here"
+                )
 
     def left_to_host(self) -> dict[str, str]:
         """Names of FX nodes that the engine has no native code for, and the reasons."""

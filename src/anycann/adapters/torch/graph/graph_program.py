@@ -14,7 +14,6 @@ from anycann.adapters.torch.graph.engine_part import EnginePart
 from anycann.adapters.torch.graph.partition import Part, is_random, partition, views_between
 from anycann.adapters.torch.graph.written import Run, attribute, written
 from anycann.frontends.torch_fx.translate import why_not
-from anycann.support.errors import AnyCANNError
 
 
 @dataclass
