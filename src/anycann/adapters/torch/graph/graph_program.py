@@ -44,8 +44,9 @@ def compile_graph(graph: torch.fx.Graph, constants: Mapping[Node, torch.Tensor],
             if part.engine:
                 try:
                     compiled[number] = _compile_part(part, constants, threads)
-                except AnyCANNError as error:
-                    found |= dict.fromkeys(part.nodes, f"the engine refuses it: {error}")
+                except Exception as error:  # a fault of ours must not end what PyTorch can run; the report tells
+                    get_logger("torch").warning("a part of %d operators runs in PyTorch: %s", len(part.nodes), error)
+                    found |= dict.fromkeys(part.nodes, f"the engine fails: {error or type(error).__name__}")
                     continue
                 host = compiled[number].left_to_host()
                 found |= {node: host[node.name] for node in part.nodes if node.name in host}
