@@ -14,6 +14,7 @@ from anycann.adapters.torch.graph.engine_part import EnginePart
 from anycann.adapters.torch.graph.partition import Part, is_random, partition, views_between
 from anycann.adapters.torch.graph.written import Run, attribute, written
 from anycann.frontends.torch_fx.translate import why_not
+from anycann.support.logging import get_logger
 
 
 @dataclass
