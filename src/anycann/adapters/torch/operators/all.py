@@ -12,6 +12,7 @@ from anycann.adapters.torch.operators import (
     quantised_products,
     quantised_units,
     recurrent,
+    refusals,
     regions,
     reshaping,
     rotary,
@@ -21,7 +22,7 @@ from anycann.adapters.torch.operators import (
     suppression,
     updates,
 )
-from anycann.adapters.torch.operators.attention import inference_operators, pages, training
+from anycann.adapters.torch.operators.attention import inference_operators, layers, pages, training
 from anycann.adapters.torch.operators.registry import OPERATORS
 
 FAMILIES = (
@@ -36,6 +37,7 @@ FAMILIES = (
     quantised_products,
     quantised_units,
     recurrent,
+    refusals,
     regions,
     reshaping,
     rotary,
@@ -45,6 +47,7 @@ FAMILIES = (
     suppression,
     updates,
     inference_operators,
+    layers,
     pages,
     training,
 )

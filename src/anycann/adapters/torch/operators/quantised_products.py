@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+from torch.nn import functional
 
 from anycann.adapters.torch.operators import packing
 from anycann.adapters.torch.operators.precision import dtype_of
-from anycann.adapters.torch.operators.registry import composed, opaque, refuse, refuse_given, require, sizes
+from anycann.adapters.torch.operators.registry import bound, composed, opaque, refuse, refuse_given, require, sizes
 
 # sums of this many products of two bytes are exact in float32
 _EXACT_DEPTH = 1024
@@ -170,3 +173,50 @@ def weight_quant_batchmatmul(
     y = y * packing.scale_of(quant_scale)
     y = y if quant_offset is None else y + quant_offset.float()
     return packing.rounded(y, torch.int8)
+
+
+def _conv_shape(*given: Any, **options: Any) -> torch.Tensor:
+    a = bound("npu_quant_conv2d", given, options)
+    like = functional.conv2d(
+        a.input.new_empty(a.input.shape, dtype=torch.float32),
+        a.weight.new_empty(a.weight.shape, dtype=torch.float32),
+        None,
+        a.strides,
+        a.pads,
+        a.dilations,
+        a.groups,
+    )
+    return like.to(dtype_of(a.output_dtype, "npu_quant_conv2d", "output_dtype", torch.float16))
+
+
+@opaque(
+    "npu_quant_conv2d(Tensor input, Tensor weight, Tensor scale, int[2] strides=1, int[2] pads=0, int[2] dilations=1, int groups=1, "
+    "int offset_x=0, str round_mode='rint', int? output_dtype=None, Tensor? bias=None, Tensor? offset=None, int? input_dtype=None, "
+    "int? weight_dtype=None) -> Tensor",
+    shape=_conv_shape,
+    missing="offset_x, offset, float8 operands",
+)
+def quant_conv2d(*given: Any, **options: Any) -> torch.Tensor:
+    """(conv2d of int8 input and weight + int32 bias) * scale of each output channel, + float bias, as float16 unless said otherwise."""
+    operator = "npu_quant_conv2d"
+    a = bound(operator, given, options)
+    refuse_given(
+        operator, "it belongs to operands that are not computed", offset=a.offset, input_dtype=a.input_dtype, weight_dtype=a.weight_dtype
+    )
+    if a.offset_x or a.round_mode != "rint" or a.input.dtype != torch.int8 or a.weight.dtype != torch.int8:
+        refuse(
+            operator,
+            f"offset_x={a.offset_x}, round_mode={a.round_mode!r} of {sizes(a.input, a.weight)}",
+            "0 and 'rint' of int8 are computed",
+        )
+    # sums of products of bytes are exact in float64
+    sums = functional.conv2d(a.input.double(), a.weight.double(), None, a.strides, a.pads, a.dilations, a.groups)
+    channels = (1, -1, 1, 1)
+    if a.bias is not None:
+        whole = a.bias.dtype == torch.int32
+        sums = sums + a.bias.double().reshape(channels) if whole else sums
+    y = sums.float() * packing.scale_of(a.scale).reshape(channels)
+    if a.bias is not None and a.bias.dtype != torch.int32:
+        y = y + a.bias.float().reshape(channels)
+    dtype = dtype_of(a.output_dtype, operator, "output_dtype", torch.float16)
+    return y.to(dtype) if dtype.is_floating_point else packing.rounded(y, dtype)

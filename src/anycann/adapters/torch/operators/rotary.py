@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from anycann.adapters.torch.operators.precision import wide
-from anycann.adapters.torch.operators.registry import composed, refuse, require, sizes
+from anycann.adapters.torch.operators.registry import composed, refuse, refuse_given, require, sizes
 
 _Pair = tuple[torch.Tensor, torch.Tensor]
 
@@ -131,3 +131,53 @@ def _heads_turned(operator: str, x: torch.Tensor, cos: torch.Tensor, sin: torch.
     else:
         cos, sin = cos.repeat_interleave(2, -1), sin.repeat_interleave(2, -1)
     return _front_turned(operator, heads, cos, sin, mode).reshape(x.shape)
+
+
+@composed(
+    "npu_kv_rmsnorm_rope_cache(Tensor kv, Tensor gamma, Tensor cos, Tensor sin, Tensor index, Tensor(a!) k_cache, Tensor(b!) ckv_cache, *, "
+    "Tensor? k_rope_scale=None, Tensor? c_kv_scale=None, Tensor? k_rope_offset=None, Tensor? c_kv_offset=None, Tensor? v=None, "
+    "float epsilon=1e-5, str cache_mode='Norm', bool is_output_kv=False)"
+    " -> (Tensor(a!), Tensor(b!), Tensor, Tensor)",
+    missing="caches of int8, cache_mode other than Norm, PA and PA_BNSD",
+)
+def kv_rmsnorm_rope_cache(
+    kv: torch.Tensor,
+    gamma: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    index: torch.Tensor,
+    k_cache: torch.Tensor,
+    ckv_cache: torch.Tensor,
+    *,
+    k_rope_scale: torch.Tensor | None = None,
+    c_kv_scale: torch.Tensor | None = None,
+    k_rope_offset: torch.Tensor | None = None,
+    c_kv_offset: torch.Tensor | None = None,
+    v: torch.Tensor | None = None,
+    epsilon: float = 1e-5,
+    cache_mode: str = "Norm",
+    is_output_kv: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(cache of keys, cache of compressed values, turned keys, normalised values), the caches as they are after writing.
+
+    kv (B, 1, S, R + D): its first R columns are normalised by their root mean square, the rest turned as by `npu_interleave_rope`.
+    index: places in each sequence's cache (B, S) of (B, 1, L, .) for Norm, or slots (B S,) of pages (P, tokens, 1, .) for PA. The caches
+    themselves are written too.
+    """
+    operator = "npu_kv_rmsnorm_rope_cache"
+    scales = {"k_rope_scale": k_rope_scale, "c_kv_scale": c_kv_scale, "k_rope_offset": k_rope_offset, "c_kv_offset": c_kv_offset}
+    refuse_given(operator, "caches of int8 are not computed", v=v, **scales)
+    width = gamma.shape[-1]
+    rotary, latent = kv[..., width:], wide(kv[..., :width])
+    values = (latent * torch.rsqrt(latent.square().mean(-1, keepdim=True) + epsilon) * wide(gamma)).to(kv.dtype)
+    keys = interleave_rope(rotary, cos, sin)
+    for cache, rows in ((k_cache, keys), (ckv_cache, values)):
+        if cache_mode == "Norm":
+            batch = torch.arange(kv.shape[0], device=kv.device)[:, None]
+            cache.transpose(1, 2).index_put_((batch, index.long()), rows.transpose(1, 2).to(cache.dtype))
+        elif cache_mode in ("PA", "PA_BNSD"):
+            slots = index.reshape(-1).long()
+            cache.index_put_((slots // cache.shape[1], slots % cache.shape[1]), rows.reshape(-1, 1, rows.shape[-1]).to(cache.dtype))
+        else:
+            refuse(operator, f"cache_mode={cache_mode!r}", "Norm, PA and PA_BNSD are computed")
+    return k_cache, ckv_cache, keys, values

@@ -1,0 +1,5 @@
+"""torch_npu.contrib.module.ensemble_dropout, by AnyCANN."""
+
+from anycann.adapters.torch.contrib.layers import NpuCachedDropout, NpuFairseqDropout
+
+__all__ = ["NpuCachedDropout", "NpuFairseqDropout"]
