@@ -139,6 +139,21 @@ def test_figures_in_place_of_tensors(acl: ModuleType, tmp_path: Path) -> None:
         assert next(csv.DictReader(file))["Count Nan"] == "8"
 
 
+def test_bodies_of_loops_are_dumped_turn_by_turn(acl: ModuleType, tmp_path: Path) -> None:
+    text = """<ir_version: 10, opset_import: ["": 20]> g (float[4] x, int64 n) => (float[4] y) {
+    go = Constant<value = bool {1}>()
+    y = Loop (n, go, x) <body = b (int64 i, bool old, float[4] a) => (bool new, float[4] e) { new = Identity(old) e = Exp(a) }> }"""
+    assert begin(acl, tmp_path, dump_mode="all") == 0
+    number, _ = acl.mdl.load_from_file(offline_model(tmp_path, text))
+    inputs, addresses = dataset(acl, [16, 8])
+    put(acl, addresses[0], np.zeros(4, np.float32))
+    put(acl, addresses[1], np.array(2, np.int64))
+    assert acl.mdl.execute(number, inputs, dataset(acl, [16])[0]) == 0
+    turns = sorted((read_record(path) for path in (tmp_path / "dump").rglob("Exp.*")), key=lambda record: record.time_us)
+    assert [record.inputs[0].array[0] for record in turns] == [0, 1]
+    np.testing.assert_allclose([record.outputs[0].array[0] for record in turns], [1, np.e], rtol=1e-6)
+
+
 def test_a_whole_process_is_dumped_by_its_settings_and_so_are_single_operators(acl: ModuleType, tmp_path: Path) -> None:
     config = tmp_path / "acl.json"
     config.write_text(

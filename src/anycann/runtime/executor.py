@@ -198,6 +198,7 @@ class CompiledProgram:
                     task.tasks,
                     task.flops,
                     state.value,
+                    state.program,
                 ),
             )
 
@@ -251,7 +252,7 @@ def _event_of(step: HostStep | RegionStep, begin_ns: int, state: RunState) -> St
     kind: Literal["host", "region"] = "host" if isinstance(step, HostStep) else "region"
     op_type = step.op_type if isinstance(step, HostStep) else step.kind
     written = tuple(name for name in step.outputs if name)
-    return StepEvent(kind, step.name, (step.name,), (op_type,), written, begin_ns, time.monotonic_ns(), 1, 0, state.value)
+    return StepEvent(kind, step.name, (step.name,), (op_type,), written, begin_ns, time.monotonic_ns(), 1, 0, state.value, state.program)
 
 
 def _bind(workspace: Workspace, patches: Sequence[Patches], arrays: Sequence[object]) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from anycann.om.plan import Program
+
 
 @dataclass(frozen=True)
 class StepEvent:
@@ -13,7 +15,8 @@ class StepEvent:
 
     name: the kernel's symbol or the node's name. nodes, op_types: the source nodes it computed. outputs: the values it wrote.
     begin_ns, end_ns: the monotonic clock. tensor(value name): the value now, a numpy array in plain row-major order (valid until the
-    callback returns, not to be written) or a host object; KeyError for a value that does not exist yet.
+    callback returns, not to be written) or a host object; KeyError for a value that does not exist yet. program: what the step is of, the
+    model's program or that of a region.
     """
 
     kind: Literal["kernel", "host", "region"]
@@ -26,6 +29,7 @@ class StepEvent:
     tasks: int
     flops: int
     tensor: Callable[[str], object]
+    program: Program | None = None
 
 
 Callback: TypeAlias = Callable[[StepEvent], None]

@@ -41,6 +41,11 @@ class RunState:
             spec.name: feed for spec, feed in zip(program.inputs, feeds, strict=True) if spec.name not in program.values
         }
 
+    @property
+    def program(self) -> Program:
+        """What runs."""
+        return self._program
+
     def value(self, name: str) -> object:
         """The value now: an array in plain order that must not be written, or a host object; None for "". KeyError for an unknown name."""
         view = self.workspace.views.get(name)

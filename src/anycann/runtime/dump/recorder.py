@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 import threading
@@ -50,17 +51,17 @@ class Dumper:
         if wanted is None:
             return None
         if not run.names:
-            return _RunDump(self.settings, wanted, run, self.root / str(run.device), self._inputs_of(run.program))
+            return _RunDump(self.settings, wanted, run, self.root / str(run.device), self._inputs_of)
         with self._lock:
             number = self._runs[run.device, run.model_id]
             self._runs[run.device, run.model_id] += 1
         if not self.settings.has_step(number):
             return None
         folder = run_folder(self.root, run.device, run.names[0], run.model_id, number)
-        return _RunDump(self.settings, wanted, run, folder, self._inputs_of(run.program))
+        return _RunDump(self.settings, wanted, run, folder, self._inputs_of)
 
-    def _inputs_of(self, program: Program) -> Inputs:
-        if not self.settings.inputs:
+    def _inputs_of(self, program: Program | None) -> Inputs:
+        if program is None or not self.settings.inputs:
             return {}
         if id(program) not in self._inputs:
             self._inputs[id(program)] = program, inputs_of(program)
@@ -70,10 +71,12 @@ class Dumper:
 class _RunDump:
     """Writes a file for each step of one run."""
 
-    def __init__(self, settings: DumpSettings, wanted: ModelDump, run: DumpedRun, folder: Path, inputs: Inputs):
-        self._settings, self._wanted, self._run, self._folder, self._inputs = settings, wanted, run, folder, inputs
-        self._needed = frozenset(name for names in self._inputs.values() for name in names)
-        self._kept: dict[str, np.ndarray] = {}  # values as they were when they were written: later ones take their memory
+    def __init__(
+        self, settings: DumpSettings, wanted: ModelDump, run: DumpedRun, folder: Path, inputs_of: Callable[[Program | None], Inputs]
+    ):
+        self._settings, self._wanted, self._run, self._folder, self._inputs_of = settings, wanted, run, folder, inputs_of
+        # values as they were when they were written, by program and name: later ones take their memory
+        self._kept: dict[tuple[int, str], np.ndarray] = {}
         self._task = 0
         self._open_ranges = 0
 
@@ -83,9 +86,10 @@ class _RunDump:
             record = self._record(event)
             if not self._settings.overflow or overflowed(record.outputs):
                 self._write(event, record)
-        for name in event.outputs:
-            if name in self._needed and isinstance(value := event.tensor(name), np.ndarray):
-                self._kept[name] = value.copy()
+        if self._settings.inputs:
+            for name in event.outputs:
+                if isinstance(value := event.tensor(name), np.ndarray):
+                    self._kept[id(event.program), name] = value.copy()
 
     def _is_wanted(self, event: StepEvent) -> bool:
         if event.kind == "region" or all(op_type in NOT_DUMPED for op_type in event.op_types):
@@ -106,14 +110,15 @@ class _RunDump:
         ]
         inputs = [
             DumpedTensor(array, name)
-            for number, name in enumerate(self._inputs.get(event.outputs, ()))
+            for number, name in enumerate(self._inputs_of(event.program).get(event.outputs, ()))
             if self._may(event, f"input{number}") and can_be_dumped(array := self._value(event, name))
         ]
         notes = {"nodes": "\n".join(event.nodes), "op_types": "\n".join(event.op_types)}
         return Record(operator_name(event), time.time_ns() // 1000, tuple(outputs), tuple(inputs), notes)
 
     def _value(self, event: StepEvent, name: str) -> object:
-        return self._kept[name] if name in self._kept else event.tensor(name)
+        kept = self._kept.get((id(event.program), name))
+        return event.tensor(name) if kept is None else kept
 
     def _may(self, event: StepEvent, position: str) -> bool:
         """False for a tensor that a filter leaves out."""
