@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
+from anycann.codegen.contract_dots import multiplies_bfloat
 from anycann.compiler import CompileOptions, compile_model
 from anycann.om.plan import Program
 from anycann.om.writer import write_offline_model
@@ -140,3 +141,37 @@ def test_a_value_that_must_stay_wide_keeps_all_it_is_joined_with_wide() -> None:
     text = CUT_AND_JOINED.replace("float[1,16,6,7] y", "float[1,64,6,7] j").replace("y = Conv(j, u)", "")
     types = {name: location.spec.dtype for name, location in program(cut_and_joined(text), WITH_PAIRS).values.items()}
     assert {types[name] for name in ("l", "h", "j")} == {"float32"}
+
+
+RESIDUAL = """
+g (float[2,9,32] x) => (float[2,9,32] y) {
+    a = MatMul(x, w) n = LayerNormalization<axis=-1>(a, s, b)
+    h = MatMul(n, w) r = Relu(h) m = MatMul(r, v) t = Add(m, n) y = LayerNormalization<axis=-1>(t, s, b)
+}"""
+
+
+def residual() -> onnx.ModelProto:
+    return parse(RESIDUAL, w=floats(32, 32) * 0.2, v=floats(32, 32, seed=1) * 0.2, s=floats(32, seed=2), b=floats(32, seed=3))
+
+
+@pytest.mark.parametrize("target", [WITH_PAIRS, WITH_TILES])
+def test_what_a_product_and_a_residual_read_is_stored_both_ways(target: Target) -> None:
+    types = stored(program(residual(), target))
+    assert types["n"] == types["t"] == "float32"
+    assert types["n/stored"] == types["r/stored"] == "bfloat16"
+    assert "r" not in types
+
+
+@pytest.mark.skipif(not multiplies_bfloat(processor()), reason="without instructions for bfloat16 every result is rounded")
+def test_sums_along_a_residual_keep_their_bits() -> None:
+    """With sums of eight bits the error is 0.0023."""
+    model, feeds = residual(), {"x": floats(2, 9, 32, seed=4)}
+    (got,) = run_narrow(model, feeds)
+    (want,) = by_definition(model, feeds)
+    assert np.linalg.norm(got - want) / np.linalg.norm(want) < 1.9e-3
+
+
+def run_narrow(model: onnx.ModelProto, feeds: dict[str, np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
+    file = BytesIO()
+    write_offline_model(file, compile_model(model, CompileOptions(target=processor(), precision_mode="mixed_bfloat16")))
+    return [np.asarray(result) for result in InferenceSession(file.getvalue()).run(None, feeds)]

@@ -78,12 +78,13 @@ class GraphCompiler:
         switched_off: frozenset[str],
     ) -> Compiled:
         """The stages after the passes. `own`: names of the model's weights by the id of their tensor."""
-        registry, lanes, weights = library(), self.target.lanes, Weights(self.constants, self.storage, own)
+        narrow = self.storage is dtypes.bfloat16 and multiplies_bfloat(self.target)
+        registry, lanes, weights = library(), self.target.lanes, Weights(self.constants, self.storage, not narrow, own)
         choices = Choices("winograd" not in switched_off, self.tuned)
         generators = Generators(registry, self.target, choices, self.watch)
         engines = assign_engines(graph, registry, generators.problem)
         groups = group_nodes(graph, engines, registry, self.fuse and FUSION not in switched_off)
-        if self.storage is dtypes.bfloat16 and multiplies_bfloat(self.target):
+        if narrow:
             narrow_values(graph, engines, groups, registry)
         layouts = {} if LAYOUT in switched_off else assign_layouts(graph, engines, groups, lanes)
         insert_transfers(graph, engines, groups, layouts, generators.wanted_layout)

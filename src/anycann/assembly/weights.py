@@ -34,11 +34,13 @@ class ConstantSink(Protocol):
 class Weights:
     """`storage` is what float32 values are rounded to when they are kept (float16, bfloat16); None: not at all.
 
+    rounds_results: results too, not only what is known; else they are stored as their type says, and a bias or a scale keeps its 24 bits.
     sources: names of the model's own weights, by the id of their tensor. places: where those lie that were packed without loss.
     """
 
     sink: ConstantSink
     storage: DType | None
+    rounds_results: bool = True
     sources: Mapping[int, str] = field(default_factory=dict)
     places: dict[str, Stored] = field(default_factory=dict)
 
@@ -47,7 +49,7 @@ class Weights:
         if value is None or value.const_value is None:
             return None
         array: Array = value.const_value.numpy()
-        if self.storage is None or array.dtype != np.float32:
+        if self.storage is None or array.dtype != np.float32 or (not self.rounds_results and array.size == max(array.shape, default=1)):
             return array
         with np.errstate(over="ignore"):
             return array.astype(self.storage.numpy).astype(np.float32)
@@ -69,7 +71,7 @@ class Weights:
     def stored(self, tensor: Tensor) -> Tensor:
         """A result as it is kept in memory."""
         storage = self.storage
-        if storage is None or tensor.dtype is not dtypes.float32:
+        if storage is None or not self.rounds_results or tensor.dtype is not dtypes.float32:
             return tensor
         return te.compute(tensor.shape, lambda *index: cast(cast(tensor[index], storage), dtypes.float32))
 

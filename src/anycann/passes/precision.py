@@ -2,7 +2,7 @@
 
 A 16-bit mode rounds every float32 value that a kernel stores to the 16-bit type, weights and inputs included, while sums are float32:
 what a program computed on the chip would see. The storage stays four bytes wide, so kernels keep their speed; but where the processor
-multiplies bfloat16, kernels hand each other bfloat16 (passes/narrow.py).
+multiplies bfloat16, kernels hand each other bfloat16 (passes/narrow.py), and what is not narrow is not rounded, nor biases and scales.
 """
 
 from __future__ import annotations
