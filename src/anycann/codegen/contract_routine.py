@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel
+from anycann.codegen.kernels.attention_gradient import AttentionGradientShape, Tensors, emit_attention_gradient, gradient_scratch
 from anycann.codegen.kernels.plane_sums import PlaneSumsProblem, emit_plane_sums
 from anycann.codegen.kernels.row_sums import RowSumsProblem, emit_row_sums
 from anycann.codegen.kernels.running import Scan, emit_running
@@ -17,7 +18,7 @@ from anycann.codegen.values import Value
 from anycann.support.errors import InternalError
 from anycann.target.target import Target
 from anycann.te import dtypes
-from anycann.te.routines import PlaneSums, Routine, RowSums, Running, Scatter, Selection, Suppression
+from anycann.te.routines import AttentionGradient, PlaneSums, Routine, RowSums, Running, Scatter, Selection, Suppression
 from anycann.te.tensor import Placeholder
 
 HALVES = (dtypes.float16, dtypes.bfloat16)  # arithmetic in these is not native
@@ -31,7 +32,7 @@ def refuse_routine(routine: Routine) -> str | None:
         return "a selection of truth values" if routine.x.dtype is dtypes.bool_ else None
     if isinstance(routine, Running):
         return f"a running sum of {routine.x.dtype}" if routine.x.dtype in (*HALVES, dtypes.bool_) else None
-    if isinstance(routine, Suppression | RowSums | PlaneSums):
+    if isinstance(routine, Suppression | RowSums | PlaneSums | AttentionGradient):
         return None
     assert isinstance(routine, Scatter)
     if routine.kind != "none" and routine.data.dtype in (*HALVES, dtypes.bool_):
@@ -66,6 +67,14 @@ def _emit(e: Emitter, routine: Routine, target: Target, operands: list[Value], r
         shapes = (routine.data.shape, routine.places.shape)
         scatter = ScatterProblem(*shapes, routine.axis, routine.kind, routine.data.dtype, routine.places.dtype)
         return emit_scatter(e, scatter, target, ScatterPointers(operands[0], operands[1], operands[2], results[0])), 0
+    if isinstance(routine, AttentionGradient):
+        batch, heads, rows, depth = routine.query.shape
+        keys, width = routine.value.shape[2:]
+        attention = AttentionGradientShape(batch, heads, rows, keys, depth, width, routine.scale, routine.causal, routine.mask_steps)
+        mask = operands[4] if routine.mask is not None else None
+        dy, query, key, value = operands[:4]
+        tensors = Tensors(dy, query, key, value, mask, results.get(0), results.get(1), results.get(2))
+        return emit_attention_gradient(e, attention, target, tensors), gradient_scratch(attention, target)
     if isinstance(routine, PlaneSums):
         planes = PlaneSumsProblem(routine.planes, routine.size, routine.count, routine.updates.dtype)
         return emit_plane_sums(e, planes, target, operands[0], operands[1], results[0]), 0

@@ -84,6 +84,23 @@ class PlaneSums(Routine):
 
 
 @dataclass(frozen=True, eq=False)
+class AttentionGradient(Routine):
+    """The gradients of query, key and value (outputs 0 to 2), all [N, heads, rows or keys, size], of softmax(scale * Q K^T + mask) V.
+
+    mask_steps: elements of the mask to the next image, head and row. causal: row m sees the keys up to m.
+    """
+
+    dy: Tensor
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    mask: Tensor | None
+    mask_steps: tuple[int, int, int] | None
+    scale: float
+    causal: bool
+
+
+@dataclass(frozen=True, eq=False)
 class Suppression(Routine):
     """Of each class the numbers of at most `count` boxes, the best first, none of which overlaps a better one by more than `overlap`.
 
