@@ -159,3 +159,21 @@ def test_a_default_device_is_followed() -> None:
         assert torch.ones(1).to("npu").device.index == 3
         assert torch.npu.current_device() == 3
     assert torch.npu.current_device() == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.int64, torch.float32])
+def test_numbers_beside_tensors_keep_the_type_and_the_precision(dtype: torch.dtype) -> None:
+    x = torch.tensor([1e4 if dtype.is_floating_point else 7, 3], dtype=dtype)
+    for compute in (lambda t: t * 1e-8, lambda t: t.remainder(2), lambda t: t + 2.5, lambda t: t / 3, lambda t: t == 3, lambda t: 2 - t):
+        for value in (x, x[0]):
+            torch.testing.assert_close(compute(value.npu()).cpu(), compute(value), rtol=0, atol=0)
+
+
+def test_results_with_several_tensors_are_claimed_each() -> None:
+    x = torch.randn(4, 5, device="npu:1")
+    values, indices = x.topk(2)
+    assert {values.device.index, indices.device.index} == {1}
+    mean, deviation = torch.std_mean(x.cpu(), 1)
+    torch.testing.assert_close(torch.std_mean(x, 1)[0].cpu(), mean)
+    assert torch.native_layer_norm(x, [5], None, None, 1e-5)[2].device.index == 1
+    assert deviation.device.type == "cpu"

@@ -29,7 +29,12 @@ def use_layout_if_verified() -> None:
     """Find out where this torch keeps a tensor's device and memory; new tensors change in place from now on, if it is as expected."""
     global _layout, _claim
     _layout = discover(import_to_npu)
-    _claim = make_claim(_layout) if _layout is not None else None
+    _claim = make_claim(_layout, to_npu) if _layout is not None else None
+
+
+def claim() -> Claim | None:
+    """The generated code that moves tensors, or None where Python does."""
+    return _claim
 
 
 def host_alias(tensor: Any) -> Any:

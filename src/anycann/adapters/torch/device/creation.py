@@ -20,20 +20,24 @@ def empty(
 ) -> Any:
     """aten::empty.memory_format."""
     _only_strided(layout)
-    return adopt(
-        torch.empty(size, dtype=dtype, device="cpu", memory_format=memory_format or torch.contiguous_format), devices.index_of(device)
-    )
+    return adopt(torch.empty(size, dtype=dtype, device="cpu", memory_format=memory_format or torch.contiguous_format), _index(device))
 
 
 def empty_strided(size: Any, stride: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Any:
     """aten::empty_strided."""
     _only_strided(layout)
-    return adopt(torch.empty_strided(size, stride, dtype=dtype, device="cpu"), devices.index_of(device))
+    return adopt(torch.empty_strided(size, stride, dtype=dtype, device="cpu"), _index(device))
 
 
 def efficient_zeros(size: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Any:
     """aten::_efficientzerotensor: zeros that take memory, since torch's code for those without asks devices it was built with."""
-    return adopt(torch.zeros(size, dtype=dtype, device="cpu"), devices.index_of(device))
+    return adopt(torch.zeros(size, dtype=dtype, device="cpu"), _index(device))
+
+
+def _index(device: Any) -> int:
+    """The npu of a device that torch's dispatcher gives: always a torch.device, or None."""
+    index = None if device is None else device.index
+    return devices.current() if index is None else devices.checked(index)
 
 
 def _only_strided(layout: Any) -> None:
@@ -91,7 +95,7 @@ def to_copy(
     new = _aten._to_copy.default(to_host(tensor), dtype=dtype, **keywords)
     target = tensor.device if device is None else device
     if target.type == devices.NAME:
-        return adopt(new, devices.index_of(target))
+        return adopt(new, _index(target))
     return new if target.type == "cpu" else new.to(target)
 
 

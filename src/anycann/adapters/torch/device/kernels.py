@@ -88,8 +88,6 @@ class Arguments:
                     new[at] = host_alias(tensor)
                 else:
                     host_seen = True
-            elif tensor is not None:  # torch gives numbers that stand for tensors as numbers
-                new[at] = torch.tensor(tensor)
         for at in self.lists:
             if at < len(new) and new[at]:
                 index, host_seen = self._list_to_host(new, at, index, host_seen, args, keywords)
@@ -143,12 +141,12 @@ class Arguments:
 
 def _functional(op: Any, signature: Signature) -> Kernel:
     """New tensors from the arguments."""
-    convert, call, one = Arguments(op, signature).to_host, op._op, signature.one_tensor
+    convert, call, one, tensors = Arguments(op, signature).to_host, op._op, signature.one_tensor, signature.tensors
 
     def kernel(*args: Any, **keywords: Any) -> Any:
         given, index, host_seen = convert(args, keywords)
         try:
-            result = call(*given, **keywords)
+            result = _run(call, given, keywords, tensors)
         except Exception as error:
             raise explained(error, op, args, keywords) from None
         if index < 0:
@@ -158,6 +156,20 @@ def _functional(op: Any, signature: Signature) -> Kernel:
         return _place(result, index, _host_tensors(args, keywords) if host_seen else [])
 
     return kernel
+
+
+def _run(call: Kernel, given: list[Any], keywords: dict[str, Any], tensors: tuple[int, ...]) -> Any:
+    """The cpu operator's result. A number may stand for a tensor; operators that do not take it so get it as a tensor."""
+    try:
+        return call(*given, **keywords)
+    except RuntimeError as error:
+        if "Expected a value of type 'Tensor'" not in str(error):
+            raise
+    first = next(value for value in given if isinstance(value, torch.Tensor))
+    for at in tensors:
+        if at < len(given) and isinstance(given[at], (int, float, complex)):
+            given[at] = torch.tensor(given[at], dtype=torch.result_type(first, given[at]))
+    return call(*given, **keywords)
 
 
 def _place(result: Any, index: int, hosts: list[Any]) -> Any:
@@ -183,7 +195,7 @@ def _in_place(op: Any, signature: Signature) -> Kernel:
     def kernel(*args: Any, **keywords: Any) -> Any:
         given, _, _ = convert(args, keywords)
         try:
-            call(*given, **keywords)
+            _run(call, given, keywords, signature.tensors)
         except Exception as error:
             raise explained(error, op, args, keywords) from None
         return args[written]

@@ -8,9 +8,12 @@ from typing import Any
 
 import torch
 
-from anycann.adapters.torch.device import accelerator_only, attention, creation, dispatch_table, report, sparse
+from anycann.adapters.torch.device import accelerator_only, aliasing, attention, creation, dispatch_table, report, sparse
 from anycann.adapters.torch.device.integer_labels import widened
 from anycann.adapters.torch.device.kernels import Kernel, kernel_for
+from anycann.adapters.torch.device.native import Fast
+from anycann.adapters.torch.device.native_ir import MOST_ARGUMENTS, Kind
+from anycann.adapters.torch.device.signature import signature_of
 from anycann.adapters.torch.device.virtual_devices import KNOWN_VERSIONS
 
 # Nothing of these but sizes and strides changes: torch's own code for the cpu does it to npu tensors as they are.
@@ -94,16 +97,31 @@ def _on_npu_tensor(op: Any) -> Kernel:
 
 
 def _made_when_called(op: Any) -> Kernel:
-    """The kernel of `op`, made at the first call: most of torch's operators are never called."""
+    """The kernel of `op`, made at the first call (most of torch's operators are never called), then generated code where that can do it."""
     made: Callable[..., Any] | None = None
 
     def kernel(*args: Any, **keywords: Any) -> Any:
         nonlocal made
         if made is None:
             made = kernel_for(op)
+            if fast is not None:
+                _enable(fast, op)
         return made(*args, **keywords)
 
-    return kernel
+    claim = aliasing.claim()
+    fast = Fast(claim, kernel) if claim is not None and not report.wanted() else None
+    return kernel if fast is None else fast.kernel
+
+
+def _enable(fast: Fast, op: Any) -> None:
+    """Let generated code run `op`, if its arguments are tensors and numbers and it returns new tensors or one that it wrote."""
+    signature = signature_of(op)
+    plain = not signature.lists and not signature.outs and not {"generator", "device"} & set(signature.names)
+    plain = plain and len(signature.names) <= MOST_ARGUMENTS and signature.tensors_by_position
+    if plain and signature.in_place is not None:
+        fast.enable(Kind.IN_PLACE, op._op, signature.tensors, signature.in_place.position)
+    elif plain and signature.new_results_only and signature.only_tensors:
+        fast.enable(Kind.TENSOR if signature.one_tensor else Kind.TUPLE, op._op, signature.tensors)
 
 
 _fallback_kernel = cache(kernel_for)
