@@ -48,7 +48,8 @@ def _size(given: Dict) -> tuple[int, int]:
     return rows, columns
 
 
-def _outside(given: Dict) -> Outside:
+def outside_of(given: Dict) -> Outside:
+    """What border_type and scalar_value say of samples beyond a picture."""
     kind = BORDER_TYPES.get(number_in(given, "border_type", "the filter"), "")
     if kind == "constant":
         return Outside("constant", values_of(given))
@@ -64,7 +65,7 @@ def vpc_blur(channel: int, parameters: dict[str, Any], timeout_ms: int) -> int:
     with errors_of("VPC"):
         settings = dict_in(parameters, "blur_cfg", "hi_blur_param")
         rows, columns = _size(settings)
-        weights, outside = np.full((rows, columns), 1 / (rows * columns)), _outside(settings)
+        weights, outside = np.full((rows, columns), 1 / (rows * columns)), outside_of(settings)
         return _filter(channel, parameters, "hi_blur_param", lambda one, other: weigh(one, other, weights, outside))
 
 
@@ -75,7 +76,7 @@ def vpc_gaussian_blur(channel: int, parameters: dict[str, Any], timeout_ms: int)
         settings = dict_in(parameters, "gaussian_blur_cfg", "hi_gaussian_blur_param")
         sigma_x = float(settings.get("sigma_x", 0))
         weights = gaussian_weights(_size(settings), (float(settings.get("sigma_y", 0)) or sigma_x, sigma_x))
-        outside = _outside(settings)
+        outside = outside_of(settings)
         return _filter(channel, parameters, "hi_gaussian_blur_param", lambda one, other: weigh(one, other, weights, outside))
 
 
@@ -87,7 +88,7 @@ def vpc_filter2d(channel: int, parameters: dict[str, Any], timeout_ms: int) -> i
         weights = np.array(settings.get("filter", ()), np.float64)
         if weights.shape != _size(settings):
             raise AclError(Code.INVALID_PARAM, f"a filter of shape {weights.shape}; accepted: that of kernel_size, {_size(settings)}")
-        outside, delta = _outside(settings), float(settings.get("delta", 0))
+        outside, delta = outside_of(settings), float(settings.get("delta", 0))
         return _filter(channel, parameters, "hi_filter_2d_param", lambda one, other: weigh(one, other, weights, outside, delta))
 
 
@@ -108,7 +109,7 @@ def _extreme(channel: int, parameters: Dict, greatest: bool) -> int:
         raise AclError(Code.INVALID_PARAM, f"morph_shapes {settings['morph_shapes']}; accepted: 0 (a rectangle)")
     if not 1 <= times <= _MOST_TIMES:
         raise AclError(Code.INVALID_PARAM, f"{times} iterations; accepted: 1 to {_MOST_TIMES}")
-    shape, outside = np.ones(size, bool), _outside(settings)
+    shape, outside = np.ones(size, bool), outside_of(settings)
     return _filter(channel, parameters, "hi_blur_param", lambda one, other: extreme(one, other, shape, greatest, outside, times))
 
 
@@ -138,7 +139,7 @@ def vpc_pyrdown(
         kernel = _PYRAMID if weights is None else np.array(weights, np.float64)
         if kernel.shape != _PYRAMID.shape or (weights is not None and divisor < 1):
             raise AclError(Code.INVALID_PARAM, f"a filter of shape {kernel.shape} over {divisor}; accepted: (5, 5) over at least 1")
-        scaled, outside = kernel / (divisor if weights is not None else kernel.sum()), _outside(border)
+        scaled, outside = kernel / (divisor if weights is not None else kernel.sum()), outside_of(border)
         pictures = [picture_of(source, "input"), *(picture_of(target, "output") for target in targets[:levels])]
         for one, other in pairwise(pictures):
             if (other.width, other.height) != (-(-one.width // 2), -(-one.height // 2)) or one.format != other.format:
