@@ -87,6 +87,10 @@ def pictures() -> None:
         for mode in ({}, {"align_corners": True}, {"half_pixel_centers": True}):
             case(f"{name} {mode}", lambda x, r=resize, m=mode: r(x, [20, 13], **m), x)
     case("resized", lambda x: v1.image.resize_bilinear(x, tf.shape(x)[1:3] * 2), x, shape=[None, None, None, 6])
+    boxes = rng.random((5, 4)).astype(np.float32) * 1.4 - 0.2
+    places = np.array([0, 1, 1, 0, 1], np.int32)
+    for size in ([4, 7], [1, 3]):
+        case(f"crops {size}", lambda x, b, i, s=size: tf.image.crop_and_resize(x, b, i, s, extrapolation_value=2.5), x, boxes, places)
     case("depth", lambda x: [nn.depth_to_space(x, 2), nn.space_to_depth(x, 2)], f(2, 4, 6, 12))
 
 
@@ -113,6 +117,9 @@ def elements() -> None:
     )
     for name, compute in (("//", tf.math.floordiv), ("%", tf.math.floormod), ("/", tf.truncatediv), ("rem", tf.truncatemod)):
         case(f"integers {name}", compute, numbers, divisors)
+    for bits, narrow in ((8, False), (4, True)):
+        case(f"quantised {bits}", lambda a, n=bits, r=narrow: tf.quantization.fake_quant_with_min_max_vars(a, -1.3, 1.9, n, r), a * 2)
+    case("quantised alike", lambda a: tf.quantization.fake_quant_with_min_max_args(a, -1, 1), a)
     case("select", lambda a, b: [tf.where(a > b, a, b), v1.where(a[:, 0] > 0, a, b)], a, b)
     case("cast", lambda a: [tf.cast(a * 3, tf.int32), tf.cast(a, tf.float16), tf.cast(a, tf.bool)], a)
 
