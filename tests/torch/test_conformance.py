@@ -56,6 +56,8 @@ def check(op: Any, most: int) -> int:
     compared = 0
     for sample in itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=differentiable), most):
         given = (sample.input, sample.args, sample.kwargs)
+        if not any(isinstance(leaf, (torch.Tensor, torch.device)) for leaf in tree_leaves(tree_map(on_npu, given))):
+            continue  # a factory that is told no device
         try:
             expected = computed(op, given)
         except Exception:  # the sample is not for the cpu
