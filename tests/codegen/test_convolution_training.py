@@ -64,6 +64,7 @@ PROBLEMS = (
     Problem(2, 6, (8, 9), 8, (3, 2), pad=1, dilations=2, group=2),
     Problem(2, 20, (6, 7), 20, (3, 3), strides=2, pad=1, group=20),
     Problem(2, 32, (7, 7), 64, (3, 3), strides=2, pad=1, group=4),
+    Problem(2, 39, (7, 6), 96, (3, 3), pad=1, group=3),
     Problem(5, 64, (2, 2), 40, (3, 3), pad=1),
     Problem(33, 24, (1, 1), 40, (3, 3), pad=1),
     Problem(2, 3, (21, 20), 24, (7, 7), strides=2, pad=3),

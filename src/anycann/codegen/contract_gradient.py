@@ -17,7 +17,7 @@ from anycann.te.tensor import Placeholder
 
 def refuse_gradient(operator: WeightGradient) -> str | None:
     """Why no kernel computes this gradient, or None."""
-    if operator.group != 1 or operator.x.dtype is not dtypes.float32 or operator.dy.dtype is not dtypes.float32:
+    if not operator.fills_vectors or operator.x.dtype is not dtypes.float32 or operator.dy.dtype is not dtypes.float32:
         return f"the gradient of weights in {operator.group} groups, of {operator.x.dtype}"
     if not isinstance(operator.x, Placeholder) or not isinstance(operator.dy, Placeholder):
         return "an operand is a single known number"

@@ -13,8 +13,9 @@ from anycann.te.tensor import Tensor
 class Convolution:
     """y[n, o, *s] = sum x[n, g*I + i, *(s*strides - pads + k*dilations)] * w[o, i, *k] over i, k; w is [O, I, *kernel].
 
-    computed: w is not known while compiling. transposed: the gradient of that (ONNX ConvTranspose); w is then [I, O/group, *kernel]. zero_point (one element, of x) and
-    weight_zero (of w, constant, one element or one an output channel) are subtracted first; padding stands for the zero point.
+    computed: w is not known while compiling. transposed: the gradient of that (ONNX ConvTranspose); w is then [I, O/group, *kernel].
+    zero_point (one element, of x) and weight_zero (of w, constant, one element or one an output channel) are subtracted first; padding
+    stands for the zero point.
     """
 
     x: Tensor
@@ -30,6 +31,9 @@ class Convolution:
     computed: bool = False
 
 
+_WIDEST, _LEAST_INPUTS = 16, 8  # lanes of the widest vectors; input channels of a group
+
+
 @dataclass(frozen=True, eq=False)
 class WeightGradient:
     """dw[o, i, *k] = sum x[n, g*I + i, *(s*strides - pads + k*dilations)] * dy[n, o, *s] over n, s; g is the group of o."""
@@ -41,6 +45,12 @@ class WeightGradient:
     pads_begin: tuple[int, ...]
     dilations: tuple[int, ...]
     group: int
+
+    @property
+    def fills_vectors(self) -> bool:
+        """Whether every vector of output channels belongs to one group, which has enough input channels for a register tile."""
+        outputs, inputs = self.dy.shape[1] // self.group, self.x.shape[1] // self.group
+        return self.group == 1 or (outputs % _WIDEST == 0 and inputs >= _LEAST_INPUTS)
 
 
 @dataclass(frozen=True, eq=False)

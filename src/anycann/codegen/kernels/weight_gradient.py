@@ -20,7 +20,7 @@ from anycann.codegen.kernels.convolution_sums import Range, multiply_add, nest
 from anycann.codegen.kernels.convolution_write import digits
 from anycann.codegen.kernels.matmul_packing import transpose
 from anycann.codegen.kernels.matmul_shape import first_lanes
-from anycann.codegen.kernels.weight_gradient_tile import GradientTile, rows_are_taps
+from anycann.codegen.kernels.weight_gradient_tile import GradientTile, group_blocks, rows_are_taps
 from anycann.codegen.values import Value, vector_type
 from anycann.target.target import Target
 
@@ -55,7 +55,7 @@ class _Kernel:
 
     @property
     def groups(self) -> int:
-        return -(-self.shape.out_blocks(self.lanes) // self.tile.blocks)
+        return -(-group_blocks(self.shape, self.lanes) // self.tile.blocks)
 
     @property
     def channels(self) -> int:
@@ -69,8 +69,8 @@ class _Kernel:
 
     @property
     def task_sizes(self) -> list[int]:
-        """Groups of output channel blocks, tiles of input channels."""
-        return [self.groups, -(-self.shape.in_channels // self.channels)]
+        """Groups of the convolution, sets of output channel blocks of one, tiles of its input channels."""
+        return [self.shape.group, self.groups, -(-self.shape.group_inputs // self.channels)]
 
     def sum_at(self, e: Emitter, row: Value, block: int) -> Value:
         """Where a vector of sums waits in scratch: weight `row` of the run, block of the group."""
@@ -78,22 +78,25 @@ class _Kernel:
 
 
 def emit_weight_gradient(e: Emitter, shape: ConvolutionShape, target: Target, tile: GradientTile, x: Value, dy: Value, dw: Value) -> int:
-    """Write the tasks e.begin..e.end; returns how many there are. `shape` is that of the convolution; float32, one group."""
+    """Write the tasks e.begin..e.end; returns how many there are. `shape` is that of the convolution: float32, whole vectors of output
+    channels in a group if there are several.
+    """
     kernel = _Kernel(shape, target, tile, x, dy, dw)
     with e.loop(e.begin, e.end) as task:
-        numbers = digits(e, task.index, kernel.task_sizes)
         # the last group and tile begin early enough to be whole; what two tasks compute is the same
-        last_block = shape.out_blocks(kernel.lanes) - tile.blocks
-        block = e.smin(e.mul(numbers[0], tile.blocks), e.const(last_block))
+        group, some, part = digits(e, task.index, kernel.task_sizes)
+        blocks = group_blocks(shape, kernel.lanes)
+        block = e.add(e.mul(group, blocks), e.smin(e.mul(some, tile.blocks), e.const(blocks - tile.blocks)))
         with e.loop(0, kernel.run) as row:
             for j in range(tile.blocks):
                 e.store(e.zero(kernel.vector), kernel.sum_at(e, row.index, j), 4 * kernel.lanes)
-        channel = e.smin(e.mul(numbers[1], kernel.channels), e.const(shape.in_channels - kernel.channels))
+        own = e.smin(e.mul(part, kernel.channels), e.const(shape.group_inputs - kernel.channels))
+        channel = e.add(e.mul(group, shape.group_inputs), own)
         emit_rows = _emit_taps if kernel.by_taps else _emit_channels
         with e.loop(0, shape.batch, tile.images) as chunk:
             stop = e.smin(e.add(chunk.index, tile.images), e.const(shape.batch))
             emit_rows(e, kernel, (chunk.index, stop), block, channel)
-        _write(e, kernel, block, e.mul(channel, shape.taps))
+        _write(e, kernel, block, e.mul(own, shape.taps))
     return prod(kernel.task_sizes)
 
 
@@ -240,7 +243,7 @@ def _segments(axis: Axis) -> list[tuple[int, int, range]]:
 def _write(e: Emitter, kernel: _Kernel, block: Value, first: Value) -> None:
     """The sums of a task, turned: `run` neighbouring weights of each output channel, from element `first` on."""
     shape, lanes, run = kernel.shape, kernel.lanes, kernel.run
-    channel_size = shape.in_channels * shape.taps
+    channel_size = shape.group_inputs * shape.taps
     for j, start in product(range(kernel.tile.blocks), range(0, run, lanes)):
         size = min(lanes, run - start)
         rows = [e.load(kernel.sum_at(e, e.const(start + i), j), kernel.vector, 4 * lanes) for i in range(size)]

@@ -20,17 +20,22 @@ class GradientTile:
     images: int
 
 
+def group_blocks(shape: ConvolutionShape, lanes: int) -> int:
+    """Blocks of output channels of a group; of more than one group they are whole."""
+    return shape.out_blocks(lanes) if shape.group == 1 else shape.group_outputs // lanes
+
+
 def rows_are_taps(shape: ConvolutionShape) -> bool:
     """Whether the rows of a tile are taps along the last axis."""
-    return shape.in_channels < min(FEW_CHANNELS, shape.kernel[-1] + 1)
+    return shape.group_inputs < min(FEW_CHANNELS, shape.kernel[-1] + 1)
 
 
 def default_tile(shape: ConvolutionShape, target: Target) -> GradientTile:
     """The tile with the lowest estimate."""
     choices = []
-    for blocks in range(1, min(4, shape.out_blocks(target.lanes)) + 1):
+    for blocks in range(1, min(4, group_blocks(shape, target.lanes)) + 1):
         most = max(1, (target.registers - blocks - 1 - (0 if has_fma(target) else 1)) // blocks)
-        all_rows = axes(shape, merge=False)[-1].kernel if rows_are_taps(shape) else shape.in_channels
+        all_rows = axes(shape, merge=False)[-1].kernel if rows_are_taps(shape) else shape.group_inputs
         for tiles in range(-(-all_rows // most), -(-all_rows // most) + 3):
             rows = max(1, -(-all_rows // tiles))
             choices.append((_estimate(shape, target, rows, blocks, all_rows), rows, blocks))
@@ -42,8 +47,8 @@ def default_tile(shape: ConvolutionShape, target: Target) -> GradientTile:
 def _estimate(shape: ConvolutionShape, target: Target, rows: int, blocks: int, all_rows: int) -> float:
     """Cycles for one pixel and tap, of two threads."""
     arithmetic = max(rows * blocks / fma_rate(target), (rows + blocks) / 2, 4.0)
-    groups, tiles = -(-shape.out_blocks(target.lanes) // blocks), -(-all_rows // rows)
-    tasks = groups * (shape.in_channels if rows_are_taps(shape) else tiles)
+    groups, tiles = -(-group_blocks(shape, target.lanes) // blocks), -(-all_rows // rows)
+    tasks = groups * (shape.group_inputs if rows_are_taps(shape) else tiles)
     return groups * tiles * (arithmetic + 2.0) * -(-tasks // 2) * 2 / tasks
 
 

@@ -11,13 +11,12 @@ import numpy as np
 import onnx_ir as ir
 
 from anycann.graph.ops.common import all_inside, floats, guarded, retyped
-from anycann.graph.ops.convolution import PLAIN_LIMIT
 from anycann.graph.ops.convolution import product as convolution
 from anycann.graph.ops.device import DOMAIN
 from anycann.graph.ops.matmul import ACCUMULATORS
 from anycann.graph.ops.pooling_gradients import like_attribute
 from anycann.graph.ops.windows import window
-from anycann.graph.registry import Lowering, NotLowered, Sample, TensorType, operator
+from anycann.graph.registry import Lowering, Sample, TensorType, operator
 from anycann.te import dtypes
 from anycann.te import expression as x
 from anycann.te import tensor as te
@@ -31,6 +30,7 @@ _CASES: tuple[tuple[tuple[int, ...], tuple[int, ...], dict[str, object]], ...] =
     ((3, 20, 5, 7), (6, 20, 1, 1), {"strides": [2, 2]}),
     ((1, 6, 8, 9), (8, 3, 3, 2), {"group": 2, "pads": [1, 0, 2, 1], "strides": [2, 1], "dilations": [1, 2]}),
     ((2, 20, 6, 7), (20, 1, 3, 3), {"group": 20, "pads": [1, 1, 1, 1], "strides": [2, 2]}),
+    ((2, 16, 5, 6), (32, 8, 3, 3), {"group": 2, "pads": [1, 1, 1, 1]}),
     ((2, 3, 20), (5, 3, 4), {"pads": [2, 1], "dilations": [2]}),
     ((1, 2, 4, 5, 6), (3, 2, 2, 3, 2), {"pads": [1, 1, 0, 0, 1, 1]}),
 )
@@ -135,10 +135,8 @@ def convolution_weight_gradient(context: Lowering) -> Tensor:
     view = window(context, data.shape[2:], context.integers("kernel_shape") or (), dy.shape[2:])
     group = context.integer("group", 1)
     work = WeightGradient(data, dy, view.kernel, view.strides, view.begins, view.dilations, group)
-    if type_.dtype is dtypes.float32 and group == 1 and isinstance(data, Placeholder) and isinstance(dy, Placeholder):
+    if type_.dtype is dtypes.float32 and work.fills_vectors and isinstance(data, Placeholder) and isinstance(dy, Placeholder):
         return te.contraction(work, type_.shape, type_.dtype)
-    if type_.shape[0] and dy.size * math.prod(type_.shape[1:]) > PLAIN_LIMIT:
-        raise NotLowered(f"the gradient of {group} groups of {type_.dtype} weights")
     result = plain_weight_gradient(work, type_.shape)
     return te.compute(type_.shape, lambda *index: x.cast(result[index], type_.dtype))
 
