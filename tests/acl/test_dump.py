@@ -132,11 +132,13 @@ def test_figures_in_place_of_tensors(acl: ModuleType, tmp_path: Path) -> None:
     chain.run()
     with dumped(tmp_path)["MatMul.node0"].open(newline="") as file:
         (row,) = csv.DictReader(file)
-    assert (row["Input/Output"], row["Data Type"], row["Shape"], row["Count Nan"]) == ("Output", "float32", "2x4", "0")
+    assert ",".join(row) == "Input/Output,Index,Data Size,Data Type,Format,Shape,Max Value,Count,Nan Count,l2norm"
+    assert ",".join(row.values()).startswith("Output,0,32,DT_FLOAT,ND,2x4,")
+    assert (row["Count"], row["Nan Count"]) == ("8", "0")
     assert float(row["Max Value"]) == (-X @ W).max()
-    np.testing.assert_allclose(float(row["L2Norm Value"]), np.linalg.norm(X @ W), rtol=1e-6)
+    np.testing.assert_allclose(float(row["l2norm"]), np.linalg.norm(X @ W), rtol=1e-6)
     with dumped(tmp_path)["Sqrt.node1"].open(newline="") as file:
-        assert next(csv.DictReader(file))["Count Nan"] == "8"
+        assert next(csv.DictReader(file))["Nan Count"] == "8"
 
 
 def test_bodies_of_loops_are_dumped_turn_by_turn(acl: ModuleType, tmp_path: Path) -> None:
