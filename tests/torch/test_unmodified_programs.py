@@ -208,3 +208,32 @@ def test_accelerator_functions_are_those_of_the_npu() -> None:
         assert torch.npu.current_device() == 2
     assert torch.accelerator.memory_allocated() == torch.npu.memory_allocated()
     assert torch.get_device_module("npu") is torch.npu
+
+
+@pytest.mark.filterwarnings("ignore:torch.set_default_tensor_type")
+def test_a_default_type_of_the_npu_makes_tensors_there() -> None:
+    torch.set_default_tensor_type(torch.npu.HalfTensor)
+    try:
+        assert torch.randn(2).device.type == "npu"
+        assert torch.zeros(2).dtype == torch.float16
+    finally:
+        torch.set_default_tensor_type(torch.FloatTensor)
+    assert torch.zeros(2).device.type == "cpu"
+    assert torch.zeros(2).dtype == torch.float32
+
+
+def test_a_step_is_profiled_by_scripts_of_the_model_zoo(tmp_path: Path) -> None:
+    program = f"""
+import torch, torch_npu
+from torch_npu.utils.profiler import Profile
+profile = Profile(start_step=2, save_path={str(tmp_path)!r}, profile_type="TORCH")
+for step in range(5):
+    profile.start()
+    torch.ones(3, device="npu").exp()
+    profile.end()
+    print(step)
+"""
+    assert run(program).split() == ["0"]
+    (trace,) = tmp_path.glob("torch_prof_*.json")
+    assert "aten::exp" in trace.read_text()
+    assert run(program.replace('"TORCH"', "None")).split() == list("01234")

@@ -27,6 +27,7 @@ _SOURCES = (device_guards, graphs, marks, memory, older_names, overflow, propert
 _OBJECTS = ("config", "conv", "matmul", "default_generators", "memory_cached", "max_memory_cached", "reset_max_memory_allocated",
             "reset_max_memory_cached", "obfuscation_calculate", "obfuscation_finalize", "obfuscation_initialize", "npurt")  # fmt: skip
 _PRIVATE = ("_is_in_bad_fork", "_snapshot", "_dump_snapshot", "_record_memory_history", "_set_allocator_settings")
+_NARROW_TYPES = ("float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "float4_e2m1fn_x2")
 _SUBMODULES = {"memory": memory, "streams": streams, "random": random_state, "utils": overflow, "graphs": graphs, "npu_config": settings}
 
 
@@ -41,6 +42,7 @@ def make(torch_npu: ModuleType) -> ModuleType:
         npu.__dict__[submodule] = sys.modules[f"{name}.{submodule}"] = module
     npu.__dict__["__all__"] = sorted(entry for entry in npu.__dict__ if not entry.startswith("_"))
     torch_npu.__dict__["npu"] = npu
+    torch_npu.__dict__.update({name: getattr(torch, name) for name in _NARROW_TYPES if hasattr(torch, name)})
     return npu
 
 

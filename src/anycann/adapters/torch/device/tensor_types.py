@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -39,11 +40,24 @@ class _StorageType(torch.storage._LegacyStorage):
 
 
 _type = torch._C.TensorBase.type
+_set_default = torch.set_default_tensor_type
 
 
 def install() -> None:
     """Let `Tensor.type` take the classes and names of this file."""
     torch.Tensor.type = _type_or_convert
+    torch.set_default_tensor_type = _set_default_type
+
+
+def _set_default_type(kind: Any) -> None:
+    """`torch.set_default_tensor_type`: with a class of this file, new tensors are of its dtype, and on the npu."""
+    named = tensor_types().get(kind.removeprefix("torch.npu.")) if isinstance(kind, str) and kind.startswith("torch.npu.") else kind
+    if isinstance(named, _TensorType):
+        torch.set_default_dtype(named.dtype)
+        torch.set_default_device("npu")
+        return
+    torch.set_default_device(None)
+    _set_default(named)
 
 
 def _type_or_convert(tensor: Any, dtype: Any = None, non_blocking: bool = False, **keywords: Any) -> Any:
@@ -53,6 +67,7 @@ def _type_or_convert(tensor: Any, dtype: Any = None, non_blocking: bool = False,
     return _type(tensor, dtype, non_blocking, **keywords) if dtype is not None else _type(tensor)
 
 
+@cache
 def tensor_types() -> dict[str, Any]:
     """`FloatTensor` and the others by name."""
     module = "torch.npu"

@@ -1,0 +1,1 @@
+"""What `torch_npu.utils` has for programs."""

@@ -1,0 +1,1 @@
+"""`torch_npu.utils`, by AnyCANN."""
