@@ -192,6 +192,40 @@ def check_distributed_tensors_change_placement() -> None:
     assert torch.equal((sharded @ sharded.t()).full_tensor(), whole @ whole.t())
 
 
+def check_random_distributed_tensors() -> None:
+    import torch.distributed.tensor as tensors
+
+    mesh = init_device_mesh("npu", (size(),))
+    drawn = []
+    for _ in range(2):
+        torch.manual_seed(5)
+        whole = tensors.randn(4 * size(), 3, device_mesh=mesh, placements=[Shard(0)])
+        same = tensors.randn(6, device_mesh=mesh, placements=[Replicate()])
+        again = tensors.randn(4 * size(), 3, device_mesh=mesh, placements=[Shard(0)])
+        drawn.append((whole.full_tensor(), same.to_local(), again.full_tensor()))
+    for one, other in zip(*drawn, strict=True):
+        assert torch.equal(one, other)
+    parts = drawn[0][0].chunk(size())
+    assert not torch.equal(parts[0], parts[1])
+    assert not torch.equal(drawn[0][0], drawn[0][2])
+    others = [torch.empty_like(drawn[0][1]) for _ in range(size())]
+    dist.all_gather(others, drawn[0][1])
+    assert all(torch.equal(other, others[0]) for other in others)
+
+
+def check_sharded_parameters_begin_without_memory() -> None:
+    with torch.device("meta"):
+        model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 8))
+    fully_shard(model)
+    model.to_empty(device=device())
+    for layer in (model[0], model[2]):
+        layer.reset_parameters()
+    weight = model[0].weight.full_tensor()
+    assert weight.abs().max() < 1
+    assert len(weight.unique()) > 0.9 * weight.numel()
+    assert torch.isfinite(model(torch.ones(2, 8, device=device()))).all()
+
+
 def check_distributed_checkpoints() -> None:
     import torch.distributed.checkpoint as checkpoint
 

@@ -102,6 +102,8 @@ with torch.no_grad():
     assert torch.equal(restored(images.cuda()), model.module(images.cuda()))
 tensor = dist.new_group([0]) and torch.ones(1).cuda()
 dist.all_reduce(tensor)
+dist.broadcast(tensor, 0)
+print("bf16", torch.cuda.get_device_capability() >= (8, 0) or torch.cuda.is_bf16_supported())
 generator = torch.Generator(device="cuda")
 generator.manual_seed(3)
 sample = torch.rand(3, generator=generator, device="cuda")

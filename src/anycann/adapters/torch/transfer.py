@@ -30,6 +30,7 @@ MODULE_METHODS = "to to_empty"
 CUDA_MODULES = "amp amp.autocast_mode amp.common amp.grad_scaler memory random streams graphs"
 _KEYWORDS = ("device", "device_type", "map_location", "device_id", "backend", "dtype")
 _INTEGERS_ARE_DEVICES = ("to", "to_empty")
+_CAPABILITY = (8, 0)  # of the first GPUs with bfloat16; those from 9 on have 8-bit floating point, which torch asks by this number
 _BANNER = (
     "transfer_to_npu: torch.cuda has the functions of torch.npu now; Tensor.cuda, Module.cuda and every parameter that names a device go "
     "to the npu; torch.cuda.DoubleTensor is torch.npu.FloatTensor; the backend nccl is hccl; torch.jit.script returns what it is given"
@@ -74,6 +75,7 @@ def _transfer_cuda(npu: ModuleType) -> None:
     torch.cuda.DoubleTensor = npu.FloatTensor
     torch.cuda.CUDAGraph = npu.NPUGraph
     torch.cuda.get_arch_list = list
+    torch.cuda.get_device_capability = lambda device=None: _CAPABILITY
     for name, replacement in {"range_push": _range_push, "range_pop": _range_pop, "mark": npu.mstx.mark}.items():
         setattr(torch.cuda.nvtx, name, replacement)
     npu.Stream.cuda_stream = property(lambda stream: stream.npu_stream)
