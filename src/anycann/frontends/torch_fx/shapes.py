@@ -22,6 +22,8 @@ def _reshape(b: Builder, call: Call) -> ir.Value:
 
 @translation("expand.default", "expand_copy.default", "broadcast_to.default")
 def _expand(b: Builder, call: Call) -> ir.Value:
+    if shape_of(call.self) == tuple(call.result.shape):
+        return b.op("Identity", b.value(call.self))
     return b.op("Expand", b.value(call.self), b.integers(*call.result.shape))
 
 
