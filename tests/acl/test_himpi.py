@@ -76,7 +76,7 @@ def test_wrong_calls_have_the_codes_of_vpc(acl: ModuleType, mpi: ModuleType) -> 
     assert mpi.vpc_crop(number, source, [crop(small, 40, 0, 32, 24)], 1, 100) == (0, VPC + ILLEGAL)
     assert mpi.vpc_crop(number, source, [], 1, 100) == (0, VPC + ILLEGAL)
     assert mpi.vpc_get_process_result(number, 77, 10) == VPC + ILLEGAL
-    assert mpi.vpc_draw_line(number) == (0, VPC + NOT_SUPPORT)
+    assert mpi.vpc_draw_osd(number) == (0, VPC + NOT_SUPPORT)
     assert mpi.dvpp_free(12345) == VPC + 0x11
     mpi.sys_exit()
     assert mpi.vpc_create_chn(5, {}) == VPC + NOT_READY

@@ -11,7 +11,7 @@ _SYSTEM = {
     "vdec_set_protocol_param": "limits of a protocol are not used", "vdec_get_protocol_param": "limits of a protocol are not used",
 }  # fmt: skip
 _VPC = (
-    "draw_cover", "draw_line", "draw_mosaic", "draw_osd", "get_affine_lut", "get_lut_mem_size", "get_perspective_lut", "get_remap_lut",
+    "draw_osd", "get_affine_lut", "get_lut_mem_size", "get_perspective_lut", "get_remap_lut",
     "lut_remap", "set_chn_opt_attr",
 )  # fmt: skip
 _VENC = ("get_qpmap_stride", "get_qpmap_size")

@@ -39,6 +39,7 @@ _FILES = (
     "himpi_vpc",
     "himpi_vpc_regions",
     "himpi_vpc_filters",
+    "himpi_vpc_draw",
     "himpi_vpc_warp",
     "himpi_vdec",
     "himpi_pngd",
