@@ -151,6 +151,19 @@ def test_video_is_decoded(mpi: ModuleType) -> None:
     assert mpi.vdec_create_chn(3, attributes(5)) == VDEC + ILLEGAL
 
 
+def test_limits_of_a_protocol_are_kept(acl: ModuleType, mpi: ModuleType) -> None:
+    for number, kind in enumerate((26, 96, 265)):
+        assert mpi.vdec_create_chn(number, attributes(kind)) == 0
+    assert mpi.vdec_get_protocol_param(0) == ({}, VDEC + NOT_PERM)
+    assert mpi.vdec_get_protocol_param(1)[0]["h264_param"]["max_sps_num"] == 32
+    limits = {"max_slice_segment_num": 4, "max_vps_num": 1, "max_sps_num": 2, "max_pps_num": 3}
+    assert mpi.vdec_set_protocol_param(2, {"type": 265, "h265_param": limits}) == 0
+    assert mpi.vdec_get_protocol_param(2) == ({"type": 265, "h265_param": limits}, 0)
+    assert mpi.vdec_set_protocol_param(1, {"type": 265, "h265_param": limits}) == VDEC + ILLEGAL
+    assert mpi.vdec_set_protocol_param(2, {"type": 265, "h265_param": {**limits, "max_vps_num": 17}}) == VDEC + ILLEGAL
+    assert "max_vps_num is 17; accepted: 1 to 16" in acl.get_recent_err_msg()
+
+
 def test_a_png_file_is_decoded(mpi: ModuleType) -> None:
     file, pixels = io.BytesIO(), smooth(50, 40)
     Image.fromarray(pixels).save(file, "PNG")

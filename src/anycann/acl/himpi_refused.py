@@ -5,15 +5,13 @@ from __future__ import annotations
 from anycann.acl.codes import Code
 from anycann.acl.entries import refused
 
-_DRAWING = "use acl.media, or draw on the host"
 _ENCODING = "maps of quantisation are not used"
-_SYSTEM = {
-    "vdec_set_protocol_param": "limits of a protocol are not used", "vdec_get_protocol_param": "limits of a protocol are not used",
-}  # fmt: skip
-_VPC = (
-    "draw_osd", "get_affine_lut", "get_lut_mem_size", "get_perspective_lut", "get_remap_lut",
-    "lut_remap", "set_chn_opt_attr",
-)  # fmt: skip
+_TABLES = "use acl.himpi.vpc_warp_affine, or move pixels on the host"
+_VPC = {
+    "draw_osd": "use acl.himpi.vpc_draw_cover, or draw on the host",
+    **dict.fromkeys(("get_affine_lut", "get_lut_mem_size", "get_perspective_lut", "get_remap_lut", "lut_remap"), _TABLES),
+    "set_chn_opt_attr": "a channel has no attributes of this kind",
+}
 _VENC = ("get_qpmap_stride", "get_qpmap_size")
 _GIVES_ONE = ("get_", "query_", "calc_", "equalize_")  # a value before the code, as the functions that are there
 
@@ -23,9 +21,7 @@ def _declare(name: str, why: str, code: Code, task: bool) -> None:
     refused(f"acl.himpi.{name}", ("arguments",), why, code, failed=(0,) if gives else ())
 
 
-for _name, _why in _SYSTEM.items():
-    _declare(_name, _why, Code.HI_VDEC_NOT_SUPPORT, task=False)
-for _name in _VPC:
-    _declare(f"vpc_{_name}", _DRAWING, Code.HI_VPC_NOT_SUPPORT, task=not _name.startswith("set_"))
+for _name, _why in _VPC.items():
+    _declare(f"vpc_{_name}", _why, Code.HI_VPC_NOT_SUPPORT, task=not _name.startswith("set_"))
 for _name in _VENC:
     _declare(f"venc_{_name}", _ENCODING, Code.HI_VENC_NOT_SUPPORT, task=False)

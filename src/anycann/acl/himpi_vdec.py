@@ -7,8 +7,8 @@ from typing import Any
 from anycann.acl.codes import Code
 from anycann.acl.entries import status, value, value_and_status
 from anycann.acl.errors import AclError
-from anycann.acl.himpi_system import Dict, code_of, errors_of, number_in
-from anycann.acl.himpi_vdec_channel import ALIGNMENT, CHANNELS, JPEG, Sent, VdecChannel
+from anycann.acl.himpi_system import Dict, code_of, dict_in, errors_of, number_in
+from anycann.acl.himpi_vdec_channel import ALIGNMENT, CHANNELS, H264, H265, JPEG, Sent, VdecChannel
 from anycann.acl.media_jpeg import decodable, read_file, strides_for
 from anycann.acl.media_memory import any_bytes, device_bytes
 from anycann.acl.media_pictures import PicDesc
@@ -17,6 +17,10 @@ from anycann.media import jpeg
 from anycann.media.formats import pixel_format
 
 _PLANES = 3
+_LIMITS = {  # by the type of a channel: the dict that has them, and the most that each may be
+    H264: ("h264_param", {"max_slice_num": 136, "max_sps_num": 32, "max_pps_num": 256}),
+    H265: ("h265_param", {"max_slice_segment_num": 200, "max_vps_num": 16, "max_sps_num": 16, "max_pps_num": 64}),
+}
 
 
 @status("acl.himpi.vdec_create_chn")
@@ -161,6 +165,36 @@ def vdec_set_chn_param(channel: int, parameters: dict[str, Any]) -> None:
     """How frames are decoded."""
     with errors_of("VDEC"):
         CHANNELS.get(channel).parameters = dict(parameters)
+
+
+@status("acl.himpi.vdec_set_protocol_param", limits="they are kept and not used: a stream may have more")
+def vdec_set_protocol_param(channel: int, parameters: dict[str, Any]) -> None:
+    """How much a stream may have: {type: 96, h264_param: {max_slice_num, ...}} or {type: 265, h265_param: {...}}."""
+    with errors_of("VDEC"):
+        found = CHANNELS.get(channel)
+        name, limits = _limits_of(found)
+        if number_in(parameters, "type", "hi_vdec_protocol_param") != found.kind:
+            raise AclError(Code.INVALID_PARAM, f"the type of the channel is {found.kind}; got {parameters['type']}")
+        given = dict_in(parameters, name, "hi_vdec_protocol_param")
+        for key, most in limits.items():
+            if not 1 <= number_in(given, key, name) <= most:
+                raise AclError(Code.INVALID_PARAM, f"{key} is {given[key]}; accepted: 1 to {most}")
+        found.limits = {key: given[key] for key in limits}
+
+
+@value_and_status("acl.himpi.vdec_get_protocol_param", failed=({},), returns="(dict, ret)")
+def vdec_get_protocol_param(channel: int) -> dict[str, object]:
+    """What was set; as much as there may be where nothing was."""
+    with errors_of("VDEC"):
+        found = CHANNELS.get(channel)
+        name, limits = _limits_of(found)
+        return {"type": found.kind, name: {**limits, **found.limits}}
+
+
+def _limits_of(channel: VdecChannel) -> tuple[str, dict[str, int]]:
+    if channel.kind not in _LIMITS:
+        raise AclError(code_of("VDEC", "NOT_PERM"), "JPEG has no limits of a protocol; accepted: channels of type 96 (H.264), 265 (H.265)")
+    return _LIMITS[channel.kind]
 
 
 @status("acl.himpi.vdec_set_display_mode")

@@ -46,6 +46,7 @@ class VdecChannel:
     receiving: bool = False
     received: int = 0
     display_mode: int = 0
+    limits: dict[str, int] = field(default_factory=dict)
     scratch: Scratch = field(default_factory=Scratch, repr=False)
 
     def __post_init__(self) -> None:
