@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -77,9 +78,10 @@ PROBLEMS = (
 def relative_error(op_type: str, domain: str, feeds: dict[str, Array], attributes: dict[str, Any], target: str) -> float:
     """The greatest difference between a model of one node and its reference in float64, over the greatest result."""
     node = onnx.helper.make_node(op_type, list(feeds), ["y"], "node", domain=domain, **attributes)
-    inputs = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, array.shape) for name, array in feeds.items()]
-    graph = onnx.helper.make_graph([node], "graph", inputs, [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)])
-    opsets = [onnx.helper.make_opsetid("", 20), onnx.helper.make_opsetid("anycann", 1)]
+    dtype = onnx.helper.np_dtype_to_tensor_dtype(next(iter(feeds.values())).dtype)
+    inputs = [onnx.helper.make_tensor_value_info(name, dtype, array.shape) for name, array in feeds.items()]
+    graph = onnx.helper.make_graph([node], "graph", inputs, [onnx.helper.make_tensor_value_info("y", dtype, None)])
+    opsets = [onnx.helper.make_opsetid("", 22), onnx.helper.make_opsetid("anycann", 1)]
     model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10)
     session = InferenceSession(model, SessionOptions(target=by_name(target), poison=True), num_threads=2)
     assert [node.engine for node in session.engines()] == ["AiCore"]
@@ -87,7 +89,7 @@ def relative_error(op_type: str, domain: str, feeds: dict[str, Array], attribute
     (wanted,) = evaluate_node(node, OPSET, [array.astype(np.float64) for array in feeds.values()])
     assert isinstance(wanted, np.ndarray)
     assert got.shape == wanted.shape
-    return float(np.abs(got - wanted).max() / np.abs(wanted).max())
+    return float(np.abs(got.astype(np.float64) - wanted).max() / np.abs(wanted).max())
 
 
 @pytest.mark.parametrize("target", ["host", "avx2", "sse"])
@@ -114,3 +116,18 @@ def test_the_gradient_of_the_weights_is_a_sum_over_pixels(problem: Problem, targ
     feeds = {"x": operands["x"], "dy": operands["dy"]}
     attributes = {**problem.attributes, "kernel_shape": list(problem.kernel)}
     assert relative_error("ConvWeightGrad", "anycann", feeds, attributes, target) < 2e-5
+
+
+@pytest.mark.parametrize("target", ["host", "sse"])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float16, 2e-3), (ml_dtypes.bfloat16, 2e-2)])
+@pytest.mark.parametrize("problem", PROBLEMS[2:4] + PROBLEMS[5:7], ids=str)
+def test_halves_are_summed_in_single_precision(problem: Problem, dtype: type, tolerance: float, target: str) -> None:
+    operands = {name: array.astype(dtype) for name, array in problem.operands(np.random.default_rng()).items()}
+    cases = {
+        "Conv": ("", ("x", "w"), {}),
+        "ConvInputGrad": ("anycann", ("dy", "w"), {"input_shape": list(operands["x"].shape)}),
+        "ConvWeightGrad": ("anycann", ("x", "dy"), {"kernel_shape": list(problem.kernel)}),
+    }
+    for op_type, (domain, names, more) in cases.items():
+        feeds = {name: operands[name] for name in names}
+        assert relative_error(op_type, domain, feeds, {**problem.attributes, **more}, target) < tolerance, op_type

@@ -22,7 +22,8 @@ def naive(contraction: Contraction) -> Tensor:
     if isinstance(operator, MatMul):
         return matmul(operator, contraction.shape, contraction.dtype)
     if isinstance(operator, WeightGradient):
-        return plain_weight_gradient(operator, contraction.shape)
+        plain = plain_weight_gradient(operator, contraction.shape)
+        return te.compute(plain.shape, lambda *index: x.cast(plain[index], contraction.dtype))
     assert isinstance(operator, Convolution)
     return transposed(operator, contraction) if operator.transposed else convolution(operator, contraction.shape, contraction.dtype)
 
@@ -96,7 +97,8 @@ def transposed(operator: Convolution, contraction: Contraction) -> Tensor:
             for p, q, s, size in zip(scaled, places, operator.strides, data.shape[2:], strict=True)
         ]
         inside = x.all_of(tests)
-        value = data[(n, channel, *places)] * weights[(channel, o % per_group, *taps)]
+        dtype = contraction.dtype
+        value = x.cast(data[(n, channel, *places)], dtype) * x.cast(weights[(channel, o % per_group, *taps)], dtype)
         return x.select(inside, value, 0) if inside is not None else value
 
     return te.reduce("sum", contraction.shape, (in_group, *kernel), element)

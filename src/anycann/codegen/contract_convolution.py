@@ -31,7 +31,7 @@ FEW_PIXELS = 64  # so few do not repay what transforming computed weights costs
 
 def refuse_convolution(operator: Convolution, is_constant: Callable[[str], bool]) -> str | None:
     """Why no kernel computes this convolution, or None."""
-    if operator.x.dtype not in STORED or (operator.transposed and operator.x.dtype is not dtypes.float32):
+    if operator.x.dtype not in STORED or (operator.transposed and operator.x.dtype.nbytes not in (2, 4)):
         return f"a convolution of {operator.x.dtype}"
     computed = [t for t in (operator.w, operator.weight_zero) if isinstance(t, Placeholder) and not is_constant(t.name)]
     if computed and not operator.computed:

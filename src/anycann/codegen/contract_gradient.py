@@ -14,10 +14,12 @@ from anycann.te.contractions import WeightGradient
 from anycann.te.layout import NC1HWC0, ND
 from anycann.te.tensor import Placeholder
 
+STORED = (dtypes.float32, dtypes.float16, dtypes.bfloat16)
+
 
 def refuse_gradient(operator: WeightGradient) -> str | None:
     """Why no kernel computes this gradient, or None."""
-    if not operator.fills_vectors or operator.x.dtype is not dtypes.float32 or operator.dy.dtype is not dtypes.float32:
+    if not operator.fills_vectors or operator.x.dtype not in STORED or operator.dy.dtype not in STORED:
         return f"the gradient of weights in {operator.group} groups, of {operator.x.dtype}"
     if not isinstance(operator.x, Placeholder) or not isinstance(operator.dy, Placeholder):
         return "an operand is a single known number"
@@ -43,6 +45,7 @@ def gradient_shape(operator: WeightGradient) -> ConvolutionShape:
         operator.dilations,
         operator.pads_begin,
         operator.dy.shape[2:],
+        operator.x.dtype,
     )
 
 
@@ -50,7 +53,7 @@ def generate_gradient(name: str, operator: WeightGradient, target: Target) -> Ge
     """The kernel of the result `name`; arguments: x, dy, the result."""
     shape, e = gradient_shape(operator), Emitter()
     tile = default_tile(shape, target)
-    tasks = emit_weight_gradient(e, shape, target, tile, e.argument(0), e.argument(1), e.argument(2))
+    tasks = emit_weight_gradient(e, shape, target, tile, e.argument(0), e.argument(1), e.argument(2), operator.dy.dtype)
     symbol, ir = e.finish("weightgradient")
     arguments = (memory_name(operator.x), memory_name(operator.dy), name)
     return Generated(Kernel(symbol, ir, arguments, tasks, scratch_bytes(shape, target, tile), shape.flops))

@@ -14,15 +14,18 @@ from functools import partial
 from itertools import product
 from math import prod
 
+from anycann.codegen.conversions import to_storage
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution_shape import Axis, ConvolutionShape, axes
 from anycann.codegen.kernels.convolution_sums import Range, multiply_add, nest
 from anycann.codegen.kernels.convolution_write import digits
 from anycann.codegen.kernels.matmul_packing import transpose
-from anycann.codegen.kernels.matmul_shape import first_lanes
+from anycann.codegen.kernels.matmul_shape import Operand, first_lanes
 from anycann.codegen.kernels.weight_gradient_tile import GradientTile, group_blocks, rows_are_taps
 from anycann.codegen.values import Value, vector_type
 from anycann.target.target import Target
+from anycann.te import dtypes
+from anycann.te.dtypes import DType
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,17 @@ class _Kernel:
     x: Value
     dy: Value
     dw: Value
+    dtype: DType
+
+    @property
+    def source(self) -> Operand:
+        """x in memory."""
+        return Operand(self.shape.dtype, dtypes.float32)
+
+    @property
+    def slope(self) -> Operand:
+        """dy in memory."""
+        return Operand(self.dtype, dtypes.float32)
 
     @property
     def lanes(self) -> int:
@@ -77,11 +91,15 @@ class _Kernel:
         return e.gep(e.scratch, e.mul(e.add(e.mul(row, self.tile.blocks), block), self.lanes), "float")
 
 
-def emit_weight_gradient(e: Emitter, shape: ConvolutionShape, target: Target, tile: GradientTile, x: Value, dy: Value, dw: Value) -> int:
-    """Write the tasks e.begin..e.end; returns how many there are. `shape` is that of the convolution: float32, whole vectors of output
-    channels in a group if there are several.
+def emit_weight_gradient(
+    e: Emitter, shape: ConvolutionShape, target: Target, tile: GradientTile, x: Value, dy: Value, dw: Value, dtype: DType
+) -> int:
+    """Write the tasks e.begin..e.end; returns how many there are.
+
+    `shape` is that of the convolution, `dtype` that of dy and dw: floats of at most 32 bits. Several groups have whole vectors of output
+    channels.
     """
-    kernel = _Kernel(shape, target, tile, x, dy, dw)
+    kernel = _Kernel(shape, target, tile, x, dy, dw, dtype)
     with e.loop(e.begin, e.end) as task:
         # the last group and tile begin early enough to be whole; what two tasks compute is the same
         group, some, part = digits(e, task.index, kernel.task_sizes)
@@ -150,7 +168,7 @@ def _source(e: Emitter, kernel: _Kernel, image: Value, channel: Value, outs: Seq
     for axis, out, tap in zip(kernel.axes, outs, taps, strict=True):
         place = e.sub(e.add(e.mul(out, axis.stride), e.mul(tap, axis.dilation)), axis.pad)
         at = e.add(at, e.mul(place, axis.in_stride))
-    return e.gep(kernel.x, at, "float")
+    return kernel.source.step(e, kernel.x, at)
 
 
 def _result(e: Emitter, kernel: _Kernel, image: Value, block: Value, outs: Sequence[Value]) -> Value:
@@ -159,15 +177,15 @@ def _result(e: Emitter, kernel: _Kernel, image: Value, block: Value, outs: Seque
     for axis, out in zip(kernel.axes, outs, strict=True):
         pixel = e.add(e.mul(pixel, axis.out_size), out)
     plane = e.add(e.mul(image, shape.out_blocks(kernel.lanes)), block)
-    return e.gep(kernel.dy, e.mul(e.add(e.mul(plane, shape.out_pixels), pixel), kernel.lanes), "float")
+    return kernel.slope.step(e, kernel.dy, e.mul(e.add(e.mul(plane, shape.out_pixels), pixel), kernel.lanes))
 
 
 def _products(e: Emitter, kernel: _Kernel, x: Value, dy: Value, rows: Sequence[tuple[int, int]], sums: list[Value]) -> list[Value]:
     """Every element of x, by its distance and the number of its row, times every vector of dy, added to the sums [row][block]."""
     sums, blocks, plane = list(sums), kernel.tile.blocks, kernel.shape.out_pixels * kernel.lanes
-    vectors = [e.load(e.gep(dy, j * plane, "float"), kernel.vector, 4 * kernel.lanes) for j in range(blocks)]
+    vectors = [kernel.slope.load(e, kernel.slope.step(e, dy, j * plane), kernel.lanes) for j in range(blocks)]
     for number, (distance, _) in enumerate(rows):
-        factor = e.splat(e.load(e.gep(x, distance, "float"), "float", 4), kernel.lanes)
+        factor = kernel.source.broadcast(e, kernel.source.step(e, x, distance), kernel.lanes)
         for j in range(blocks):
             at = number * blocks + j
             sums[at] = multiply_add(e, kernel.target, factor, vectors[j], sums[at])
@@ -251,16 +269,17 @@ def _write(e: Emitter, kernel: _Kernel, block: Value, first: Value) -> None:
         mask = first_lanes(e, size, lanes)
         for lane, vector in enumerate(transpose(e, rows) if lanes > 1 else rows):
             channel = e.add(e.mul(e.add(block, j), lanes), lane)
-            to = e.gep(kernel.dw, e.add(e.add(e.mul(channel, channel_size), first), start), "float")
+            to = e.gep(kernel.dw, e.add(e.add(e.mul(channel, channel_size), first), start), kernel.dtype.storage)
             if shape.out_channels % lanes == 0:
-                _store(e, vector, to, mask)
+                _store(e, kernel, vector, to, mask)
                 continue
             with e.when(e.compare("slt", channel, e.const(shape.out_channels))):
-                _store(e, vector, to, mask)
+                _store(e, kernel, vector, to, mask)
 
 
-def _store(e: Emitter, vector: Value, to: Value, mask: Value | None) -> None:
+def _store(e: Emitter, kernel: _Kernel, vector: Value, to: Value, mask: Value | None) -> None:
+    value = to_storage(e, vector, kernel.dtype)
     if mask is None:
-        e.store(vector, to, 4)
+        e.store(value, to, kernel.dtype.nbytes)
     else:
-        e.masked_store(vector, to, 4, mask)
+        e.masked_store(value, to, kernel.dtype.nbytes, mask)

@@ -54,10 +54,10 @@ def product(context: Lowering, work: Convolution) -> Tensor:
     Raises NotLowered for a large one.
     """
     type_ = context.outputs[0]
-    if type_.dtype is dtypes.float32 and isinstance(work.w, Placeholder):
+    if type_.dtype in (dtypes.float32, dtypes.float16, dtypes.bfloat16) and isinstance(work.w, Placeholder):
         work = replace(work, computed=_is_computed(context, 1))
         if not work.computed or math.prod(work.w.shape) <= MOST_COMPUTED:
-            return te.contraction(work, type_.shape, type_.dtype)
+            return te.contraction(work, type_.shape, dtypes.float32)
     if math.prod(type_.shape) * math.prod(work.w.shape) // type_.shape[1] > PLAIN_LIMIT:
         raise NotLowered(f"a convolution of {type_.dtype}")
     return plain_transposed(work, type_.shape) if work.transposed else plain_convolution(work, type_.shape)
@@ -112,7 +112,8 @@ def with_bias(context: Lowering, result: Tensor, finish: Callable[[Expr], Expr])
     def element(*index: Expr) -> Expr:
         value: Expr = result[index]
         value = value if bias is None else value + x.cast(bias[index[1]], value.dtype)
-        return x.cast(finish(value if addend is None else value + addend[index]), context.outputs[0].dtype)
+        value = value if addend is None else value + x.cast(addend[index], value.dtype)
+        return x.cast(finish(value), context.outputs[0].dtype)
 
     return te.compute(result.shape, element)
 

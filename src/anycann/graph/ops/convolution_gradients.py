@@ -135,7 +135,8 @@ def convolution_weight_gradient(context: Lowering) -> Tensor:
     view = window(context, data.shape[2:], context.integers("kernel_shape") or (), dy.shape[2:])
     group = context.integer("group", 1)
     work = WeightGradient(data, dy, view.kernel, view.strides, view.begins, view.dilations, group)
-    if type_.dtype is dtypes.float32 and work.fills_vectors and isinstance(data, Placeholder) and isinstance(dy, Placeholder):
+    narrow = type_.dtype in (dtypes.float32, dtypes.float16, dtypes.bfloat16)
+    if narrow and work.fills_vectors and isinstance(data, Placeholder) and isinstance(dy, Placeholder):
         return te.contraction(work, type_.shape, type_.dtype)
     result = plain_weight_gradient(work, type_.shape)
     return te.compute(type_.shape, lambda *index: x.cast(result[index], type_.dtype))
