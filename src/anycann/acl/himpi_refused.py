@@ -6,10 +6,8 @@ from anycann.acl.codes import Code
 from anycann.acl.entries import refused
 
 _ENCODING = "maps of quantisation are not used"
-_TABLES = "use acl.himpi.vpc_warp_affine, or move pixels on the host"
 _VPC = {
     "draw_osd": "use acl.himpi.vpc_draw_cover, or draw on the host",
-    **dict.fromkeys(("get_affine_lut", "get_lut_mem_size", "get_perspective_lut", "get_remap_lut", "lut_remap"), _TABLES),
     "set_chn_opt_attr": "a channel has no attributes of this kind",
 }
 _VENC = ("get_qpmap_stride", "get_qpmap_size")

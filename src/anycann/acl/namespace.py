@@ -40,6 +40,7 @@ _FILES = (
     "himpi_vpc_regions",
     "himpi_vpc_filters",
     "himpi_vpc_draw",
+    "himpi_vpc_tables",
     "himpi_vpc_warp",
     "himpi_vdec",
     "himpi_pngd",

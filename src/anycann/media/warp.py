@@ -13,6 +13,8 @@ from anycann.support.errors import UnsupportedError, UsageError
 
 Affine = NDArray[np.float64]  # [2, 3]: where a point (x, y, 1) of the source goes
 Point = tuple[float, float]
+_FAR = 1e9
+Places = tuple[NDArray[np.float64], NDArray[np.float64]]  # x and y in a source, [rows, columns] of a target each
 
 
 def affine_of(sources: Sequence[Point], targets: Sequence[Point]) -> Affine:
@@ -21,6 +23,17 @@ def affine_of(sources: Sequence[Point], targets: Sequence[Point]) -> Affine:
     if len(sources) != 3 or len(targets) != 3 or abs(np.linalg.det(corners)) < 1e-9:
         raise UsageError(f"the points {list(sources)} and {list(targets)} make no transformation; accepted: three of each, not on a line")
     return np.linalg.solve(corners, np.array(targets, np.float64)).T
+
+
+def perspective_of(sources: Sequence[Point], targets: Sequence[Point]) -> NDArray[np.float64]:
+    """[3, 3]: the transformation that moves four points. Raises UsageError where three of them are on a line."""
+    rows: list[list[float]] = []
+    for (x, y), (u, v) in zip(sources, targets, strict=False):
+        rows += [[x, y, 1, 0, 0, 0, -u * x, -u * y], [0, 0, 0, x, y, 1, -v * x, -v * y]]
+    if len(sources) != 4 or len(targets) != 4 or np.linalg.matrix_rank(np.array(rows)) < 8:
+        raise UsageError(f"the points {list(sources)} and {list(targets)} make no transformation; accepted: four, no three on a line")
+    found = np.linalg.solve(np.array(rows), np.array(targets, np.float64).reshape(-1))
+    return np.append(found, 1.0).reshape(3, 3)
 
 
 def rotation(centre: Point, degrees: float, scale: float) -> Affine:
@@ -36,13 +49,16 @@ def warp(source: View, target: View, matrix: Affine, nearest: bool, outside: Out
 
     Raises UnsupportedError for formats whose pixels share samples, UsageError for a matrix that cannot be turned back.
     """
+    remap(source, target, origins(np.vstack([matrix, [0.0, 0.0, 1.0]]), (target.width, target.height)), nearest, outside)
+
+
+def remap(source: View, target: View, places: Places, nearest: bool, outside: Outside) -> None:
+    """Write to each pixel of `target` what is at its place in `source`, as `warp`."""
     if source.format != target.format:
         raise UsageError(f"the input is {source.format.name}, the output {target.format.name}; accepted: the same")
     if source.format.across != 1 or source.format.down != 1:
         raise UnsupportedError(f"{source.format.name} is not transformed; accepted: formats without shared samples")
-    if abs(np.linalg.det(matrix[:, :2])) < 1e-12:
-        raise UsageError(f"the matrix {matrix.tolist()} cannot be turned back; accepted: one with a determinant that is not 0")
-    x, y = _origins(target, matrix)
+    x, y = (_finite(each) for each in places)
     first = 0
     for plane, other in zip(source.planes, target.planes, strict=True):
         values = np.array(outside.values[first : first + plane.shape[2]])
@@ -50,12 +66,23 @@ def warp(source: View, target: View, matrix: Affine, nearest: bool, outside: Out
         first += plane.shape[2]
 
 
-def _origins(target: View, matrix: Affine) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Where in the source each pixel of the target comes from."""
-    back = np.linalg.inv(matrix[:, :2])
-    rows, columns = np.mgrid[0 : target.height, 0 : target.width]
-    moved_x, moved_y = columns - matrix[0, 2], rows - matrix[1, 2]
-    return back[0, 0] * moved_x + back[0, 1] * moved_y, back[1, 0] * moved_x + back[1, 1] * moved_y
+def origins(matrix: NDArray[np.float64], size: tuple[int, int]) -> Places:
+    """Where in the source each pixel of a target of `size` (width, height) comes from. matrix: [3, 3], from source to target.
+
+    Raises UsageError for a matrix that cannot be turned back.
+    """
+    if abs(np.linalg.det(matrix)) < 1e-12:
+        raise UsageError(f"the matrix {matrix.tolist()} cannot be turned back; accepted: one with a determinant that is not 0")
+    back = np.linalg.inv(matrix)
+    rows, columns = np.mgrid[0 : size[1], 0 : size[0]]
+    x, y, depth = (line[0] * columns + line[1] * rows + line[2] for line in back)
+    depth = np.where(depth == 0.0, np.finfo(np.float64).tiny, depth)
+    return _finite(x / depth), _finite(y / depth)
+
+
+def _finite(places: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Places that are no number, or further away than any picture reaches, far outside."""
+    return np.clip(np.nan_to_num(places, nan=-_FAR, posinf=_FAR, neginf=-_FAR), -_FAR, _FAR)
 
 
 def _picked(plane: Bytes, x: NDArray[np.float64], y: NDArray[np.float64], nearest: bool, values: NDArray[np.int64] | None) -> Bytes:
