@@ -58,9 +58,13 @@ def _compare(got: Any, want: Any, device: str, case: Case, number: int) -> None:
 @pytest.mark.parametrize("case", [case for case in CASES if case.differentiable], ids=str)
 def test_gradients_are_those_of_differences(case: Case) -> None:
     leaves: list[torch.Tensor] = []
+    held = {id(case.arguments[index]) for index in case.held}
+
+    def moves(tensor: torch.Tensor) -> bool:
+        return tensor.is_floating_point() and id(tensor) not in held
 
     def leaf(tensor: torch.Tensor) -> torch.Tensor:
-        if not tensor.is_floating_point():
+        if not moves(tensor):
             return tensor
         leaves.append(tensor.double().requires_grad_())
         return leaves[-1]
@@ -71,7 +75,7 @@ def test_gradients_are_those_of_differences(case: Case) -> None:
     def run(*given: torch.Tensor) -> Any:
         nonlocal rest
         rest = iter(given)
-        place = lambda tensor: next(rest) if tensor.is_floating_point() else tensor  # noqa: E731
+        place = lambda tensor: next(rest) if moves(tensor) else tensor  # noqa: E731
         out = results(packet(case.operator)(*mapped(case.arguments, place), **mapped(case.options, place)))
         return tuple(o for o in out if isinstance(o, torch.Tensor) and o.is_floating_point() and o.requires_grad)
 
@@ -106,7 +110,8 @@ def test_a_compiler_sees_the_same_gradients(case: Case) -> None:
 
 
 def test_every_operator_has_a_case() -> None:
-    missing = sorted(set(OPERATORS) - {case.operator for case in CASES})
+    computed = {name for name, operator in OPERATORS.items() if not (operator.missing or "").startswith("everything: ")}
+    missing = sorted(computed - {case.operator for case in CASES})
     assert not missing, f"operators without a case in tests/torch_operators: {', '.join(missing)}"
 
 

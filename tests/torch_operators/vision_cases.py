@@ -422,7 +422,7 @@ def _aligned(x: Array, rois: Array, scale: float, ph: int, pw: int, n: int, mode
 
 _ROIS = torch.cat((torch.tensor([[0.0], [1.0], [1.0]]), _some_boxes(3, 24)), 1)
 for _mode in (0, 1, 3):
-    case("npu_roi_align", randn(2, 3, 7, 6), _ROIS, 0.25, 3, 2, 2, _mode, reference=_aligned)
+    case("npu_roi_align", randn(2, 3, 7, 6), _ROIS, 0.25, 3, 2, 2, _mode, reference=_aligned, differentiable=_mode == 3, held=(1,))
 _SIX = torch.arange(1.0, 37).reshape(1, 1, 6, 6)
 # numbers of the public test
 case(
@@ -467,7 +467,7 @@ def _pooled(x: Array, rois: Array, scale: float, g: int, d: int) -> Array:
 
 
 _PS = torch.cat((torch.tensor([[0.0], [1.0], [0.0]]), _some_boxes(3, 12)), 1).reshape(1, 3, 5).transpose(1, 2).repeat(2, 1, 1)
-case("npu_ps_roi_pooling", randn(2, 8, 7, 6), _PS, 0.5, 2, 2, reference=_pooled)
+case("npu_ps_roi_pooling", randn(2, 8, 7, 6), _PS, 0.5, 2, 2, reference=_pooled, differentiable=True, held=(1,))
 
 
 def _deformed(
@@ -511,6 +511,7 @@ case(
     2,
     reference=_deformed,
     tolerance=1e-4,
+    differentiable=True,
 )
 case(
     "npu_deformable_conv2d",

@@ -17,7 +17,8 @@ CASES: list[Case] = []
 @dataclass(frozen=True)
 class Case:
     """One call of an operator. `reference` gets the arguments with numpy arrays for tensors (floats as float64) and returns the results,
-    None for those that are not compared. `differentiable`: gradients by all float tensors are checked by differences.
+    None for those that are not compared. `differentiable`: gradients by all float tensors, but
+    the arguments `held`, are checked by differences.
     `written`: indices of arguments that the operator writes; their contents are compared behind the results."""
 
     operator: str
@@ -25,6 +26,7 @@ class Case:
     reference: Callable[..., Any]
     options: dict[str, Any] = field(default_factory=dict)
     differentiable: bool = False
+    held: tuple[int, ...] = ()
     tolerance: float = 2e-5
     written: tuple[int, ...] = ()
     check_exactly: bool = False

@@ -169,6 +169,7 @@ def _shapes(a: SimpleNamespace) -> list[torch.Tensor]:
 
 def _register(name: str, schema: str) -> None:
     def body(*given: Any, **options: Any) -> list[torch.Tensor]:
+        """A product for each group of rows, or of the depth, with its weight: several results, or one behind another."""
         return _computed(bound(name, given, options))
 
     def shapes(*given: Any, **options: Any) -> list[torch.Tensor]:

@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from anycann.adapters.torch.operators.registry import refused
+from typing import Any, NoReturn
+
+from anycann.adapters.torch.operators.registry import composed
+
+
+def refused(schema: str, reason: str) -> None:
+    """Registers an operator that says when it is called why it is not computed."""
+    name = schema[: schema.index("(")]
+
+    def body(*given: Any, **options: Any) -> NoReturn:
+        """Nothing."""
+        raise NotImplementedError(f"{name} is not supported: {reason}")
+
+    composed(schema, f"everything: {reason}")(body)
+
 
 refused(
     'npu_dynamic_mx_quant(Tensor input, *, int axis=-1, str round_mode="rint", int dst_type=296, int block_size=32, int? scale_alg=0, '

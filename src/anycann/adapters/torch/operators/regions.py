@@ -46,7 +46,7 @@ def roi_align(
     if sample_num <= 0:
         refuse(operator, f"sample_num={sample_num}", "a number of samples that depends on the region is not computed")
     require(self.dim() == 4 and rois.dim() == 2 and rois.shape[1] == 5, operator, sizes(self, rois), "(B, C, H, W) and (R, 5)")
-    boxes, shift = wide(rois)[:, 1:], 0.5 if roi_end_mode == 3 else 0.0
+    boxes, shift = wide(rois).detach()[:, 1:], 0.5 if roi_end_mode == 3 else 0.0
     low = boxes[:, :2] * spatial_scale - shift
     high = (boxes[:, 2:] + (1 if roi_end_mode == 1 else 0)) * spatial_scale - shift
     extent = high - low if roi_end_mode == 3 else (high - low).clamp(min=1.0)
@@ -100,7 +100,7 @@ def ps_roi_pooling(self: torch.Tensor, rois: torch.Tensor, spatial_scale: float,
     operator, g = "npu_ps_roi_pooling", group_size
     fits = self.dim() == 4 and rois.dim() == 3 and rois.shape[1] == 5 and self.shape[1] == output_dim * g * g
     require(fits, operator, f"features and regions of {sizes(self, rois)}", "(B, output_dim g g, H, W) and (B, 5, R)")
-    boxes = wide(rois).transpose(1, 2).reshape(-1, 5)
+    boxes = wide(rois).detach().to(wide(self).dtype).transpose(1, 2).reshape(-1, 5)
     low, high = torch.round(boxes[:, 1:3]) * spatial_scale, (torch.round(boxes[:, 3:]) + 1) * spatial_scale
     extent = (high - low).clamp(min=0.1) / g
     over_columns = _members(low[:, 0], extent[:, 0], g, self.shape[3])

@@ -106,16 +106,6 @@ def sizes(*tensors: torch.Tensor | None) -> str:
     return " and ".join(f"{tuple(t.shape)} {str(t.dtype).removeprefix('torch.')}" for t in tensors if t is not None)
 
 
-def refused(schema: str, reason: str) -> None:
-    """Registers an operator that programs name, and that says when it is called why it is not computed."""
-    name = schema[: schema.index("(")]
-
-    def body(*given: Any, **options: Any) -> NoReturn:
-        raise NotImplementedError(f"{name} is not supported: {reason}")
-
-    composed(schema, f"everything: {reason}")(body)
-
-
 def with_out(name: str) -> None:
     """Adds the overload `name.out` of a composed operator with one result, which writes it into `out`."""
     operator = OPERATORS[name]
@@ -128,6 +118,7 @@ def with_out(name: str) -> None:
             out.resize_(result.shape)
         return out.copy_(result)
 
+    body.__doc__, body.__module__ = f"`{name}`, written into `out`.", operator.body.__module__
     composed(f"{name}.out({arguments},{star} Tensor(a!) out) -> Tensor(a!)", operator.missing)(body)
 
 

@@ -133,11 +133,13 @@ def _register(name: str) -> None:
         return out, logarithms if getattr(a, flag) else logarithms.new_empty(1)
 
     def body(*given: Any, **options: Any) -> _Pair:
+        """(result, log of the sums of exponentials, or one zero) of queries on keys, in pages or not."""
         a = bound(name, given, options)
         out, logarithms = inference.attend(translate(name, a))
         return out, logarithms if getattr(a, flag) else logarithms.new_zeros(1)
 
     def into(*given: Any, workspace: Any = None, attention_out: torch.Tensor, softmax_lse: torch.Tensor, **options: Any) -> _Pair:
+        """The same into tensors that are given."""
         out, logarithms = getattr(torch.ops.npu, name)(*given, **options)
         for wanted, result in ((attention_out, out), (softmax_lse, logarithms)):
             if wanted.shape != result.shape:
@@ -146,6 +148,7 @@ def _register(name: str) -> None:
         return attention_out, softmax_lse
 
     def workspace(*given: Any, **options: Any) -> torch.Tensor:
+        """The memory that the operator wants beside its tensors: none."""
         return bound(name, given, options).query.new_empty(0, dtype=torch.uint8)
 
     opaque(f"{name}({_QKV}{arguments}) -> (Tensor, Tensor)", shape=shapes, missing=_MISSING)(body)
