@@ -71,6 +71,12 @@ def test_a_rank_table_is_enough_to_join(tmp_path: Path) -> None:
     assert "rank 1 of 2, sum 1.0" in outputs[1], outputs
 
 
+def test_a_mesh_chooses_the_npu_where_the_program_did_not() -> None:
+    outputs = [done.stdout for done in run("no_device_chosen", 2)]
+    for rank, output in enumerate(outputs):
+        assert f"rank {rank} on {rank}, then 5" in output, outputs
+
+
 def test_torchrun_starts_the_ranks() -> None:
     command = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}"]
     done = subprocess.run(

@@ -12,6 +12,7 @@ import zlib
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
+from anycann.adapters.torch.device import devices
 from anycann.adapters.torch.distributed import kernels
 from anycann.collective.ranks import fill_torch_variables
 from anycann.collective.timeouts import connect_timeout, execute_timeout
@@ -52,7 +53,7 @@ def install() -> None:
     kernels.install()
     dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["npu"])
     _use_ascends_variables_at_rendezvous()
-    _teach_distributed_tensors_when_a_mesh_is_made()
+    _prepare_when_a_mesh_is_made()
     distributed_c10d.ProcessGroupGloo._Options.__deepcopy__ = _same_options
     for module in (dist, distributed_c10d):
         module.is_hccl_available = is_hccl_available
@@ -102,16 +103,25 @@ def _use_ascends_variables_at_rendezvous() -> None:
     handlers["env"] = handler
 
 
-def _teach_distributed_tensors_when_a_mesh_is_made() -> None:
-    """Only then: torch.distributed.tensor takes most of a second to import, and its tensors need a mesh."""
+def _prepare_when_a_mesh_is_made() -> None:
+    """Choose the npu, if the program did not, and teach DTensor.
 
-    def teach() -> None:
+    Only then: torch.distributed.tensor takes most of a second to import, and its tensors need a mesh. torch would choose the npu itself
+    if it could see that nobody has used one yet.
+    """
+    said: set[int] = set()
+    devices.listeners.append(said.add)
+
+    def prepare() -> None:
         from anycann.adapters.torch.distributed import distributed_tensors
 
         distributed_tensors.install()
+        rank = options.LOCAL_RANK.get()
+        if not said and rank is not None and rank < devices.count():
+            devices.make_current(rank)
 
     mesh_class = sys.modules["torch.distributed.device_mesh"].DeviceMesh
-    mesh_class.__init__ = _after(functools.cache(teach), mesh_class.__init__)
+    mesh_class.__init__ = _after(functools.cache(prepare), mesh_class.__init__)
 
 
 def _after(first: Callable[[], None], then: Callable[..., Any]) -> Callable[..., Any]:
