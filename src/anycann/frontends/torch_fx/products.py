@@ -8,7 +8,7 @@ from typing import Any
 import onnx_ir as ir
 import torch
 
-from anycann.frontends.torch_fx.builder import Builder, axis_of, shape_of
+from anycann.frontends.torch_fx.builder import Builder, axis_of, meta, shape_of
 from anycann.frontends.torch_fx.table import DEVICE, Call, NotTranslated, translation
 
 
@@ -140,11 +140,39 @@ def spread(sizes: Sequence[int], rank: int) -> list[int]:
     return [int(size) for size in (list(sizes) * rank if len(sizes) == 1 else sizes)]
 
 
-@translation("_scaled_dot_product_flash_attention_for_cpu.default", "anycann.attention.default")
-def _attention(b: Builder, call: Call) -> Sequence[ir.Value | None]:
-    if getattr(call, "dropout_p", 0):
+@translation("_scaled_dot_product_flash_attention_for_cpu.default")
+def _flash_attention(b: Builder, call: Call) -> Sequence[ir.Value | None]:
+    if call.dropout_p:
         raise NotTranslated("attention with dropout")
     if 1 in call.used:
         raise NotTranslated("attention that keeps the logarithms of its sums")
+    return [_attention_of(b, call), None]
+
+
+@translation("anycann.attention.default")
+def _attention(b: Builder, call: Call) -> ir.Value:
+    return _attention_of(b, call)
+
+
+def _attention_of(b: Builder, call: Call) -> ir.Value:
+    _check_causal(call)
     operands = b.value(call.query), b.value(call.key), b.value(call.value), b.optional(call.attn_mask)
-    return [b.op("Attention", *operands, is_causal=int(call.is_causal), scale=call.scale), None]
+    return b.op("Attention", *operands, is_causal=int(call.is_causal), scale=call.scale)
+
+
+@translation("anycann.attention_backward.default")
+def _attention_backward(b: Builder, call: Call) -> Sequence[ir.Value]:
+    _check_causal(call)
+    if meta(call.query).dtype != torch.float32 or (call.attn_mask is not None and meta(call.attn_mask).dtype != torch.float32):
+        raise NotTranslated("gradients of attention in other types than float32")
+    mask = b.optional(call.attn_mask)
+    if mask is not None and shape_of(call.attn_mask)[-1] != shape_of(call.key)[2]:
+        raise NotTranslated("a mask that is one number for all keys")
+    operands = b.value(call.grad_out), b.value(call.query), b.value(call.key), b.value(call.value), mask
+    return b.ops("AttentionGrad", *operands, count=3, domain=DEVICE, scale=float(call.scale), is_causal=int(call.is_causal))
+
+
+def _check_causal(call: Call) -> None:
+    """Raises NotTranslated where it matters which corner of the scores the triangle begins in."""
+    if call.is_causal and shape_of(call.query)[2] != shape_of(call.key)[2]:
+        raise NotTranslated("causal attention to another number of keys than queries")
