@@ -12,7 +12,7 @@ import torch
 
 from anycann.adapters.torch.device import devices
 from anycann.adapters.torch.device.aliasing import adopt, adopt_or_import, host_alias, mark_storage, to_host
-from anycann.adapters.torch.device.failures import explained, mixed_devices
+from anycann.adapters.torch.device.failures import explained, mixed_devices, takes_no_number
 from anycann.adapters.torch.device.generators import default_generator
 from anycann.adapters.torch.device.signature import Signature, signature_of
 
@@ -163,7 +163,7 @@ def _run(call: Kernel, given: list[Any], keywords: dict[str, Any], tensors: tupl
     try:
         return call(*given, **keywords)
     except RuntimeError as error:
-        if "Expected a value of type 'Tensor'" not in str(error):
+        if not takes_no_number(error):
             raise
     first = next(value for value in given if isinstance(value, torch.Tensor))
     for at in tensors:

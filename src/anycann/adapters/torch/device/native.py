@@ -14,9 +14,10 @@ from typing import Any
 
 import torch
 
-from anycann.adapters.torch.device.accounts import ACCOUNTS
+from anycann.adapters.torch.device import accounts
+from anycann.adapters.torch.device.accounts import ACCOUNTS, Field
 from anycann.adapters.torch.device.layout import Layout
-from anycann.adapters.torch.device.native_ir import TABLE, Kind, Word, module_ir
+from anycann.adapters.torch.device.native_ir import GRANULE, TABLE, Kind, Word, module_ir
 
 _FAST_CALL, _KEYWORDS = 0x0080, 0x0002  # METH_FASTCALL, METH_KEYWORDS
 _kept: list[Any] = []
@@ -47,7 +48,24 @@ def make_claim(layout: Layout, adopt: Callable[[Any, int], Any]) -> Claim | None
         return None
     table = _table(layout, memory, code.address("torch_npu_release"), adopt)
     claim, account = (_python_function(name, code.address(f"torch_npu_{name}"), table, _FAST_CALL) for name in ("claim", "account"))
-    return Claim(claim, account, table, code.address("torch_npu_call"))
+    made = Claim(claim, account, table, code.address("torch_npu_call"))
+    return made if _works(made) else None
+
+
+def _works(claim: Claim) -> bool:
+    """Whether a tensor that is claimed says so, is accounted for until it is freed, and an operator runs on it."""
+    device, before = torch.device("npu", 0), accounts.read(0, Field.ALLOCATED)
+    tensor = torch.full((3, 5), 2.0)
+    fast = Fast(claim, lambda x: None)
+    fast.enable(Kind.TENSOR, torch.neg, lambda error, *args: error, (0,))
+    if claim.call(tensor, 0) is not tensor or tensor.device != device:
+        return False
+    result = fast.kernel(tensor)
+    well = isinstance(result, torch.Tensor) and result.device == result.untyped_storage().device == device
+    well = well and ctypes.c_float.from_address(result.data_ptr() + 56).value == -2.0
+    well = well and accounts.read(0, Field.ALLOCATED) == before + 2 * GRANULE
+    del tensor, result
+    return well and accounts.read(0, Field.ALLOCATED) == before
 
 
 def _load() -> Any:
@@ -105,6 +123,9 @@ def _table(layout: Layout, memory: dict[str, int], release: int, adopt: Callable
         "adopt": id(adopt),
         "float_type": id(float),
         "int_type": id(int),
+        "fetch_error": _address(ctypes.pythonapi.PyErr_Fetch),
+        "normalise_error": _address(ctypes.pythonapi.PyErr_NormalizeException),
+        "set_error": _address(ctypes.pythonapi.PyErr_SetObject),
         **memory,
     }
     return b"".join(words[name].to_bytes(8, "little") for name in TABLE)
@@ -151,9 +172,13 @@ class Fast:
         self.kernel = _python_function("npu_kernel", claim.operator_code, place, _FAST_CALL | _KEYWORDS)
         _kept.extend((self._words, slow))
 
-    def enable(self, kind: Kind, call: Any, tensors: tuple[int, ...], written: int = 0) -> None:
-        """Run `call` from now on; `tensors` are the positions of arguments that are tensors or None, `written` that of the result."""
-        _kept.append(call)
+    def enable(self, kind: Kind, call: Any, explain: Callable[..., Any], tensors: tuple[int, ...], written: int = 0) -> None:
+        """Run `call` from now on; `tensors` are the positions of arguments that are tensors or None, `written` that of the result.
+
+        `explain(error, *args)` answers what is raised for an error of `call`, or None if the operator did nothing and `slow` shall run.
+        """
+        _kept.extend((call, explain))
+        self._words[Word.EXPLAIN] = id(explain)
         self._words[Word.CALL] = id(call)
         self._words[Word.TENSORS] = sum(1 << at for at in tensors)
         self._words[Word.WRITTEN] = written

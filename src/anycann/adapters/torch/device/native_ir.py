@@ -8,6 +8,7 @@ from anycann.adapters.torch.device.accounts import ACCOUNT_WORDS, Field
 
 GRANULE = 512  # bytes: Ascend's allocator rounds up to it
 MOST_ARGUMENTS = 24
+_TUPLE_AT = tuple.__basicsize__  # where a tuple has its items
 _BYTES_AT = bytes.__basicsize__ - 1  # where a bytes object has its bytes
 
 # The words of the table: offsets in objects of torch, and addresses in this process
@@ -15,7 +16,7 @@ TABLE = (
     "object_impl", "keys_at", "keys", "special_keys", "device_at", "storage_at", "storage_device_at", "data_at", "context_at", "free_at",
     "bytes_at", "none", "not_implemented", "as_long", "take_reference", "allocate", "free", "accounts", "release", "tensor_type",
     "parameter_type", "to_dlpack", "from_dlpack", "vectorcall", "drop_reference", "clear_error", "new_long", "tuple_type", "adopt",
-    "float_type", "int_type",
+    "float_type", "int_type", "fetch_error", "normalise_error", "set_error",
 )  # fmt: skip
 
 
@@ -37,6 +38,7 @@ class Word(IntEnum):
     SLOW = 3
     TENSORS = 4
     TABLE = 5
+    EXPLAIN = 6
 
 
 def module_ir() -> str:
@@ -242,11 +244,14 @@ def _word_of(name: str, word: Word) -> str:
 
 
 def _call_ir() -> str:
-    """`torch_npu_call`: aliases (`convert`), the call, the results. `slow` is taken before the operator did anything, or if it failed."""
+    """`torch_npu_call`: aliases (`convert`), the call, the results. `slow` is taken only if the operator did nothing yet."""
     return f"""
 define ptr @torch_npu_call(ptr %self, ptr %args, i64 %count, ptr %names) {{
 entry:
-  %given = alloca [{MOST_ARGUMENTS} x ptr]
+  %given = alloca [{MOST_ARGUMENTS + 1} x ptr]
+  %error.type.p = alloca ptr
+  %error.p = alloca ptr
+  %error.trace.p = alloca ptr
   %words = call ptr @pointer(ptr %self, i64 {_BYTES_AT})
 {_word_of("kind", Word.KIND)}
 {_word_of("written", Word.WRITTEN)}
@@ -381,9 +386,46 @@ compute:
   br i1 %wrong, label %error, label %computed
 
 error:
-  %clear_error2.f = inttoptr i64 %clear_error to ptr
-  call void %clear_error2.f()
+{_loads("fetch_error", "normalise_error", "set_error")}
+{_word_of("explain", Word.EXPLAIN)}
+  %fetch_error.f = inttoptr i64 %fetch_error to ptr
+  call void %fetch_error.f(ptr %error.type.p, ptr %error.p, ptr %error.trace.p)
+  %normalise_error.f = inttoptr i64 %normalise_error to ptr
+  call void %normalise_error.f(ptr %error.type.p, ptr %error.p, ptr %error.trace.p)
+  %error.type = load ptr, ptr %error.type.p
+  %error.o = load ptr, ptr %error.p
+  %error.trace = load ptr, ptr %error.trace.p
+  store ptr %error.o, ptr %given
+  %given.args = getelementptr ptr, ptr %given, i64 1
+  %count.bytes = shl i64 %count, 3
+  call void @llvm.memcpy.p0.p0.i64(ptr %given.args, ptr %args, i64 %count.bytes, i1 false)
+  %count.more = add i64 %count, 1
+  %explain.o = inttoptr i64 %explain to ptr
+  %said = call ptr %vectorcall.f(ptr %explain.o, ptr %given, i64 %count.more, ptr null)
+  call void @drop_if_any(ptr %drop, ptr %error.type)
+  call void @drop_if_any(ptr %drop, ptr %error.o)
+  call void @drop_if_any(ptr %drop, ptr %error.trace)
+  %silent = icmp eq ptr %said, null
+  br i1 %silent, label %raise, label %explained
+
+explained:
+  %said.i = ptrtoint ptr %said to i64
+  %not_run = icmp eq i64 %said.i, %none
+  br i1 %not_run, label %again, label %set
+
+again:
+  call void %drop(ptr %said)
   br label %slow
+
+set:
+  %said.type = call ptr @pointer(ptr %said, i64 8)
+  %set_error.f = inttoptr i64 %set_error to ptr
+  call void %set_error.f(ptr %said.type, ptr %said)
+  call void %drop(ptr %said)
+  br label %raise
+
+raise:
+  ret ptr null
 
 computed:
   switch i64 %kind, label %several [
@@ -421,7 +463,7 @@ item:
 
 item.look:
   %n.8 = shl i64 %n, 3
-  %n.at = add i64 %n.8, 24
+  %n.at = add i64 %n.8, {_TUPLE_AT}
   %member = call ptr @pointer(ptr %result, i64 %n.at)
   %member.type.p = call ptr @at(ptr %member, i64 8)
   %member.type = load i64, ptr %member.type.p
@@ -483,5 +525,19 @@ done:
   ret void
 }}
 
+define internal void @drop_if_any(ptr %drop, ptr %object) alwaysinline {{
+entry:
+  %none = icmp eq ptr %object, null
+  br i1 %none, label %done, label %take
+
+take:
+  call void %drop(ptr %object)
+  br label %done
+
+done:
+  ret void
+}}
+
 declare i64 @llvm.cttz.i64(i64, i1)
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 """

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from anycann.adapters.torch.device import accelerator_only, aliasing, attention, creation, dispatch_table, report, sparse
+from anycann.adapters.torch.device.failures import explained, takes_no_number
 from anycann.adapters.torch.device.integer_labels import widened
 from anycann.adapters.torch.device.kernels import Kernel, kernel_for
 from anycann.adapters.torch.device.native import Fast
@@ -116,12 +117,16 @@ def _made_when_called(op: Any) -> Kernel:
 def _enable(fast: Fast, op: Any) -> None:
     """Let generated code run `op`, if its arguments are tensors and numbers and it returns new tensors or one that it wrote."""
     signature = signature_of(op)
+
+    def explain(error: Exception, *args: Any) -> Exception | None:
+        return None if takes_no_number(error) else explained(error, op, args, {})
+
     plain = not signature.lists and not signature.outs and not {"generator", "device"} & set(signature.names)
     plain = plain and len(signature.names) <= MOST_ARGUMENTS and signature.tensors_by_position
     if plain and signature.in_place is not None:
-        fast.enable(Kind.IN_PLACE, op._op, signature.tensors, signature.in_place.position)
+        fast.enable(Kind.IN_PLACE, op._op, explain, signature.tensors, signature.in_place.position)
     elif plain and signature.new_results_only and signature.only_tensors:
-        fast.enable(Kind.TENSOR if signature.one_tensor else Kind.TUPLE, op._op, signature.tensors)
+        fast.enable(Kind.TENSOR if signature.one_tensor else Kind.TUPLE, op._op, explain, signature.tensors)
 
 
 _fallback_kernel = cache(kernel_for)
