@@ -32,6 +32,11 @@ def use_layout_if_verified() -> None:
     _claim = make_claim(_layout, to_npu) if _layout is not None else None
 
 
+def tensors_are_known() -> bool:
+    """Whether tensors change their device in place; if not, each npu tensor stands on memory that a cpu tensor of ours holds."""
+    return _layout is not None
+
+
 def claim() -> Claim | None:
     """The generated code that moves tensors, or None where Python does."""
     return _claim

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from anycann.adapters.torch.device import devices
-from anycann.adapters.torch.device.aliasing import adopt, host_alias, mark_storage, to_host
+from anycann.adapters.torch.device.aliasing import adopt, host_alias, mark_storage, tensors_are_known, to_host
 from anycann.adapters.torch.device.generators import default_generator
 
 _aten = torch.ops.aten
@@ -47,8 +47,24 @@ def _only_strided(layout: Any) -> None:
 
 def resize(tensor: Any, size: Any, *, memory_format: Any = None) -> Any:
     """aten::resize_: torch's own code for the cpu, on the npu tensor."""
+    if not tensors_are_known():
+        return _resize_by_copying(tensor, size, memory_format or torch.contiguous_format)
     _aten.resize_.default.redispatch(_HOST_KEYS, tensor, size, memory_format=memory_format)
     mark_storage(tensor)
+    return tensor
+
+
+def _resize_by_copying(tensor: Any, size: Any, memory_format: Any) -> Any:
+    """Resize a tensor on memory that cannot grow: onto new memory that begins with the bytes of the old."""
+    shape = torch.empty(size, dtype=tensor.dtype, device="meta", memory_format=memory_format)
+    start, old = tensor.storage_offset(), tensor.untyped_storage()
+    needed = (shape.untyped_storage().nbytes() if shape.numel() else 0) + start * tensor.element_size()
+    if needed > old.nbytes():
+        grown = adopt(torch.empty(needed, dtype=torch.uint8), tensor.get_device())
+        whole = host_alias(torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(old))
+        host_alias(grown)[: whole.numel()].copy_(whole)
+        old = grown.untyped_storage()
+    _aten.set_.source_Storage_storage_offset.redispatch(_HOST_KEYS, tensor, old, start, list(shape.shape), list(shape.stride()))
     return tensor
 
 

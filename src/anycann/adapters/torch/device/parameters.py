@@ -10,7 +10,7 @@ import torch
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 
 from anycann.adapters.torch.device import devices
-from anycann.adapters.torch.device.aliasing import change_kind
+from anycann.adapters.torch.device.aliasing import change_kind, tensors_are_known
 
 _data = torch._C.TensorBase.data
 _same_kind = torch._has_compatible_shallow_copy_type
@@ -27,7 +27,7 @@ def install() -> None:
 
 def _compatible(*args: Any, **kwargs: Any) -> bool:
     """`torch._has_compatible_shallow_copy_type(input, from_)`; torch.compile wants it to take anything."""
-    return _same_kind(*args, **kwargs) or _may_change(*args, **kwargs)
+    return _same_kind(*args, **kwargs) or (tensors_are_known() and _may_change(*args, **kwargs))
 
 
 def _may_change(input: Any, from_: Any) -> bool:
