@@ -152,9 +152,9 @@ def check_messages() -> None:
     for dtype in DTYPES:
         values = tensor(rank(), dtype=dtype)
         if rank() == 1:
-            dist.send(values, 0)
+            dist.send(values, 0, tag=7)
         if rank() == 0:
-            assert dist.recv(values) == 1
+            assert dist.recv(values, tag=7) == 1  # other ranks send already what comes below
             assert said(values) == [1], dtype
     received = tensor(-1)
     operations = [
@@ -219,6 +219,7 @@ def check_groups() -> None:
         dist.all_reduce(values, group=pair)
         assert said(values) == [2]
         assert dist.get_backend(pair) == "hccl"
+    assert (dist.new_group([0]) is dist.GroupMember.NON_GROUP_MEMBER) == (rank() != 0)
     alone = dist.split_group(split_ranks=[[other] for other in range(size())])
     values = tensor(1)
     dist.all_reduce(values, group=alone)

@@ -43,6 +43,9 @@ class ProcessGroupHCCL(distributed_c10d.ProcessGroupGloo):
         """The communicator's name, the same on all its ranks."""
         return self._hccl_name
 
+    def perform_nocolor_split(self, device: Any) -> None:
+        """torch tells ranks that are not in a new group: gloo wants nothing of them."""
+
 
 # Python's half of a backend lives as long as somebody in Python holds it; torch holds the C++ half. By name of the group.
 _alive: dict[str, ProcessGroupHCCL] = {}
