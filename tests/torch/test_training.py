@@ -121,3 +121,20 @@ def test_random_numbers_follow_the_seed_and_each_device_has_its_own() -> None:
     generator.manual_seed(3)
     assert torch.equal(torch.rand(4, device="npu", generator=generator), first)
     assert torch.equal(of_cpu, first.cpu())
+
+
+def test_kernels_do_not_follow_the_default_device() -> None:
+    module, x = nn.LSTM(4, 8).npu(), torch.randn(3, 2, 4)
+    linear = nn.Linear(3, 2).npu()
+    there = x.npu()
+    loss = module(there)[0].sum() + linear(torch.ones(1, 3).npu()).sum()
+    embedding = nn.Embedding(5, 3, sparse=True).npu()
+    rows = torch.tensor([1, 2]).npu()
+    with torch.device("npu"):
+        gradients = torch.autograd.grad(loss, [*module.parameters(), *linear.parameters()])
+        torch.autograd.backward(embedding(rows).sum())
+        out = torch.empty(0)
+        torch.mul(there, 2, out=out)
+        assert there.to_sparse().to_dense().equal(there)
+    assert all(gradient.is_npu for gradient in gradients)
+    assert torch.equal(out.cpu(), x * 2)

@@ -36,7 +36,7 @@ def _lstm_cell_backward(grad_h: Any, grad_c: Any, c: Any, new_c: Any, workspace:
     gates = torch.cat(
         [through_c * g * i * (1 - i), through_c * c * f * (1 - f), through_c * i * (1 - g * g), grad_h * tanh_c * o * (1 - o)], 1
     )
-    return gates, through_c * f, gates.sum(0) if has_bias else torch.empty(0)
+    return gates, through_c * f, gates.sum(0) if has_bias else torch.empty(0, device="cpu")
 
 
 def _gru_cell(of_input: Any, of_hidden: Any, h: Any, input_bias: Any = None, hidden_bias: Any = None) -> Any:
@@ -55,7 +55,7 @@ def _gru_cell_backward(grad: Any, workspace: Any, has_bias: bool) -> Any:
     grad_n = grad * (1 - z) * (1 - n * n)
     grad_r = grad_n * hidden_n * r * (1 - r)
     of_input, of_hidden = torch.cat([grad_r, grad_z, grad_n], 1), torch.cat([grad_r, grad_z, grad_n * r], 1)
-    biases = (of_input.sum(0), of_hidden.sum(0)) if has_bias else (torch.empty(0), torch.empty(0))
+    biases = (of_input.sum(0), of_hidden.sum(0)) if has_bias else (torch.empty(0, device="cpu"), torch.empty(0, device="cpu"))
     return of_input, of_hidden, grad * z, *biases
 
 
@@ -108,9 +108,9 @@ def _backward_elements(grad: Any, x: Any, mean: Any, invstd: Any, weight: Any, s
 
 def _linear_backward(x: Any, grad: Any, weight: Any, mask: list[bool]) -> Any:
     rows = grad.reshape(-1, grad.shape[-1]) if grad.dim() > 1 else grad.reshape(1, -1)
-    of_x = rows.mm(weight).view(x.shape) if mask[0] else torch.empty(0)
-    of_weight = rows.t().mm(x.reshape(-1, x.shape[-1])) if mask[1] else torch.empty(0)
-    return of_x, of_weight, rows.sum(0) if mask[2] else torch.empty(0)
+    of_x = rows.mm(weight).view(x.shape) if mask[0] else torch.empty(0, device="cpu")
+    of_weight = rows.t().mm(x.reshape(-1, x.shape[-1])) if mask[1] else torch.empty(0, device="cpu")
+    return of_x, of_weight, rows.sum(0) if mask[2] else torch.empty(0, device="cpu")
 
 
 def _linear_backward_shapes(x: Any, grad: Any, weight: Any, mask: list[bool]) -> Any:

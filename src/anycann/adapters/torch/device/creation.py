@@ -60,7 +60,7 @@ def _resize_by_copying(tensor: Any, size: Any, memory_format: Any) -> Any:
     start, old = tensor.storage_offset(), tensor.untyped_storage()
     needed = (shape.untyped_storage().nbytes() if shape.numel() else 0) + start * tensor.element_size()
     if needed > old.nbytes():
-        grown = adopt(torch.empty(needed, dtype=torch.uint8), tensor.get_device())
+        grown = adopt(torch.empty(needed, dtype=torch.uint8, device="cpu"), tensor.get_device())
         whole = host_alias(torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(old))
         host_alias(grown)[: whole.numel()].copy_(whole)
         old = grown.untyped_storage()

@@ -168,7 +168,7 @@ def _run(call: Kernel, given: list[Any], keywords: dict[str, Any], tensors: tupl
     first = next(value for value in given if isinstance(value, torch.Tensor))
     for at in tensors:
         if at < len(given) and isinstance(given[at], (int, float, complex)):
-            given[at] = torch.tensor(given[at], dtype=torch.result_type(first, given[at]))
+            given[at] = torch.tensor(given[at], dtype=torch.result_type(first, given[at]), device="cpu")
     return call(*given, **keywords)
 
 
@@ -277,8 +277,8 @@ def _filling(op: Any, signature: Signature) -> Kernel:
 
 def _empty_like(out: Any) -> Any:
     if isinstance(out, torch.Tensor):
-        return torch.empty(0, dtype=out.dtype)
-    return [torch.empty(0, dtype=tensor.dtype) for tensor in out]
+        return torch.empty(0, dtype=out.dtype, device="cpu")
+    return [torch.empty(0, dtype=tensor.dtype, device="cpu") for tensor in out]
 
 
 def _fill(out: Any, values: Any) -> None:

@@ -56,8 +56,8 @@ def to_host(tensor: Any) -> Any:
     """The sparse cpu tensor on the memory of a sparse npu tensor's indices and values."""
     from anycann.adapters.torch.device.aliasing import host_alias
 
-    parts = (host_alias(part(tensor)) for part in (_aten._indices.default, _aten._values.default))
-    return torch.sparse_coo_tensor(*parts, tensor.shape, is_coalesced=tensor.is_coalesced(), check_invariants=False)
+    parts = [host_alias(part(tensor)) for part in (_aten._indices.default, _aten._values.default)]
+    return _of_parts(parts, tensor)
 
 
 def to_npu(tensor: Any, index: int) -> Any:
@@ -66,8 +66,14 @@ def to_npu(tensor: Any, index: int) -> Any:
 
     if tensor.layout != torch.sparse_coo:
         raise RuntimeError(f"layout {tensor.layout} is not supported on npu; accepted: torch.strided, torch.sparse_coo")
-    parts = (adopt(part(tensor).detach(), index) for part in (_aten._indices.default, _aten._values.default))
-    return torch.sparse_coo_tensor(*parts, tensor.shape, is_coalesced=tensor.is_coalesced(), check_invariants=False)
+    parts = [adopt(part(tensor).detach(), index) for part in (_aten._indices.default, _aten._values.default)]
+    return _of_parts(parts, tensor)
+
+
+def _of_parts(parts: list[Any], like: Any) -> Any:
+    """The sparse tensor of indices and values, with the sizes of `like`, where the parts are, whatever the default device is."""
+    device, coalesced = parts[0].device, like.is_coalesced()
+    return torch.sparse_coo_tensor(*parts, like.shape, device=device, is_coalesced=coalesced, check_invariants=False)
 
 
 def _host_value(value: Any) -> Any:
