@@ -51,7 +51,7 @@ def test_a_result_is_a_tensor_of_its_own(compiled: Callable[..., Any]) -> None:
     torch.testing.assert_close(first, kept, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("change", ["in place", "another tensor", "another memory", "often"])
+@pytest.mark.parametrize("change", ["in place", "another tensor", "another memory", "uncounted", "often"])
 def test_weights_that_change_are_seen(change: str, compiled: Callable[..., Any]) -> None:
     model = nn.Linear(6, 5).eval()
     run, x = compiled(model), torch.randn(3, 6)
@@ -62,6 +62,8 @@ def test_weights_that_change_are_seen(change: str, compiled: Callable[..., Any])
                 model.weight = nn.Parameter(torch.randn(5, 6))
             elif change == "another memory":
                 model.weight.data = torch.randn(5, 6)
+            elif change == "uncounted":
+                model.weight.data.mul_(-1.5)
             else:
                 model.weight.mul_(-1.02)
             torch.testing.assert_close(run(x), model(x))

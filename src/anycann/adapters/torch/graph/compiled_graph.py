@@ -1,12 +1,14 @@
 """A graph as AOTAutograd calls it: programs are compiled when their arguments are met, and parameters that rest are built in.
 
-A weight that is built in is packed once and read as its kernel likes it. It is looked at before every call: another tensor, another memory
-or another version (PyTorch counts in-place changes) and the graph takes its weights as inputs, until they have rested for some calls.
+A weight that is built in is packed once and read as its kernel likes it. It is looked at before every call: another tensor, another memory,
+another version (PyTorch counts in-place changes) or other bytes in its middle, and the graph takes its weights as inputs, until they have
+rested for some calls.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+import ctypes
 import threading
 from typing import Any
 
@@ -88,16 +90,15 @@ class Frozen:
 
     def __init__(self, run: Run, positions: Sequence[int], weights: Sequence[torch.Tensor]):
         self.run = run
-        self._positions = positions
-        self._weights = [
-            (position, weight, weight._version, weight.data_ptr()) for position, weight in zip(positions, weights, strict=True)
-        ]
+        self._weights = [_Weight(position, weight) for position, weight in zip(positions, weights, strict=True)]
 
     def holds(self, args: Sequence[Any]) -> bool:
         """Whether these arguments have the weights that are built in."""
-        for position, weight, version, address in self._weights:
-            given = args[position]
-            if given is not weight or weight._version != version or weight.data_ptr() != address:
+        for known in self._weights:
+            weight = known.tensor
+            if args[known.position] is not weight or weight._version != known.version or weight.data_ptr() != known.address:
+                return False
+            if known.cell.value != known.sample:
                 return False
         return bool(self._weights)
 
@@ -106,13 +107,37 @@ class Frozen:
         self._weights = []
 
 
+class _Weight:
+    """A weight as it was: the tensor, its version, where its memory is, and some bytes in the middle of it.
+
+    The bytes are for changes through `.data`, which torch does not count: whoever changes all of a weight changes them.
+    """
+
+    __slots__ = ("address", "cell", "position", "sample", "tensor", "version")
+
+    def __init__(self, position: int, tensor: torch.Tensor):
+        self.position, self.tensor = position, tensor
+        self.version, self.address = tensor._version, tensor.data_ptr()
+        self.cell = _cell(tensor)
+        self.sample = self.cell.value
+
+
+def _cell(tensor: torch.Tensor) -> Any:
+    """An integer that shows the element in the middle, or its first bytes; one of its own for a tensor without elements."""
+    kind = {1: ctypes.c_uint8, 2: ctypes.c_uint16, 4: ctypes.c_uint32}.get(tensor.element_size(), ctypes.c_uint64)
+    if not tensor.numel():
+        return kind(0)
+    middle = tensor.numel() // 2 if tensor.is_contiguous() else 0
+    return kind.from_address(tensor.data_ptr() + middle * tensor.element_size())
+
+
 def threads() -> int:
     """As many as PyTorch uses for one operator, and there are."""
     return max(1, min(torch.get_num_threads(), available_processors()))
 
 
 def _state(weights: Sequence[torch.Tensor]) -> tuple[Any, ...]:
-    return tuple((id(weight), weight._version, weight.data_ptr()) for weight in weights)
+    return tuple((id(weight), weight._version, weight.data_ptr(), _cell(weight).value) for weight in weights)
 
 
 # ---- open sizes
