@@ -141,6 +141,38 @@ def test_figures_in_place_of_tensors(acl: ModuleType, tmp_path: Path) -> None:
         assert next(csv.DictReader(file))["Nan Count"] == "8"
 
 
+def test_a_function_gets_dumps_in_place_of_files(acl: ModuleType, tmp_path: Path) -> None:
+    found: list[tuple[str, bytes]] = []
+
+    def take(chunk: dict[str, int | str]) -> None:
+        assert (chunk["is_last_chunk"], chunk["offset"], chunk["flag"]) == (1, 2**64 - 1, 0)
+        found.append((Path(str(chunk["file_name"])).name, acl.util.ptr_to_bytes(chunk["data_buf"], chunk["buf_len"])))
+
+    chain = Chain(acl, tmp_path)
+    assert acl.mdl.dump_reg_callback(take, 1) == 500001
+    assert acl.mdl.dump_reg_callback(take, 0) == 0
+    chain.run()
+    assert acl.mdl.init_dump() == 0
+    assert not found
+    chain.run()
+    assert [name.split(".")[:2] for name, _ in found] == [["MatMul", "node0"], ["Sqrt", "node1"], ["ReduceSum", "node2"]]
+    (tmp_path / "record").write_bytes(found[1][1])
+    np.testing.assert_allclose(read_record(tmp_path / "record").outputs[0].array, np.sqrt(X @ W), rtol=1e-5)
+    acl.mdl.dump_unreg_callback()
+    chain.run()
+    assert len(found) == 3
+    assert acl.mdl.finalize_dump() == 0
+    assert begin(acl, tmp_path) == 0
+    assert acl.mdl.dump_reg_callback(take, 0) == 0
+    chain.run()
+    assert len(found) == 6
+    assert not dumped(tmp_path)
+    acl.mdl.dump_unreg_callback()
+    chain.run()
+    assert len(found) == 6
+    assert len(dumped(tmp_path)) == 3
+
+
 def test_bodies_of_loops_are_dumped_turn_by_turn(acl: ModuleType, tmp_path: Path) -> None:
     text = """<ir_version: 10, opset_import: ["": 20]> g (float[4] x, int64 n) => (float[4] y) {
     go = Constant<value = bool {1}>()

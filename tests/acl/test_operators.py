@@ -250,6 +250,34 @@ def test_products_have_handles(program: Program) -> None:
     assert acl.blas.create_handle_for_gemv_ex(0, 2, 3, 3, 3, 3, 0) == (0, 100000)
 
 
+@pytest.mark.parametrize(("kind", "dtype"), [("hgem", "float16"), ("s8gem", "int8")])
+def test_products_of_one_data_type_have_functions(program: Program, kind: str, dtype: str) -> None:
+    acl, random, out = program.acl, np.random.default_rng(8), "int32" if dtype == "int8" else dtype
+    a, b, start = (random.integers(-4, 4, shape) for shape in ((4, 3), (3, 5), (4, 5)))
+    one, two, left, right = (program.put(x) for x in (np.ones(1, out), np.full(1, 2, out), a.astype(dtype), b.astype(dtype)))
+    result = program.put(start.astype(out))
+    ret = getattr(acl.blas, kind + "m")(0, 0, 0, 4, 5, 3, one, left, -1, right, -1, two, result, -1, 0, program.stream)
+    assert ret == 0, acl.get_recent_err_msg()
+    found = program.get(acl.create_data_buffer(result, start.astype(out).nbytes), start.astype(out))
+    np.testing.assert_array_equal(found, a @ b + 2 * start)
+    x, y = program.put(b[:, 0].astype(dtype)), program.put(start[:, 0].astype(out))
+    assert getattr(acl.blas, kind + "v")(0, 4, 3, one, left, -1, x, 1, two, y, 1, 0, program.stream) == 0
+    found = program.get(acl.create_data_buffer(y, start[:, 0].astype(out).nbytes), start[:, 0].astype(out))
+    np.testing.assert_array_equal(found, a @ b[:, 0] + 2 * start[:, 0])
+    assert getattr(acl.blas, f"create_handle_for_{kind}m")(0, 0, 0, 4, 5, 3, 0)[1] == 0
+    assert getattr(acl.blas, f"create_handle_for_{kind}v")(0, 4, 3, 0)[1] == 0
+
+
+def test_axes_and_sizes_are_read_from_the_data_buffers(program: Program) -> None:
+    x = floats(2, 3, 4)
+    for axis in (0, 2):
+        found = program.run("ArgMaxV2", [x, np.array([axis], np.int32)], np.zeros(np.delete(x.shape, axis), np.int32))
+        np.testing.assert_array_equal(found, x.argmax(axis))
+    np.testing.assert_array_equal(program.run("Transpose", [x, np.array([2, 0, 1])], np.zeros((4, 2, 3), "f4")), x.transpose(2, 0, 1))
+    found = program.run("Permute", [x], np.zeros((3, 2, 4), "f4"), program.attributes(order=[1, 0, 2]))
+    np.testing.assert_array_equal(found, x.transpose(1, 0, 2))
+
+
 def test_a_constant_is_copied_and_needs_no_data_buffer(program: Program, tmp_path: Path) -> None:
     operands = (OperandSpec("float16", (10,)), OperandSpec("int32", (1,), constant=(0,)))
     spec = OperatorSpec("ArgMaxV2", operands, (OperandSpec("int32", (1,)),))

@@ -138,16 +138,51 @@ def hgemm(
     product.submit((a, b, c), (lda, ldb, ldc), alpha, beta, stream)
 
 
+@status("acl.blas.s8gemm", limits="matrices in NZ format are refused")
+def s8gemm(
+    trans_a: int, trans_b: int, trans_c: int, m: int, n: int, k: int, alpha: int, a: int, lda: int, b: int, ldb: int, beta: int, c: int,
+    ldc: int, compute_type: int, stream: int,
+) -> None:  # fmt: skip
+    """As gemm_ex: A and B are int8; C, alpha and beta int32."""
+    product = Product.checked((trans_a, trans_b, trans_c), (m, n, k), (INT8, INT8, INT32), compute_type)
+    product.submit((a, b, c), (lda, ldb, ldc), alpha, beta, stream)
+
+
 @status("acl.blas.gemv_ex", limits="steps between the elements of x and y must be 1; matrices in NZ format are refused")
 def gemv_ex(
     trans_a: int, m: int, n: int, alpha: int, a: int, lda: int, type_a: int, x: int, incx: int, type_x: int, beta: int, y: int, incy: int,
     type_y: int, compute_type: int, stream: int,
 ) -> None:  # fmt: skip
     """y = alpha * op(A) @ x + beta * y; A has m rows and n columns as it lies in memory. incx, incy: -1 or 1."""
+    _multiply_vector(trans_a, m, n, (type_a, type_x, type_y), alpha, a, lda, x, incx, beta, y, incy, compute_type, stream)
+
+
+@status("acl.blas.hgemv", limits="steps between the elements of x and y must be 1; matrices in NZ format are refused")
+def hgemv(
+    trans_a: int, m: int, n: int, alpha: int, a: int, lda: int, x: int, incx: int, beta: int, y: int, incy: int, compute_type: int,
+    stream: int,
+) -> None:  # fmt: skip
+    """As gemv_ex, all of it float16."""
+    _multiply_vector(trans_a, m, n, (HALF, HALF, HALF), alpha, a, lda, x, incx, beta, y, incy, compute_type, stream)
+
+
+@status("acl.blas.s8gemv", limits="steps between the elements of x and y must be 1; matrices in NZ format are refused")
+def s8gemv(
+    trans_a: int, m: int, n: int, alpha: int, a: int, lda: int, x: int, incx: int, beta: int, y: int, incy: int, compute_type: int,
+    stream: int,
+) -> None:  # fmt: skip
+    """As gemv_ex: A and x are int8; y, alpha and beta int32."""
+    _multiply_vector(trans_a, m, n, (INT8, INT8, INT32), alpha, a, lda, x, incx, beta, y, incy, compute_type, stream)
+
+
+def _multiply_vector(
+    trans_a: int, m: int, n: int, data_types: tuple[int, int, int], alpha: int, a: int, lda: int, x: int, incx: int, beta: int, y: int,
+    incy: int, compute_type: int, stream: int,
+) -> None:  # fmt: skip
     for name, step in (("incx", incx), ("incy", incy)):
         if step not in (_NATURAL, 1):
             raise AclError(Code.INVALID_PARAM, f"{name} is {step}; accepted: -1, 1")
-    product = _matrix_by_vector(trans_a, m, n, (type_a, type_x, type_y), compute_type)
+    product = _matrix_by_vector(trans_a, m, n, data_types, compute_type)
     product.submit((a, x, y), (lda, _NATURAL, _NATURAL), alpha, beta, stream)
 
 
@@ -170,7 +205,25 @@ def create_handle_for_hgemm(trans_a: int, trans_b: int, trans_c: int, m: int, n:
     return new_handle(Product.checked((trans_a, trans_b, trans_c), (m, n, k), (HALF, HALF, HALF), compute_type).call())
 
 
+@value_and_status("acl.blas.create_handle_for_s8gemm", returns="(handle, ret)", limits="matrices in NZ format are refused")
+def create_handle_for_s8gemm(trans_a: int, trans_b: int, trans_c: int, m: int, n: int, k: int, compute_type: int) -> int:
+    """As create_handle_for_gemm_ex: A and B are int8; C, alpha and beta int32."""
+    return new_handle(Product.checked((trans_a, trans_b, trans_c), (m, n, k), (INT8, INT8, INT32), compute_type).call())
+
+
 @value_and_status("acl.blas.create_handle_for_gemv_ex", returns="(handle, ret)", limits="matrices in NZ format are refused")
 def create_handle_for_gemv_ex(trans_a: int, m: int, n: int, type_a: int, type_x: int, type_y: int, compute_type: int) -> int:
     """A handle for acl.op.execute_with_handle, whose inputs are A, x, y, alpha and beta, and whose output is y."""
     return new_handle(_matrix_by_vector(trans_a, m, n, (type_a, type_x, type_y), compute_type).call())
+
+
+@value_and_status("acl.blas.create_handle_for_hgemv", returns="(handle, ret)", limits="matrices in NZ format are refused")
+def create_handle_for_hgemv(trans_a: int, m: int, n: int, compute_type: int) -> int:
+    """As create_handle_for_gemv_ex, all of it float16."""
+    return new_handle(_matrix_by_vector(trans_a, m, n, (HALF, HALF, HALF), compute_type).call())
+
+
+@value_and_status("acl.blas.create_handle_for_s8gemv", returns="(handle, ret)", limits="matrices in NZ format are refused")
+def create_handle_for_s8gemv(trans_a: int, m: int, n: int, compute_type: int) -> int:
+    """As create_handle_for_gemv_ex: A and x are int8; y, alpha and beta int32."""
+    return new_handle(_matrix_by_vector(trans_a, m, n, (INT8, INT8, INT32), compute_type).call())

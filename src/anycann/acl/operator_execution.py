@@ -36,8 +36,8 @@ def execute(
     op_type: str, input_descs: list[int], inputs: list[int], output_descs: list[int], outputs: list[int], attr: int, stream: int
 ) -> None:
     """Run an operator on data buffers, in order with the tasks of `stream`."""
-    call = operator_call(op_type, input_descs, output_descs, attributes_of(attr))
-    submit_operator(OPERATORS.find(call), call, inputs, outputs, stream, ())
+    model, call = _found(operator_call(op_type, input_descs, output_descs, attributes_of(attr)), inputs, stream)
+    submit_operator(model, call, inputs, outputs, stream, ())
 
 
 @status("acl.op.execute_v2")
@@ -45,8 +45,24 @@ def execute_v2(
     op_type: str, input_descs: list[int], inputs: list[int], output_descs: list[int], outputs: list[int], attr: int, stream: int
 ) -> None:
     """As execute; after the run, output descriptions say the shapes that came out."""
-    call = operator_call(op_type, input_descs, output_descs, attributes_of(attr))
-    submit_operator(OPERATORS.find(call), call, inputs, outputs, stream, [PROCESS.handles.get(desc, TensorDesc) for desc in output_descs])
+    model, call = _found(operator_call(op_type, input_descs, output_descs, attributes_of(attr)), inputs, stream)
+    submit_operator(model, call, inputs, outputs, stream, [PROCESS.handles.get(desc, TensorDesc) for desc in output_descs])
+
+
+def _found(call: OperatorSpec, inputs: Sequence[int], stream: int) -> tuple[OperatorModel, OperatorSpec]:
+    """The model for a call, and the call; where sizes or axes must be known beforehand, with those that the data buffers hold now."""
+    try:
+        return OPERATORS.find(call), call
+    except AclError as error:
+        if error.code is not Code.OP_INPUT_NOT_MATCH or len(inputs) != len(call.inputs):
+            raise
+        PROCESS.stream(stream).synchronize()
+        buffers = _buffers(inputs, call.inputs, "input")
+        known = tuple(_with_values(operand, buffer) for operand, buffer in zip(call.inputs, buffers, strict=True))
+        if known == call.inputs:
+            raise
+        call = dataclasses.replace(call, inputs=known)
+        return OPERATORS.find(call), call
 
 
 def submit_operator(

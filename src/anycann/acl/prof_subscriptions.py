@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 import os
 import struct
@@ -52,11 +53,15 @@ class Subscriptions:
             WATCHERS.append(self._watch)
 
     def remove(self, model_id: int) -> None:
-        """Raises AclError for a model that is not subscribed."""
-        if self._pipes.pop(model_id, None) is None:
+        """Close the pipe, unless another model uses it. Raises AclError for a model that is not subscribed."""
+        config = self._pipes.pop(model_id, None)
+        if config is None:
             raise AclError(Code.PROF_NOT_RUN, f"model {model_id} is not subscribed")
         if not self._pipes:
             WATCHERS.remove(self._watch)
+        if all(other.pipe != config.pipe for other in self._pipes.values()):
+            with contextlib.suppress(OSError):  # the program closed it
+                os.close(config.pipe)
 
     def clear(self) -> None:
         """End all of them."""
@@ -71,6 +76,8 @@ class Subscriptions:
         config = self._pipes[found]
 
         def write(event: StepEvent) -> None:
+            if self._pipes.get(found) is not config:  # unsubscribed while the model runs
+                return
             begin, end = (event.begin_ns, event.end_ns) if config.with_times else (0, 0)
             kind, name = "+".join(dict.fromkeys(event.op_types)), "+".join(event.nodes)
             record = _RECORD.pack(found, 0, begin, end, _fixed(kind, 64), _fixed(name, 200))
@@ -121,7 +128,13 @@ def model_subscribe(model_id: int, config: int) -> None:
 
 @status("acl.prof.model_unsubscribe")
 def model_unsubscribe(model_id: int) -> None:
-    """End what model_subscribe began."""
+    """End what model_subscribe began, and close the descriptor that is written to, so that who reads comes to the end."""
+    SUBSCRIPTIONS.remove(model_id)
+
+
+@status("acl.prof.model_un_subscribe")
+def model_un_subscribe(model_id: int) -> None:
+    """An old name of model_unsubscribe."""
     SUBSCRIPTIONS.remove(model_id)
 
 

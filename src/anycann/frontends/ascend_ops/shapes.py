@@ -43,7 +43,10 @@ operator("TileD", "x:any", lambda b: b.node("Tile", b.input("x"), b.constant(as_
 
 
 def _transpose(b: Builder) -> str:
-    perm = b.known("perm").reshape(-1).tolist() if b.has("perm") else as_list(b["perm"])
+    return _permuted(b, b.known("perm").reshape(-1).tolist() if b.has("perm") else as_list(b["perm"]))
+
+
+def _permuted(b: Builder, perm: list[int]) -> str:
     if sorted(perm) != list(range(b.rank("x"))):
         b.fail("attribute", f"perm is {perm}; accepted: the numbers 0 to {b.rank('x') - 1} in any order")
     return b.node("Transpose", b.input("x"), perm=perm)
@@ -51,6 +54,7 @@ def _transpose(b: Builder) -> str:
 
 operator("Transpose", "x:any perm:index", _transpose)
 operator("TransposeD", "x:any", _transpose, perm=Required("ints"))
+operator("Permute", "x:any", lambda b: _permuted(b, as_list(b["order"])), order=Required("ints"))
 
 
 # ---- joining and splitting

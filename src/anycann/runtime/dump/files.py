@@ -9,6 +9,8 @@ from pathlib import Path
 import secrets
 import threading
 
+from anycann.support.files import write_whole
+
 MOST_NAME_BYTES = 255  # of a file, by most file systems
 _PLAIN = str.maketrans("./\\ ", "____")
 _LOCK = threading.Lock()
@@ -29,12 +31,22 @@ def run_folder(root: Path, device: int, model: str, model_id: int, run: int) -> 
     return root / str(device) / plain(model) / str(model_id) / str(run)
 
 
-def operator_file(folder: Path, op_type: str, name: str, task: int, stream: int, time_us: int, suffix: str = "") -> Path:
-    """The file of one run of an operator. A name that is too long becomes a number, which mapping.csv of the folder explains."""
-    whole = f"{plain(op_type)}.{plain(name)}.{task}.{stream}.{time_us}{suffix}"
+def operator_name(op_type: str, name: str, task: int, stream: int, time_us: int, suffix: str = "") -> str:
+    """What the file of one run of an operator is called."""
+    return f"{plain(op_type)}.{plain(name)}.{task}.{stream}.{time_us}{suffix}"
+
+
+def write_operator_file(path: Path, content: bytes) -> None:
+    """Write it. A name that is too long becomes a number, which mapping.csv of the folder explains."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(str(_possible(path)), content)
+
+
+def _possible(path: Path) -> Path:
+    folder, whole = path.parent, path.name
     if len(os.fsencode(whole)) <= MOST_NAME_BYTES:
-        return folder / whole
-    number = str(secrets.randbelow(10**18) + 10**18) + suffix
+        return path
+    number = str(secrets.randbelow(10**18) + 10**18) + (".csv" if path.suffix == ".csv" else "")
     with _LOCK, (folder / "mapping.csv").open("a", newline="", encoding="utf-8") as file:
         csv.writer(file).writerow([number, whole])
     return folder / number

@@ -13,14 +13,16 @@ from typing import TypeAlias
 import numpy as np
 
 from anycann.om.plan import Buffer, HostStep, NativeStep, Program, Task
-from anycann.runtime.dump.files import operator_file, run_folder, stamp
-from anycann.runtime.dump.records import DumpedTensor, Record, can_be_dumped, write_record
+from anycann.runtime.dump.files import operator_name as file_name
+from anycann.runtime.dump.files import run_folder, stamp, write_operator_file
+from anycann.runtime.dump.records import DumpedTensor, Record, can_be_dumped, record_bytes
 from anycann.runtime.dump.settings import DumpSettings, ModelDump
-from anycann.runtime.dump.statistics import write_statistics
+from anycann.runtime.dump.statistics import statistics_text
 from anycann.runtime.observe import Callback, StepEvent
 
 NOT_DUMPED = frozenset({"Constant", "Identity", "If", "Loop", "Scan", "deferred", "if", "loop", "scan"})  # data and control flow
 EVERYTHING = ModelDump()
+Taker: TypeAlias = Callable[[Path, bytes], None]  # of a file's place and content
 Inputs: TypeAlias = dict[tuple[str, ...], tuple[str, ...]]  # outputs of each step -> the values it reads
 
 
@@ -36,10 +38,10 @@ class DumpedRun:
 
 
 class Dumper:
-    """Dumps from the moment it is made on, into a folder of that moment. Thread-safe."""
+    """Dumps from the moment it is made on, into a folder of that moment unless `taker` does something else. Thread-safe."""
 
-    def __init__(self, settings: DumpSettings):
-        self.settings = settings
+    def __init__(self, settings: DumpSettings, taker: Taker = write_operator_file):
+        self.settings, self.taker = settings, taker
         self.root = Path(settings.path) / stamp()
         self._runs: Counter[tuple[int, int]] = Counter()
         self._inputs: dict[int, tuple[Program, Inputs]] = {}  # by the program's identity
@@ -51,16 +53,17 @@ class Dumper:
         if wanted is None:
             return None
         if not run.names:
-            return _RunDump(self.settings, wanted, run, self.root / str(run.device), self._inputs_of)
+            return _RunDump(self, wanted, run, self.root / str(run.device))
         with self._lock:
             number = self._runs[run.device, run.model_id]
             self._runs[run.device, run.model_id] += 1
         if not self.settings.has_step(number):
             return None
         folder = run_folder(self.root, run.device, run.names[0], run.model_id, number)
-        return _RunDump(self.settings, wanted, run, folder, self._inputs_of)
+        return _RunDump(self, wanted, run, folder)
 
-    def _inputs_of(self, program: Program | None) -> Inputs:
+    def inputs_of(self, program: Program | None) -> Inputs:
+        """What the steps of a program read, if inputs are dumped."""
         if program is None or not self.settings.inputs:
             return {}
         if id(program) not in self._inputs:
@@ -71,10 +74,8 @@ class Dumper:
 class _RunDump:
     """Writes a file for each step of one run."""
 
-    def __init__(
-        self, settings: DumpSettings, wanted: ModelDump, run: DumpedRun, folder: Path, inputs_of: Callable[[Program | None], Inputs]
-    ):
-        self._settings, self._wanted, self._run, self._folder, self._inputs_of = settings, wanted, run, folder, inputs_of
+    def __init__(self, dumper: Dumper, wanted: ModelDump, run: DumpedRun, folder: Path):
+        self._settings, self._dumper, self._wanted, self._run, self._folder = dumper.settings, dumper, wanted, run, folder
         # values as they were when they were written, by program and name: later ones take their memory
         self._kept: dict[tuple[int, str], np.ndarray] = {}
         self._task = 0
@@ -110,7 +111,7 @@ class _RunDump:
         ]
         inputs = [
             DumpedTensor(array, name)
-            for number, name in enumerate(self._inputs_of(event.program).get(event.outputs, ()))
+            for number, name in enumerate(self._dumper.inputs_of(event.program).get(event.outputs, ()))
             if self._may(event, f"input{number}") and can_be_dumped(array := self._value(event, name))
         ]
         notes = {"nodes": "\n".join(event.nodes), "op_types": "\n".join(event.op_types)}
@@ -129,16 +130,11 @@ class _RunDump:
     def _write(self, event: StepEvent, record: Record) -> None:
         if not record.inputs and not record.outputs:
             return
-        self._folder.mkdir(parents=True, exist_ok=True)
         statistics = self._settings.statistics
-        op_type = event.op_types[0] if event.op_types else event.kind
-        path = operator_file(
-            self._folder, op_type, record.operator, self._task, self._run.stream, record.time_us, ".csv" if statistics else ""
-        )
-        if statistics:
-            write_statistics(path, record, statistics)
-        else:
-            write_record(path, record)
+        op_type, suffix = event.op_types[0] if event.op_types else event.kind, ".csv" if statistics else ""
+        name = file_name(op_type, record.operator, self._task, self._run.stream, record.time_us, suffix)
+        content = statistics_text(record, statistics).encode() if statistics else record_bytes(record)
+        self._dumper.taker(self._folder / name, content)
 
 
 def operator_name(event: StepEvent) -> str:

@@ -91,6 +91,11 @@ def data_type_number(dtype: np.dtype[Any]) -> int:
 
 def write_record(path: str | os.PathLike[str], record: Record) -> None:
     """Write a dump file. Raises DeviceError or UsageError where that cannot be."""
+    write_whole(os.fspath(path), record_bytes(record))
+
+
+def record_bytes(record: Record) -> bytes:
+    """What is in a dump file."""
     head = _classes()["DumpData"](version=VERSION, dump_time=record.time_us, op_name=record.operator)
     for tensor in record.outputs:
         row = head.output.add(**_facts(tensor))
@@ -103,7 +108,7 @@ def write_record(path: str | os.PathLike[str], record: Record) -> None:
         head.attr.add(name=name, value=value)
     text = head.SerializeToString()
     tensors = [np.ascontiguousarray(tensor.array).tobytes() for tensor in (*record.outputs, *record.inputs)]
-    write_whole(os.fspath(path), b"".join([_LENGTH.pack(len(text)), text, *tensors]))
+    return b"".join([_LENGTH.pack(len(text)), text, *tensors])
 
 
 def _facts(tensor: DumpedTensor) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 import csv
-import os
+import io
 
 import numpy as np
 
@@ -25,15 +25,16 @@ _HEAD = ("Input/Output", "Index", "Data Size", "Data Type", "Format", "Shape")
 _TYPES = {"float32": "FLOAT", "float64": "DOUBLE", "bfloat16": "BF16"}
 
 
-def write_statistics(path: str | os.PathLike[str], record: Record, names: Sequence[str]) -> None:
-    """Write the figures `names` (of settings.STATISTICS) of every tensor of a record."""
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        table = csv.writer(file, lineterminator="\n")
-        figures = [figure for name, figure in _FIGURES.items() if name in ("", *names)]
-        table.writerow([*_HEAD, *(head for head, _ in figures)])
-        for role, tensors in (("Input", record.inputs), ("Output", record.outputs)):
-            for number, tensor in enumerate(tensors):
-                table.writerow([role, number, *_facts(tensor), *_values(tensor.array, [figure for _, figure in figures])])
+def statistics_text(record: Record, names: Sequence[str]) -> str:
+    """The figures `names` (of settings.STATISTICS) of every tensor of a record, as the text of a CSV file."""
+    text = io.StringIO(newline="")
+    table = csv.writer(text, lineterminator="\n")
+    figures = [figure for name, figure in _FIGURES.items() if name in ("", *names)]
+    table.writerow([*_HEAD, *(head for head, _ in figures)])
+    for role, tensors in (("Input", record.inputs), ("Output", record.outputs)):
+        for number, tensor in enumerate(tensors):
+            table.writerow([role, number, *_facts(tensor), *_values(tensor.array, [figure for _, figure in figures])])
+    return text.getvalue()
 
 
 def _facts(tensor: DumpedTensor) -> list[object]:
