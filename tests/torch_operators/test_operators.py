@@ -85,9 +85,13 @@ def test_gradients_are_those_of_differences(case: Case) -> None:
 _FIRST_CASES = {case.operator: case for case in reversed(CASES)}
 
 
+# torch has no allclose for its float8 types, with which test_schema compares
+_OF_FLOAT8 = {"npu_dynamic_mx_quant"}
+
+
 @pytest.mark.parametrize("case", _FIRST_CASES.values(), ids=str)
 def test_fake_tensors_and_schemas_agree_with_what_runs(case: Case) -> None:
-    utilities = ("test_schema", "test_autograd_registration", "test_faketensor")
+    utilities = ("test_schema", "test_autograd_registration", "test_faketensor")[case.operator in _OF_FLOAT8 :]
     found = packet(case.operator)
     overload = found if isinstance(found, torch._ops.OpOverload) else found.default
     torch.library.opcheck(overload, mapped(case.arguments, torch.clone), mapped(case.options, torch.clone), test_utils=utilities)
@@ -109,9 +113,12 @@ def test_a_compiler_sees_the_same_gradients(case: Case) -> None:
     torch.library.opcheck(overload, mapped(case.arguments, leaf), mapped(case.options, leaf), test_utils=("test_aot_dispatch_dynamic",))
 
 
+# their tests start processes: test_parallel.py
+_IN_GROUPS = {"npu_mm_all_reduce_base"}
+
+
 def test_every_operator_has_a_case() -> None:
-    computed = {name for name, operator in OPERATORS.items() if not (operator.missing or "").startswith("everything: ")}
-    missing = sorted(computed - {case.operator for case in CASES})
+    missing = sorted(set(OPERATORS) - {case.operator for case in CASES} - _IN_GROUPS)
     assert not missing, f"operators without a case in tests/torch_operators: {', '.join(missing)}"
 
 

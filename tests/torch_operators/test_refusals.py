@@ -44,7 +44,10 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("npu_batch_nms", (torch.ones(1, 2, 1, 4), torch.ones(1, 2, 1), 0.1, 0.1, 1, 1, True), {}, "change_coordinate_frame"),
     ("npu_one_hot", (torch.zeros(2, dtype=torch.int32), 0, 3), {}, "num_classes=0"),
     ("npu_dtype_cast", (_Q, 5, 1), {}, "input_dtype"),
-    ("npu_dynamic_mx_quant", (_Q,), {}, "npu_dynamic_mx_quant is not supported"),
+    ("npu_dynamic_mx_quant", (_Q,), {}, "dst_type=296"),
+    ("npu_dynamic_mx_quant", (_Q,), {"dst_type": torch.float8_e5m2, "scale_alg": 1}, "scale_alg=1"),
+    ("npu_mm_all_reduce_base", (_Q, _Q, "any"), {"reduce_op": "max"}, "reduce_op='max'"),
+    ("npu_mm_all_reduce_base", (_Q, _Q, "any"), {"comm_quant_scale_1": torch.ones(1)}, "comm_quant_scale_1"),
 ]
 WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("npu_swiglu", (torch.ones(2, 3),), {}, r"npu_swiglu: axis -1 of \(2, 3\) float32 .* accepted: an even size"),

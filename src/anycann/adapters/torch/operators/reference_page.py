@@ -25,7 +25,7 @@ of the argument, it never computes something else. *Gradient*: by torch, for the
 def page() -> str:
     """The whole page as Markdown."""
     states = Counter(_state(operator).partition(":")[0] or "done" for operator in OPERATORS.values())
-    lines = [_HEAD, f"{len(OPERATORS)} operators: {states['done']} done, {states['partly']} partly, {states['refused']} refused.\n"]
+    lines = [_HEAD, f"{len(OPERATORS)} operators: {states['done']} done, {states['partly']} partly.\n"]
     for family in FAMILIES:
         own = [operator for operator in OPERATORS.values() if operator.body.__module__ == family.__name__]
         if own:
@@ -40,7 +40,7 @@ def page() -> str:
 
 
 def _row(operator: Operator) -> str:
-    gradient = "its own" if operator.gradient else "by torch" if operator.composed and not _state(operator).startswith("refused") else ""
+    gradient = "its own" if operator.gradient else "by torch" if operator.composed else ""
     cells = (f"`{operator.name}`", _first(operator.body.__doc__), gradient, _state(operator))
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
@@ -51,8 +51,6 @@ def _first(text: str | None) -> str:
 
 
 def _state(operator: Operator) -> str:
-    if operator.missing.startswith("everything: "):
-        return f"refused: {operator.missing.removeprefix('everything: ')}"
     return f"partly: without {operator.missing}" if operator.missing else ""
 
 
