@@ -249,3 +249,14 @@ def test_pictures_of_tensorflow_have_their_channels_last(acl: ModuleType, tmp_pa
     model, _ = acl.mdl.load_from_file(offline_model(tmp_path, text, CompileOptions(notes={"hw_layout": ["x"]})))
     assert acl.mdl.get_desc(desc, model) == 0
     assert (acl.mdl.get_input_format(desc, 0), acl.mdl.get_output_format(desc, 0)) == (3, 0)
+
+
+def test_fused_operators_say_what_they_are_made_of(acl: ModuleType, tmp_path: Path) -> None:
+    text = """<ir_version: 10, opset_import: ["": 20]> g (float[64] x) => (float[64] y) { a = Exp(x) b = Neg(a) y = Exp(b) }"""
+    number, ret = acl.mdl.load_from_file(offline_model(tmp_path, text))
+    desc = acl.mdl.create_desc()
+    assert (ret, acl.mdl.get_desc(desc, number)) == (0, 0)
+    assert acl.mdl.get_op_attr(desc, "node0node1node2", "_datadump_original_op_names") == "[5]node0[5]node1[5]node2"
+    assert acl.mdl.get_op_attr(desc, "node0", "_datadump_original_op_names") == ""
+    assert acl.mdl.get_op_attr(desc, "node0", "other") is None
+    assert "accepted: _datadump_original_op_names" in acl.get_recent_err_msg()

@@ -17,6 +17,7 @@ from anycann.acl.process import PROCESS
 from anycann.acl.util import ptr_to_bytes
 
 MOST_NAME = 127  # longer names of tensors are cut, and get_tensor_real_name tells the whole
+_PARTS = "_datadump_original_op_names"
 
 
 @dataclass
@@ -151,11 +152,15 @@ def get_output_data_type(desc: int, index: int) -> int:
     return _output(desc, index).data_type
 
 
-@value("acl.mdl.get_op_attr", failed="", returns="str", limits="attributes of a model's operators are not kept; always empty")
+@value("acl.mdl.get_op_attr", failed=None, returns="str")
 def get_op_attr(desc: int, op: str, attribute: str) -> str:
-    """An attribute of an operator."""
-    described(desc)
-    return ""
+    """What a fused operator is made of, "[4]conv[4]relu": attribute _datadump_original_op_names; "" for an operator that is not fused.
+
+    A fused operator is called as its parts are, one behind the other.
+    """
+    if attribute != _PARTS:
+        raise AclError(Code.INVALID_PARAM, f"attribute is {attribute!r:.60}; accepted: {_PARTS}")
+    return "".join(f"[{len(name)}]{name}" for name in described(desc).fused.get(op, ()))
 
 
 # ---- shapes

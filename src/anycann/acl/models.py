@@ -15,7 +15,7 @@ from anycann.acl.codes import Code
 from anycann.acl.errors import AclError
 from anycann.model_programs import ModelPrograms, SessionOptions
 from anycann.om.model import OfflineModel
-from anycann.om.plan import TensorSpec
+from anycann.om.plan import NativeStep, TensorSpec
 from anycann.om.reader import read_offline_model
 from anycann.runtime.executor import CompiledProgram
 from anycann.runtime.memory import numpy_dtype
@@ -135,6 +135,12 @@ class Model:
     def work_bytes(self) -> int:
         """Memory that a run needs beside inputs and outputs."""
         return max((program.arena_bytes for program in self.offline.programs.values()), default=0)
+
+    @cached_property
+    def fused(self) -> dict[str, tuple[str, ...]]:
+        """The nodes of each kernel that computes several, by its name: theirs, one behind the other."""
+        steps = (step for program in self.offline.programs.values() for step in program.steps if isinstance(step, NativeStep))
+        return {"".join(task.nodes): task.nodes for step in steps for task in step.tasks if len(task.nodes) > 1}
 
     @cached_property
     def weight_bytes(self) -> int:
