@@ -153,6 +153,27 @@ def test_a_trace_is_exported_as_often_as_one_likes(tmp_path: Path) -> None:
     assert linear_on_track(json.loads(gzip.decompress((tmp_path / "trace.json.gz").read_bytes())))
 
 
+def test_collectives_are_communication(tmp_path: Path) -> None:
+    import torch.distributed as dist
+
+    dist.init_process_group("hccl", init_method=f"file://{tmp_path / 'meeting'}", rank=0, world_size=1)
+    try:
+        values = torch.ones(1000, device="npu")
+        handler = torch_npu.profiler.tensorboard_trace_handler(str(tmp_path / "result"))
+        with torch_npu.profiler.profile(on_trace_ready=handler):
+            for asynchronous in (False, True):
+                work = dist.all_reduce(values, async_op=asynchronous)
+            work.wait()
+    finally:
+        dist.destroy_process_group()
+    (folder,) = (tmp_path / "result").glob("*_ascend_pt/ASCEND_PROFILER_OUTPUT")
+    kernels = [row for row in rows(folder / "kernel_details.csv") if row["Accelerator Core"] == "COMMUNICATION"]
+    assert [row["Name"] for row in kernels] == ["gloo:all_reduce"] * 2
+    (step,) = rows(folder / "step_trace_time.csv")
+    assert float(step["Communication"]) > 0
+    assert len(json.loads((folder / "communication.json").read_text())["step"]["collective"]) == 2
+
+
 def test_it_starts_stops_and_writes_by_hand_too(tmp_path: Path) -> None:
     step = Step()
     running = torch.npu.profiler.profile()

@@ -50,7 +50,7 @@ def test_steps_tell_computing_from_communicating() -> None:
         trace(
             event("ProfilerStep#3", 0, 100, "user_annotation"),
             event("aten::mm", 10, 30),
-            event("c10d::allreduce_", 30, 40, thread=2),
+            event("gloo:all_reduce", 30, 40, thread=2),
             event("aten::relu", 80, 10),
         )
     )

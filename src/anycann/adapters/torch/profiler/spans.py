@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 OPERATOR, ANNOTATION = "cpu_op", "user_annotation"
-_NO_OPERATORS = ("autograd::", "torch::")  # the engine of autograd
-COMMUNICATION = ("c10d::", "gloo:", "nccl:", "hccl:")
+_NO_OPERATORS = ("autograd::", "torch::", "c10d::")  # the engine of autograd, and calls of collectives, which other threads carry out
+COMMUNICATION = ("gloo:", "nccl:", "hccl:")
 # They move no data: they make memory, or say how it is to be read.
 METADATA_NAMES = """
     _reshape_alias _unsafe_view alias as_strided as_strided_ broadcast_tensors chunk conj detach detach_ diagonal empty empty_like
