@@ -13,8 +13,6 @@ import torch
 from torch.autograd import profiler as autograd_profiler
 
 from anycann.adapters.torch.profiler.spans import kernels, spans_of
-from anycann.adapters.torch.profiler.tables import all_kernels
-from anycann.adapters.torch.profiler.timeline import device_track
 
 _TRACK = 1_000_000  # a process number that no process has
 
@@ -85,6 +83,9 @@ def _add_track(path: Path) -> None:
 
 def write_trace(path: Path, trace: dict[str, Any]) -> None:
     """Write a Chrome trace of torch's with the npu's track; compressed if `path` ends in .gz."""
+    from anycann.adapters.torch.profiler.tables import all_kernels  # only who profiles waits for them
+    from anycann.adapters.torch.profiler.timeline import device_track
+
     track = device_track(all_kernels(spans_of(trace)), torch.npu.current_device(), _TRACK)
     text = json.dumps({**trace, "traceEvents": [*trace["traceEvents"], *track]}).encode()
     path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
