@@ -164,16 +164,16 @@ def execute_with_handle(handle: int, inputs: list[int], outputs: list[int], stre
 
 
 # ---- casts
-@status("acl.op.cast", limits="truncate is not used: numbers with a fraction are cut")
+@status("acl.op.cast")
 def cast(source_desc: int, source: int, target_desc: int, target: int, truncate: int, stream: int) -> None:
-    """Change the data type of a tensor."""
+    """Change the data type of a tensor; fractions are cut. truncate is reserved."""
     call = _cast_call(source_desc, target_desc)
     submit_operator(OPERATORS.find(call), call, [source], [target], stream, ())
 
 
-@value_and_status("acl.op.create_handle_for_cast", returns="(handle, ret)", limits="truncate is not used: numbers with a fraction are cut")
+@value_and_status("acl.op.create_handle_for_cast", returns="(handle, ret)")
 def create_handle_for_cast(source_desc: int, target_desc: int, truncate: int) -> int:
-    """A handle for a change of data type."""
+    """A handle for a change of data type; see cast."""
     return new_handle(_cast_call(source_desc, target_desc))
 
 
