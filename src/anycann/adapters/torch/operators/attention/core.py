@@ -9,6 +9,8 @@ import torch
 
 _LARGEST_BLOCK = 1 << 22  # scores in memory at a time
 _LEAST = torch.finfo(torch.float32).min
+_FUSED_DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+_LEAST_ROWS_TO_REPEAT_KEYS = 16
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,21 @@ def attend(problem: Problem) -> Result:
     """Computes it."""
     parts = [_attend_rows(_rows(problem, block)) for block in _blocks(problem)]
     return Result(*(torch.cat([getattr(part, name) for part in parts], 2) for name in ("out", "largest", "total")))
+
+
+def attend_plainly(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, causal: bool) -> Result | None:
+    """The same without mask or under the main diagonal, by torch's fused kernel, which takes 16 bits as they are; None: it is not for it.
+
+    It tells only the logarithm of the sums: `largest` is that, and `total` 1.
+    """
+    groups = k.shape[1]
+    fits = q.device.type == "cpu" and q.shape[-1] == v.shape[-1] and q.shape[2] and k.shape[2] and not (causal and q.shape[2] != k.shape[2])
+    if not fits or q.dtype not in _FUSED_DTYPES or (groups != q.shape[1] and q.shape[2] < _LEAST_ROWS_TO_REPEAT_KEYS):
+        return None
+    k, v = (x if groups == q.shape[1] else x.repeat_interleave(q.shape[1] // groups, 1) for x in (k, v))
+    q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
+    out, logarithm = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal, scale=scale)
+    return Result(out, logarithm, torch.ones_like(logarithm))
 
 
 def _attend_rows(problem: Problem) -> Result:

@@ -246,6 +246,12 @@ def _with_prefix(call: Call, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Te
 
 def _one(call: Call, entry: int, entries: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> core.Result:
     rows, columns = q.shape[2], k.shape[2]
+    causal = call.mask is not None and call.sparsity.mode in (2, 3)
+    if call.pse is None and call.sink is None and (call.mask is None or causal):
+        kept = call.query.dtype if call.query.dtype == call.key.dtype == call.value.dtype else q.dtype  # they were widened without loss
+        result = core.attend_plainly(q.to(kept), k.to(kept), v.to(kept), call.scale, causal)
+        if result is not None:
+            return result
     mask = call.mask if entry is None or call.mask is None else _mask_of(call.mask, entry, entries, rows)
     masked = masks.masked(call.sparsity, mask, rows, columns)
     pse = None if call.pse is None else wide(call.pse[entry : entry + 1] if call.pse.shape[0] > 1 else call.pse)[..., :rows, :columns]
