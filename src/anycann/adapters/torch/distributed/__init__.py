@@ -16,4 +16,4 @@ def install(torch_npu: ModuleType) -> None:
     if torch.distributed.is_available():
         from anycann.adapters.torch.distributed import backend
 
-        backend.install()
+        backend.install(torch_npu)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 import functools
 import sys
+from types import ModuleType
 from typing import Any
 import zlib
 
@@ -24,7 +25,7 @@ NAME = "hccl"
 class ProcessGroupHCCL(distributed_c10d.ProcessGroupGloo):
     """What serves an npu in a process group: gloo, with the names that programs ask of HCCL."""
 
-    class Options(dist.ProcessGroup.Options if hasattr(dist.ProcessGroup, "Options") else object):  # type: ignore[misc]
+    class Options:
         """Accepted where programs make them; what they set (buffers, quality of service) has no meaning for host memory."""
 
         def __init__(self, is_high_priority_stream: bool = False) -> None:
@@ -51,8 +52,8 @@ class ProcessGroupHCCL(distributed_c10d.ProcessGroupGloo):
 _alive: dict[str, ProcessGroupHCCL] = {}
 
 
-def install() -> None:
-    """Register the backend and the kernels, and the names that Ascend's torch_npu adds to torch.distributed."""
+def install(torch_npu: ModuleType) -> None:
+    """Register the backend and the kernels, and the names that programs import."""
     kernels.install()
     dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["npu"])
     _use_ascends_variables_at_rendezvous()
@@ -61,6 +62,18 @@ def install() -> None:
     for module in (dist, distributed_c10d):
         module.is_hccl_available = is_hccl_available
         module.ProcessGroupHCCL = ProcessGroupHCCL
+    _name_modules(torch_npu)
+
+
+def _name_modules(torch_npu: ModuleType) -> None:
+    """`torch_npu.distributed` and `torch_npu._C._distributed_c10d`."""
+    names = {"is_hccl_available": is_hccl_available, "ProcessGroupHCCL": ProcessGroupHCCL}
+    for path in ("distributed", "_C", "_C._distributed_c10d"):
+        module = sys.modules.setdefault(f"torch_npu.{path}", ModuleType(f"torch_npu.{path}"))
+        parent, _, name = f"torch_npu.{path}".rpartition(".")
+        setattr(sys.modules.get(parent, torch_npu), name, module)
+        if path != "_C":
+            vars(module).update(names)
 
 
 def _same_options(options: Any, memo: Any) -> Any:
