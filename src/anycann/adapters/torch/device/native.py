@@ -17,7 +17,8 @@ import torch
 from anycann.adapters.torch.device import accounts
 from anycann.adapters.torch.device.accounts import ACCOUNTS, Field
 from anycann.adapters.torch.device.layout import Layout
-from anycann.adapters.torch.device.native_ir import GRANULE, TABLE, Kind, Word, module_ir
+from anycann.adapters.torch.device.native_ir import module_ir
+from anycann.adapters.torch.device.native_words import GRANULE, TABLE, Kind, Word
 
 _FAST_CALL, _KEYWORDS = 0x0080, 0x0002  # METH_FASTCALL, METH_KEYWORDS
 _kept: list[Any] = []

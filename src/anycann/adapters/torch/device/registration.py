@@ -13,7 +13,7 @@ from anycann.adapters.torch.device.failures import explained, takes_no_number
 from anycann.adapters.torch.device.integer_labels import widened
 from anycann.adapters.torch.device.kernels import Kernel, kernel_for
 from anycann.adapters.torch.device.native import Fast
-from anycann.adapters.torch.device.native_ir import MOST_ARGUMENTS, Kind
+from anycann.adapters.torch.device.native_words import MOST_ARGUMENTS, Kind
 from anycann.adapters.torch.device.signature import signature_of
 from anycann.adapters.torch.device.virtual_devices import KNOWN_VERSIONS
 

@@ -1,0 +1,54 @@
+"""The words that generated code and Python share, and how the code reads them."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+GRANULE = 512  # bytes: Ascend's allocator rounds up to it
+MOST_ARGUMENTS = 24
+TUPLE_AT = tuple.__basicsize__  # where a tuple has its items
+BYTES_AT = bytes.__basicsize__ - 1  # where a bytes object has its bytes
+
+# The words of the table: offsets in objects of torch, and addresses in this process
+TABLE = (
+    "object_impl", "keys_at", "keys", "special_keys", "device_at", "storage_at", "storage_device_at", "data_at", "context_at", "free_at",
+    "bytes_at", "none", "not_implemented", "as_long", "take_reference", "allocate", "free", "accounts", "release", "tensor_type",
+    "parameter_type", "to_dlpack", "from_dlpack", "vectorcall", "drop_reference", "clear_error", "new_long", "tuple_type", "adopt",
+    "float_type", "int_type", "fetch_error", "normalise_error", "set_error",
+)  # fmt: skip
+
+
+class Kind(IntEnum):
+    """What an operator returns."""
+
+    SLOW = 0  # not known yet, or nothing that generated code handles
+    TENSOR = 1  # a new tensor
+    IN_PLACE = 2  # an argument, which it wrote
+    TUPLE = 3  # several new tensors
+
+
+class Word(IntEnum):
+    """The words of a `Fast` kernel."""
+
+    KIND = 0
+    WRITTEN = 1
+    CALL = 2
+    SLOW = 3
+    TENSORS = 4
+    TABLE = 5
+    EXPLAIN = 6
+
+
+def table_word(name: str) -> str:
+    """The value of a word of the table."""
+    return f"call i64 @word(ptr %table, i64 {TABLE.index(name)})"
+
+
+def loads(*names: str) -> str:
+    """Instructions that give words of the table their names."""
+    return "\n".join(f"  %{name} = {table_word(name)}" for name in names)
+
+
+def word_of(name: str, word: Word) -> str:
+    """An instruction that gives a word of a `Fast` kernel its name."""
+    return f"  %{name} = call i64 @word(ptr %words, i64 {int(word)})"
