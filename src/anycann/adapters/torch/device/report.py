@@ -36,8 +36,9 @@ class Use:
 uses: dict[str, Use] = {}
 
 
+@cache
 def wanted() -> bool:
-    """Whether TORCH_NPU_REPORT asks for the report."""
+    """Whether TORCH_NPU_REPORT asks for the report, when torch_npu is imported."""
     return bool(TORCH_NPU_REPORT.get())
 
 
