@@ -58,6 +58,7 @@ def test_ascends_variables_are_enough_to_join() -> None:
     assert all("again 2.0 2.0" in output for output in outputs), outputs
 
 
+@pytest.mark.slow
 def test_a_rank_table_is_enough_to_join(tmp_path: Path) -> None:
     table = tmp_path / "rank_table.json"
     devices = [{"device_id": str(rank), "device_ip": f"192.168.1.{rank}", "rank_id": str(rank)} for rank in range(2)]
