@@ -69,14 +69,39 @@ def attend_plainly(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: flo
 
     It tells only the logarithm of the sums: `largest` is that, and `total` 1.
     """
-    groups = k.shape[1]
-    fits = q.device.type == "cpu" and q.shape[-1] == v.shape[-1] and q.shape[2] and k.shape[2] and not (causal and q.shape[2] != k.shape[2])
-    if not fits or q.dtype not in _FUSED_DTYPES or (groups != q.shape[1] and q.shape[2] < _LEAST_ROWS_TO_REPEAT_KEYS):
+    if not _fits(q, k, v, causal):
         return None
-    k, v = (x if groups == q.shape[1] else x.repeat_interleave(q.shape[1] // groups, 1) for x in (k, v))
+    k, v = (_repeated(x, q.shape[1]) for x in (k, v))
     q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
     out, logarithm = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal, scale=scale)
     return Result(out, logarithm, torch.ones_like(logarithm))
+
+
+def differentiate_plainly(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, causal: bool, above: torch.Tensor, result: Result
+) -> Gradients | None:
+    """Gradients by q, k and v, by the same kernel's own; `above` and `result.out` in the dtype of q."""
+    if not _fits(q, k, v, causal):
+        return None
+    logarithm = result.largest + torch.log(result.total)
+    repeated = [_repeated(x, q.shape[1]).contiguous() for x in (k, v)]
+    by_q, by_k, by_v = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+        above.contiguous(), q.contiguous(), *repeated, result.out.contiguous(), logarithm, 0.0, causal, scale=scale
+    )
+    if k.shape[1] != q.shape[1]:
+        by_k, by_v = (x.unflatten(1, (k.shape[1], -1)).float().sum(2).to(k.dtype) for x in (by_k, by_v))
+    return Gradients(by_q, by_k, by_v, None, None)
+
+
+def _fits(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> bool:
+    """Whether the fused kernel computes it, and with a gain."""
+    known = q.device.type == "cpu" and q.dtype in _FUSED_DTYPES and q.shape[-1] == v.shape[-1] and q.shape[2] > 0 and k.shape[2] > 0
+    shared = k.shape[1] != q.shape[1]
+    return known and not (causal and q.shape[2] != k.shape[2]) and not (shared and q.shape[2] < _LEAST_ROWS_TO_REPEAT_KEYS)
+
+
+def _repeated(x: torch.Tensor, heads: int) -> torch.Tensor:
+    return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1)
 
 
 def _attend_rows(problem: Problem) -> Result:

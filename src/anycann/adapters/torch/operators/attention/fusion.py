@@ -102,7 +102,7 @@ def backward(call: Call, tensors: Tensors, above: torch.Tensor, answer: Answer) 
     pieces = list(_pieces(call, tensors))
     results = _results(call, tensors, answer, pieces)
     parts = [
-        core.differentiate(piece.problem, wide(_piece_of(call, above, piece.query_rows)), result)
+        _differentiate(call, tensors, piece.problem, _piece_of(call, above, piece.query_rows), result)
         for piece, result in zip(pieces, results, strict=True)
     ]
     by_pse = _by_pse(tensors.pse, [part.bias for part in parts])
@@ -116,6 +116,16 @@ def backward(call: Call, tensors: Tensors, above: torch.Tensor, answer: Answer) 
         for whole, rows, x in ((by_q, piece.query_rows, part.q), (by_k, piece.key_rows, part.k), (by_v, piece.key_rows, part.v)):
             whole[rows] = x[0].transpose(0, 1).to(whole.dtype)
     return core.Gradients(by_q, by_k, by_v, by_pse, by_sink)
+
+
+def _differentiate(call: Call, tensors: Tensors, problem: core.Problem, above: torch.Tensor, result: core.Result) -> core.Gradients:
+    causal = tensors.mask is not None and call.sparsity.mode in (2, 3)
+    if (tensors.mask is None or causal) and problem.bias is None and problem.kept is None and problem.sink is None:
+        q, k, v, out, given = (x.to(tensors.query.dtype) for x in (problem.q, problem.k, problem.v, result.out, above))
+        plain = core.differentiate_plainly(q, k, v, problem.scale, causal, given, replace(result, out=out))
+        if plain is not None:
+            return plain
+    return core.differentiate(problem, wide(above), result)
 
 
 def _check(call: Call, tensors: Tensors) -> None:
