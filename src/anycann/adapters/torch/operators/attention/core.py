@@ -104,10 +104,19 @@ def _repeated(x: torch.Tensor, heads: int) -> torch.Tensor:
     return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1)
 
 
-def _attend_rows(problem: Problem) -> Result:
+def with_largest(problem: Problem, plain: Result) -> Result:
+    """What `attend_plainly` told, with the largest scores and the sums apart."""
+    largest = torch.cat([_masked_scores(_rows(problem, block)).amax(-1) for block in _blocks(problem)], 2)
+    return Result(plain.out, largest, torch.exp(plain.logarithm.to(largest.dtype) - largest))
+
+
+def _masked_scores(problem: Problem) -> torch.Tensor:
     scores = _scores(problem)
-    if problem.masked is not None:
-        scores = scores.masked_fill(problem.masked, -torch.inf)
+    return scores if problem.masked is None else scores.masked_fill(problem.masked, -torch.inf)
+
+
+def _attend_rows(problem: Problem) -> Result:
+    scores = _masked_scores(problem)
     largest = scores.amax(-1) if scores.shape[-1] else scores.new_full(scores.shape[:-1], -torch.inf)
     if problem.sink is not None:
         largest = torch.maximum(largest, problem.sink[:, None])

@@ -82,7 +82,7 @@ def forward(call: Call, tensors: Tensors) -> Answer:
     """Computes a call."""
     _check(call, tensors)
     pieces = list(_pieces(call, tensors))
-    results = [core.attend(piece.problem) for piece in pieces]
+    results = [_attend(call, tensors, piece.problem) for piece in pieces]
     scores = sum(_scores_of(piece.problem) for piece in pieces)
     dtype = tensors.query.dtype
     if not call.packed:
@@ -118,11 +118,28 @@ def backward(call: Call, tensors: Tensors, above: torch.Tensor, answer: Answer) 
     return core.Gradients(by_q, by_k, by_v, by_pse, by_sink)
 
 
+def _is_causal(call: Call, tensors: Tensors) -> bool:
+    return tensors.mask is not None and call.sparsity.mode in (2, 3)
+
+
+def _is_plain(call: Call, tensors: Tensors, problem: core.Problem) -> bool:
+    extras = (problem.bias, problem.kept, problem.sink)
+    return (tensors.mask is None or _is_causal(call, tensors)) and all(extra is None for extra in extras)
+
+
+def _attend(call: Call, tensors: Tensors, problem: core.Problem) -> core.Result:
+    if _is_plain(call, tensors, problem):
+        q, k, v = (x.to(tensors.query.dtype) for x in (problem.q, problem.k, problem.v))
+        plain = core.attend_plainly(q, k, v, problem.scale, _is_causal(call, tensors))
+        if plain is not None:
+            return core.with_largest(problem, plain)
+    return core.attend(problem)
+
+
 def _differentiate(call: Call, tensors: Tensors, problem: core.Problem, above: torch.Tensor, result: core.Result) -> core.Gradients:
-    causal = tensors.mask is not None and call.sparsity.mode in (2, 3)
-    if (tensors.mask is None or causal) and problem.bias is None and problem.kept is None and problem.sink is None:
+    if _is_plain(call, tensors, problem):
         q, k, v, out, given = (x.to(tensors.query.dtype) for x in (problem.q, problem.k, problem.v, result.out, above))
-        plain = core.differentiate_plainly(q, k, v, problem.scale, causal, given, replace(result, out=out))
+        plain = core.differentiate_plainly(q, k, v, problem.scale, _is_causal(call, tensors), given, replace(result, out=out))
         if plain is not None:
             return plain
     return core.differentiate(problem, wide(above), result)
