@@ -113,8 +113,12 @@ DEVICES = option("ANYCANN_DEVICES", whole_number(1, 1024), 1, "virtual devices t
 DEVICE_MEMORY = option(
     "ANYCANN_DEVICE_MEMORY", whole_number(1, 1 << 30), None, "memory of each virtual device in MiB; default: the machine's"
 )
-VISIBLE_DEVICES = option("ASCEND_RT_VISIBLE_DEVICES", word(), None, "numbers of the devices that torch sees, with commas between them; default: all")
-TORCH_NPU_REPORT = option("TORCH_NPU_REPORT", flag(), False, "1 prints the operators that ran on the npu of torch, and who ran them, at exit")
+VISIBLE_DEVICES = option(
+    "ASCEND_RT_VISIBLE_DEVICES", word(), None, "numbers of the devices that torch sees, with commas between them; default: all"
+)
+TORCH_NPU_REPORT = option(
+    "TORCH_NPU_REPORT", flag(), False, "1 prints the operators that ran on the npu of torch, and who ran them, at exit"
+)
 SOC = option(
     "ANYCANN_SOC", word(), None, "chip that programs are told they run on; default: that of the first model loaded, else Ascend310P3"
 )
