@@ -101,6 +101,7 @@ def test_fake_tensors_and_schemas_agree_with_what_runs(case: Case) -> None:
 _NOT_SUMMED = {"npu_dropout_with_add_softmax"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case", [case for case in _FIRST_CASES.values() if case.differentiable and case.operator not in _NOT_SUMMED], ids=str
 )
