@@ -15,6 +15,8 @@ from anycann.support.errors import ModelError, UnsupportedError
 if TYPE_CHECKING:
     import torch
 
+ASSERTIONS = ("aten._assert_tensor_metadata.default",)
+
 
 def holds_program(path: str) -> bool:
     """Whether a file is a program of torch.export: a zip archive with a graph in it, which a checkpoint does not have."""
@@ -62,11 +64,16 @@ def _untranslated(program: torch.export.ExportedProgram) -> list[str]:
     for node in program.graph.nodes:
         if node.op == "placeholder" and _is_open(node.meta.get("val")):
             found[f"input {node.name} has open sizes"] = None
-        if node.op == "call_function" and node.target is not operator.getitem:
+        if _computes(node) and node.target is not operator.getitem:
             reason = why_not(node)
             if reason is not None:
                 found[f"{node.target}: {reason}"] = None
     return list(found)
+
+
+def _computes(node: Any) -> bool:
+    """Whether a node is a call with a result; what a program asserts of dtypes and devices has been so when it was exported."""
+    return node.op == "call_function" and str(node.target) not in ASSERTIONS
 
 
 def _is_open(value: Any) -> bool:
@@ -83,7 +90,7 @@ def _translated(program: torch.export.ExportedProgram) -> ir.Model:
     inputs = [node for node in given if node not in constants and getattr(node.meta.get("val"), "shape", None) is not None]
     wanted = set(program.graph_signature.user_outputs)
     outputs = [node for node in program.graph.output_node().args[0] if getattr(node, "name", None) in wanted]
-    nodes = [node for node in program.graph.nodes if node.op == "call_function"]
+    nodes = [node for node in program.graph.nodes if _computes(node)]
     model = translate(nodes, inputs, outputs, constants).model
     _rename(model.graph.inputs, [node.name for node in inputs])
     _rename(model.graph.outputs, [f"{node.name}/output" if node in inputs else str(node.name) for node in outputs])
