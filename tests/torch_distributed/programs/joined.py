@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import sys
+
 import torch
 import torch.distributed as dist
 import torch_npu  # noqa: F401
 
+
+def say(line: str) -> None:
+    """Write a line at once: the ranks share one pipe, and an unbuffered print writes its end apart."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 dist.init_process_group(backend="hccl")
 values = torch.tensor([float(dist.get_rank())], device="npu")
 dist.all_reduce(values)
-print(f"rank {dist.get_rank()} of {dist.get_world_size()}, sum {values.item()}", flush=True)
+say(f"rank {dist.get_rank()} of {dist.get_world_size()}, sum {values.item()}")
 both = dist.new_group(backend="cpu:gloo,npu:hccl")
 host = torch.ones(1)
 dist.all_reduce(host, group=both)
 dist.all_reduce(values, group=both)
 on_host = dist.new_group(backend="gloo")
 dist.monitored_barrier(on_host)
-print(f"again {host.item()} {values.item()}", flush=True)
+say(f"again {host.item()} {values.item()}")
 dist.destroy_process_group()
