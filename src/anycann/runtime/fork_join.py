@@ -22,7 +22,7 @@ def fork_join_ir() -> str:
     """
     worker = _WORKER.replace("$SPIN_OR_SLEEP$", _spin_or("sleep"))
     caller = _FORK_JOIN.replace("$SPIN_OR_SLEEP$", _spin_or("announce")).replace("$CALLER_SHARE$", str(CALLER_SHARE))
-    return "\n".join((_FIRST_TASK, _TAKE_SHARE, worker, caller))
+    return "\n".join((_FIRST_TASK, _TAKE_SHARE, _RUN_SHARE, worker, caller))
 
 
 def _spin_or(sleep: str) -> str:
@@ -73,6 +73,30 @@ out:
 }
 """
 
+_RUN_SHARE = """
+define internal void @run_share(ptr %pool, i64 %share, i64 %threads, ptr %scratch) alwaysinline {
+entry:
+  %fn_at = $FN$
+  %args_at = $ARGS$
+  %tasks_at = $TASKS$
+  %done_at = $DONE$
+  %tasks = load i64, ptr %tasks_at
+  %next_share = add i64 %share, 1
+  %begin = call i64 @first_task(i64 %tasks, i64 %share, i64 %threads)
+  %end = call i64 @first_task(i64 %tasks, i64 %next_share, i64 %threads)
+  %some = icmp slt i64 %begin, %end
+  br i1 %some, label %work, label %counted
+work:
+  %fn = load ptr, ptr %fn_at
+  %args = load ptr, ptr %args_at
+  call void %fn(ptr %args, i64 %begin, i64 %end, ptr %scratch)
+  br label %counted
+counted:
+  %d = atomicrmw add ptr %done_at, i32 1 seq_cst
+  ret void
+}
+"""
+
 _WORKER = """
 define void @anycann_worker(ptr %pool, i64 %id) {
 entry:
@@ -80,9 +104,6 @@ entry:
   %stop_at = $STOP$
   %threads_at = $THREADS$
   %spin_at = $SPIN$
-  %fn_at = $FN$
-  %args_at = $ARGS$
-  %tasks_at = $TASKS$
   %scratch_at = $SCRATCH$
   %stride_at = $STRIDE$
   %done_at = $DONE$
@@ -114,25 +135,13 @@ prepare:
 claim:
   %share = call i64 @take_share(ptr %pool, i32 %epoch, i64 %threads)
   %mine = icmp ne i64 %share, 0
-  br i1 %mine, label %split, label %wait
-split:
-  %tasks = load i64, ptr %tasks_at
-  %next_share = add i64 %share, 1
-  %begin = call i64 @first_task(i64 %tasks, i64 %share, i64 %threads)
-  %end = call i64 @first_task(i64 %tasks, i64 %next_share, i64 %threads)
-  %some = icmp slt i64 %begin, %end
-  br i1 %some, label %work, label %finished
-work:
-  %fn = load ptr, ptr %fn_at
-  %args = load ptr, ptr %args_at
+  br i1 %mine, label %run, label %wait
+run:
   %all_scratch = load ptr, ptr %scratch_at
   %stride = load i64, ptr %stride_at
   %offset = mul i64 %stride, %id
   %scratch = getelementptr i8, ptr %all_scratch, i64 %offset
-  call void %fn(ptr %args, i64 %begin, i64 %end, ptr %scratch)
-  br label %finished
-finished:
-  %d = atomicrmw add ptr %done_at, i32 1 seq_cst
+  call void @run_share(ptr %pool, i64 %share, i64 %threads, ptr %scratch)
   %caller_sleeps = load atomic i32, ptr %caller_sleeps_at seq_cst, align 4
   %must_wake = icmp ne i32 %caller_sleeps, 0
   br i1 %must_wake, label %wake_caller, label %claim
@@ -187,18 +196,9 @@ own:
 help:
   %share = call i64 @take_share(ptr %pool, i32 %epoch, i64 %threads)
   %mine = icmp ne i64 %share, 0
-  br i1 %mine, label %split, label %wait
-split:
-  %next_share = add i64 %share, 1
-  %share_begin = call i64 @first_task(i64 %tasks, i64 %share, i64 %threads)
-  %share_end = call i64 @first_task(i64 %tasks, i64 %next_share, i64 %threads)
-  %some = icmp slt i64 %share_begin, %share_end
-  br i1 %some, label %work, label %counted
-work:
-  call void %fn(ptr %args, i64 %share_begin, i64 %share_end, ptr %scratch)
-  br label %counted
-counted:
-  %d = atomicrmw add ptr %done_at, i32 1 seq_cst
+  br i1 %mine, label %run, label %wait
+run:
+  call void @run_share(ptr %pool, i64 %share, i64 %threads, ptr %scratch)
   br label %help
 wait:
   %spins = phi i32 [ 0, %help ], [ %more_spins, %spin ]
