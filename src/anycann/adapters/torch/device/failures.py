@@ -21,11 +21,6 @@ def explained(error: Exception, op: Any, args: tuple[Any, ...], keywords: dict[s
     return type(error)(f"{error}\nin {call_text(op, args, keywords)}")
 
 
-def takes_no_number(error: Exception) -> bool:
-    """Whether an operator refused a number in the place of a tensor, before it did anything."""
-    return isinstance(error, RuntimeError) and "Expected a value of type 'Tensor'" in str(error)
-
-
 def mixed_devices(op: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> RuntimeError:
     """The error of tensors on several devices, in torch's words."""
     found = sorted({str(tensor.device) for tensor in _tensors((*args, *keywords.values()))}, key=lambda name: (name == "cpu", name))

@@ -12,8 +12,9 @@ import torch
 
 from anycann.adapters.torch.device import devices
 from anycann.adapters.torch.device.aliasing import adopt, adopt_or_import, host_alias, mark_storage, to_host
-from anycann.adapters.torch.device.failures import explained, mixed_devices, takes_no_number
+from anycann.adapters.torch.device.failures import explained, mixed_devices
 from anycann.adapters.torch.device.generators import default_generator
+from anycann.adapters.torch.device.host_call import host_call
 from anycann.adapters.torch.device.signature import Signature, signature_of
 
 Kernel: TypeAlias = Callable[..., Any]
@@ -141,12 +142,12 @@ class Arguments:
 
 def _functional(op: Any, signature: Signature) -> Kernel:
     """New tensors from the arguments."""
-    convert, call, one, tensors = Arguments(op, signature).to_host, op._op, signature.one_tensor, signature.tensors
+    convert, call, one = Arguments(op, signature).to_host, host_call(op, signature.tensors), signature.one_tensor
 
     def kernel(*args: Any, **keywords: Any) -> Any:
         given, index, host_seen = convert(args, keywords)
         try:
-            result = _run(call, given, keywords, tensors)
+            result = call(*given, **keywords)
         except Exception as error:
             raise explained(error, op, args, keywords) from None
         if index < 0:
@@ -156,20 +157,6 @@ def _functional(op: Any, signature: Signature) -> Kernel:
         return _place(result, index, _host_tensors(args, keywords) if host_seen else [])
 
     return kernel
-
-
-def _run(call: Kernel, given: list[Any], keywords: dict[str, Any], tensors: tuple[int, ...]) -> Any:
-    """The cpu operator's result. A number may stand for a tensor; operators that do not take it so get it as a tensor."""
-    try:
-        return call(*given, **keywords)
-    except RuntimeError as error:
-        if not takes_no_number(error):
-            raise
-    first = next(value for value in given if isinstance(value, torch.Tensor))
-    for at in tensors:
-        if at < len(given) and isinstance(given[at], (int, float, complex)):
-            given[at] = torch.tensor(given[at], dtype=torch.result_type(first, given[at]), device="cpu")
-    return call(*given, **keywords)
 
 
 def _place(result: Any, index: int, hosts: list[Any]) -> Any:
@@ -188,14 +175,14 @@ def _host_tensors(args: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
 
 def _in_place(op: Any, signature: Signature) -> Kernel:
     """One argument is written and returned."""
-    convert, call = Arguments(op, signature).to_host, op._op
+    convert, call = Arguments(op, signature).to_host, host_call(op, signature.tensors)
     assert signature.in_place is not None
     written = signature.in_place.position
 
     def kernel(*args: Any, **keywords: Any) -> Any:
         given, _, _ = convert(args, keywords)
         try:
-            _run(call, given, keywords, signature.tensors)
+            call(*given, **keywords)
         except Exception as error:
             raise explained(error, op, args, keywords) from None
         return args[written]
@@ -226,7 +213,7 @@ def _viewing(op: Any, signature: Signature) -> Kernel:
 
 def _mixed(op: Any, signature: Signature) -> Kernel:
     """Some results are arguments that were written, others are new; or there are none."""
-    convert, call, returned = Arguments(op, signature).to_host, op._op, signature.returned
+    convert, call, returned = Arguments(op, signature).to_host, host_call(op, signature.tensors), signature.returned
 
     def kernel(*args: Any, **keywords: Any) -> Any:
         originals = dict(keywords)
@@ -257,7 +244,7 @@ def _filling(op: Any, signature: Signature) -> Kernel:
     A given tensor may overlap an argument, and a kernel that fails must leave it as it was.
     """
     outs, results = signature.outs, len(signature.returned)
-    convert = Arguments(op, signature).to_host
+    convert, call = Arguments(op, signature).to_host, host_call(op, signature.tensors)
 
     def kernel(*args: Any, **keywords: Any) -> Any:
         filled = [keywords[name] for name in outs]
@@ -265,7 +252,7 @@ def _filling(op: Any, signature: Signature) -> Kernel:
         given, _, _ = convert(args, others)
         fresh = [_empty_like(out) for out in filled]
         try:
-            op._op(*given, **others, **dict(zip(outs, fresh, strict=True)))
+            call(*given, **others, **dict(zip(outs, fresh, strict=True)))
         except Exception as error:
             raise explained(error, op, args, keywords) from None
         for out, values in zip(filled, fresh, strict=True):

@@ -34,6 +34,7 @@ class Use:
 
 
 uses: dict[str, Use] = {}
+computed_wide: set[str] = set()  # operators whose 16-bit floats were computed in float32
 
 
 @cache
@@ -71,6 +72,8 @@ def text() -> str:
     width = max(len(name) for name in uses)
     lines = [f"{'operator':{width}} {'count':>8} {'ms':>10}  run by"]
     lines += [f"{name:{width}} {use.count:8} {use.seconds * 1e3:10.3f}  {use.runner}" for name, use in rows]
+    if computed_wide:
+        lines.append(f"computed in float32 and rounded, for torch's cpu kernel takes no 16-bit floats: {', '.join(sorted(computed_wide))}")
     missing = sorted(name for name in uses if lacks(name))
     if missing:
         lines.append(f"{chip().name} has no kernel for {', '.join(missing)}: torch_npu runs them on the host there")

@@ -1,0 +1,102 @@
+"""A call of torch's cpu operator that makes up for what its kernel does not take and Ascend's does: 16-bit floats, numbers for tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import re
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
+
+from anycann.adapters.torch.device import report
+
+_NARROW = (torch.float16, torch.bfloat16)
+_NO_NARROW_KERNEL = re.compile(r"not implemented for '(Half|BFloat16)'|Unsupported datatype for add_")
+
+
+def host_call(op: Any, tensors: tuple[int, ...]) -> Callable[..., Any]:
+    """The cpu operator of the `torch._ops.OpOverload`; `tensors` are the positions of its arguments that are tensors.
+
+    A number that stands for a tensor becomes one where the operator does not take it so. What torch computes in float32 only is computed
+    in float32, and the results are rounded to the dtypes that they should have.
+    """
+    call = op._op
+
+    def run(*args: Any, **keywords: Any) -> Any:
+        try:
+            return call(*args, **keywords)
+        except RuntimeError as error:
+            numbers = [at for at in tensors if at < len(args) and isinstance(args[at], (int, float, complex))]
+            if _takes_no_number(error) and numbers:
+                return run(*_with_tensors(args, numbers), **keywords)
+            if not _takes_no_narrow_floats(error):
+                raise
+        report.computed_wide.add(op._schema.name)
+        return _in_float32(op, args, keywords)
+
+    return run
+
+
+def did_nothing(error: Exception) -> bool:
+    """Whether a cpu operator refused the kind of its arguments, before it did anything, and `host_call` has another way."""
+    return isinstance(error, RuntimeError) and (_takes_no_number(error) or _takes_no_narrow_floats(error))
+
+
+def _takes_no_number(error: Exception) -> bool:
+    return "Expected a value of type 'Tensor'" in str(error)
+
+
+def _takes_no_narrow_floats(error: Exception) -> bool:
+    return _NO_NARROW_KERNEL.search(str(error)) is not None
+
+
+def _with_tensors(args: tuple[Any, ...], numbers: list[int]) -> list[Any]:
+    """The arguments, tensors for those at `numbers`."""
+    first, given = next(value for value in args if isinstance(value, torch.Tensor)), list(args)
+    for at in numbers:
+        given[at] = torch.tensor(given[at], dtype=torch.result_type(first, given[at]), device="cpu")
+    return given
+
+
+def _in_float32(op: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    pairs: list[tuple[Any, Any]] = []
+    given = tree_map(lambda value: _widened(value, pairs), (args, keywords))
+    result = op._op(*given[0], **given[1])
+    written = {id(tensor) for value in _written(op, args, keywords) for tensor in tree_leaves(value)}
+    for narrow, wide in pairs:
+        if id(narrow) in written:
+            narrow.resize_(wide.shape).copy_(wide)
+    return _rounded(result, op, args, keywords, pairs)
+
+
+def _widened(value: Any, pairs: list[tuple[Any, Any]]) -> Any:
+    """float32 for a 16-bit tensor (kept in `pairs`) or dtype."""
+    if isinstance(value, torch.Tensor) and value.dtype in _NARROW:
+        pairs.append((value, value.float()))
+        return pairs[-1][1]
+    return torch.float32 if isinstance(value, torch.dtype) and value in _NARROW else value
+
+
+def _written(op: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
+    """The arguments that the operator writes."""
+    arguments = op._schema.arguments
+    given = {argument.name: value for argument, value in zip(arguments, args, strict=False)} | keywords
+    return [given[a.name] for a in arguments if a.alias_info is not None and a.alias_info.is_write and a.name in given]
+
+
+def _rounded(result: Any, op: Any, args: tuple[Any, ...], keywords: dict[str, Any], pairs: list[tuple[Any, Any]]) -> Any:
+    """The results in the dtypes that the operator's shape function gives; without one in the 16-bit dtype of the arguments."""
+    leaves, structure = tree_flatten(result)
+    try:
+        given = tree_map(_shape_of, (args, keywords))
+        dtypes = [shape.dtype for shape in tree_leaves(op(*given[0], **given[1]))]
+    except (RuntimeError, NotImplementedError):
+        dtypes = [pairs[0][0].dtype if leaf.dtype == torch.float32 else leaf.dtype for leaf in leaves]
+    return tree_unflatten([leaf.to(dtype) for leaf, dtype in zip(leaves, dtypes, strict=True)], structure)
+
+
+def _shape_of(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.to("meta")
+    return torch.device("meta") if isinstance(value, torch.device) else value

@@ -1,0 +1,67 @@
+"""Operators whose cpu kernel torch has for float32 only, on 16-bit floats: computed in float32 and rounded once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+NARROW = [torch.float16, torch.bfloat16]
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_a_result_is_that_of_float32_rounded(dtype: torch.dtype) -> None:
+    x = torch.randn(2, 3, 6, 5, 7).to(dtype)
+    wide = x.float().requires_grad_()
+    narrow = x.npu().requires_grad_()
+    expected = torch.nn.functional.avg_pool3d(wide, (2, 2, 3))
+    pooled = torch.nn.functional.avg_pool3d(narrow, (2, 2, 3))
+    assert pooled.dtype == dtype
+    assert torch.equal(pooled.cpu(), expected.to(dtype))
+    gradient = torch.randn_like(expected).to(dtype)
+    expected.backward(gradient.float())
+    pooled.backward(gradient.npu())
+    assert wide.grad is not None
+    assert narrow.grad is not None
+    assert torch.equal(narrow.grad.cpu(), wide.grad.to(dtype))
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_distances_of_narrow_floats_have_gradients(dtype: torch.dtype) -> None:
+    points, others = torch.randn(3, 5, 4).to(dtype), torch.randn(3, 2, 4).to(dtype)
+    expected = torch.cdist(points.float(), others.float(), p=1.5)
+    moved = points.npu().requires_grad_()
+    distances = torch.cdist(moved, others.npu(), p=1.5)
+    assert torch.equal(distances.cpu(), expected.to(dtype))
+    distances.sum().backward()
+    assert moved.grad is not None
+    assert moved.grad.dtype == dtype
+
+
+def test_written_arguments_are_written_once_and_keep_their_dtype() -> None:
+    x = torch.randn(2, 8, 5, 5, dtype=torch.float16)
+    out = torch.empty(0, dtype=torch.float16, device="npu")
+    result = torch._C._nn._upsample_bilinear2d_aa(x.npu(), (9, 7), False, out=out)
+    assert result is out
+    assert torch.equal(out.cpu(), torch._C._nn._upsample_bilinear2d_aa(x.float(), (9, 7), False).half())
+    y = torch.randn(4, 5, dtype=torch.float16).npu()
+    before = y.cpu()
+    assert torch._add_relu_(y, y, alpha=2) is y
+    assert torch.equal(y.cpu(), (before.float() * 3).relu().half())
+
+
+def test_an_operator_that_fails_in_float32_too_says_so() -> None:
+    x = torch.ones(1, 2, 3, dtype=torch.float16).npu()
+    with pytest.raises(RuntimeError, match=r"avg_pool3d.*npu:0 float16\[1, 2, 3\]"):
+        torch.nn.functional.avg_pool3d(x, 2)
+
+
+def test_the_report_says_what_was_computed_in_float32() -> None:
+    program = "import torch, torch_npu\ntorch.nn.functional.avg_pool3d(torch.ones(1, 2, 3, 4, 5).half().npu(), 2)"
+    surroundings = {"PATH": os.environ["PATH"], "PYTHONPATH": ":".join(sys.path), "TORCH_NPU_REPORT": "1"}
+    done = subprocess.run([sys.executable, "-c", program], env=surroundings, capture_output=True, text=True, check=True)
+    (line,) = (line for line in done.stderr.splitlines() if "float32" in line)
+    assert line.startswith("computed in float32 and rounded, for torch's cpu kernel takes no 16-bit floats: aten::avg_pool3d")
