@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
+import gc
 from types import ModuleType
 
 import torch
@@ -27,6 +29,19 @@ PARTS: tuple[Callable[[ModuleType], None], ...] = (
 def install(torch_npu: ModuleType) -> None:
     """Make torch know the device `npu`, and give `torch_npu` its names. Raises RuntimeError if another backend has the place."""
     torch_npu.__dict__["__version__"] = torch.__version__.partition("+")[0]  # the torch it is for, as on Ascend
-    backend.install(torch_npu)
-    for part in PARTS:
-        part(torch_npu)
+    with _no_collection():
+        backend.install(torch_npu)
+        for part in PARTS:
+            part(torch_npu)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Thousands of kernels are made, and none is garbage: a collection among them looks through all of torch, for 70 ms."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

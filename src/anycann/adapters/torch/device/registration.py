@@ -68,25 +68,26 @@ def _aten_kernels() -> Iterator[tuple[str, Kernel, str]]:
     """Name, kernel, and who runs it."""
     own = creation.KERNELS | {name: _on_npu_tensor(aten_operator(name)) for name in _METADATA} | accelerator_only.KERNELS
     yield from ((name, kernel, report.HOST_KERNEL if name in _METADATA else report.OWN_KERNEL) for name, kernel in own.items())
+    for name in _with_host_kernel():
+        if name not in own:
+            yield name, widened(name, _made_when_called(name)), report.HOST_KERNEL
+
+
+def _with_host_kernel() -> Iterator[str]:
+    """The operators of aten whose npu kernel is made of torch's cpu kernel."""
+    with_kernel = torch._C._dispatch_get_registrations_for_dispatch_key
+    composite, host = frozenset(with_kernel("CompositeImplicitAutograd")), frozenset(with_kernel("CPU"))
     for qualified in torch._C._dispatch_get_all_op_names():
         library, _, name = qualified.partition("::")
-        if library == "aten" and name not in own and _has_host_kernel(qualified, name):
-            op = aten_operator(name)
-            if op is not None:
-                yield name, widened(name, _made_when_called(op)), report.HOST_KERNEL
-
-
-def _has_host_kernel(qualified: str, name: str) -> bool:
-    has = torch._C._dispatch_has_kernel_for_dispatch_key
-    if name in _WHOLE:
-        return True
-    return (name.startswith("_foreach") or has(qualified, "CPU")) and not has(qualified, "CompositeImplicitAutograd")
+        split = qualified in composite or not (qualified in host or name.startswith("_foreach"))
+        if library == "aten" and (name in _WHOLE or not split):
+            yield name
 
 
 def aten_operator(name: str) -> Any:
-    """The overload `name` ("add.Tensor", "relu") of aten, or None if Python cannot see it."""
+    """The overload `name` ("add.Tensor", "relu") of aten. Raises AttributeError if Python cannot see it."""
     packet, _, overload = name.partition(".")
-    return getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
+    return getattr(getattr(torch.ops.aten, packet), overload or "default")
 
 
 def _on_npu_tensor(op: Any) -> Kernel:
@@ -98,13 +99,14 @@ def _on_npu_tensor(op: Any) -> Kernel:
     return kernel
 
 
-def _made_when_called(op: Any) -> Kernel:
-    """The kernel of `op`, made at the first call (most of torch's operators are never called), then generated code where that can do it."""
+def _made_when_called(name: str) -> Kernel:
+    """The kernel of aten's `name`, made at the first call (most are never called), then generated code where that can do it."""
     made: Callable[..., Any] | None = None
 
     def kernel(*args: Any, **keywords: Any) -> Any:
         nonlocal made
         if made is None:
+            op = aten_operator(name)
             made = kernel_for(op)
             if fast is not None:
                 _enable(fast, op)

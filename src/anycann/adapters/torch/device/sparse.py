@@ -7,6 +7,7 @@ kernel on aliases of the parts. Compressed layouts (CSR and its like) are not th
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -28,12 +29,17 @@ _kept: list[Any] = []
 def install(operator: Callable[[str], Any]) -> None:
     """Register a kernel for every operator with a sparse cpu kernel; `operator` finds an overload of aten by name."""
     library = torch.library.Library("aten", "IMPL", "SparsePrivateUse1")
-    has = torch._C._dispatch_has_kernel_for_dispatch_key
-    for qualified in torch._C._dispatch_get_all_op_names():
+    for qualified in torch._C._dispatch_get_registrations_for_dispatch_key("SparseCPU"):
         namespace, _, name = qualified.partition("::")
-        if namespace == "aten" and has(qualified, "SparseCPU") and (op := operator(name)) is not None:
-            library.impl(name, _on_npu_tensor(op) if name in _PARTS else _on_host(op))
+        if namespace == "aten":
+            library.impl(name, _made_when_called(name, operator))
     _kept.append(library)
+
+
+def _made_when_called(name: str, operator: Callable[[str], Any]) -> Callable[..., Any]:
+    """The kernel of aten's `name`: finding out what an operator is takes longer than registering it, and most are never called."""
+    make = cache(lambda: (_on_npu_tensor if name in _PARTS else _on_host)(operator(name)))
+    return lambda *args, **keywords: make()(*args, **keywords)
 
 
 def _on_npu_tensor(op: Any) -> Callable[..., Any]:
