@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from anycann.te.expression import Const, Expr, Load, Op, Var
+from anycann.te.rounded import simplified
 from anycann.te.simplify import linear
 from anycann.te.tensor import Compute, Contraction, Reduction, Tensor
 from anycann.te.traversal import substitute, walk
@@ -190,7 +191,8 @@ class Inliner:
     def _one(self, expr: Expr, memo: dict[int, Expr]) -> Expr:
         if isinstance(expr, Op):
             operands = tuple(memo[id(o)] for o in expr.operands)
-            return expr if all(a is b for a, b in zip(operands, expr.operands, strict=True)) else Op(expr.name, operands, expr.dtype)
+            unchanged = all(a is b for a, b in zip(operands, expr.operands, strict=True))
+            return expr if unchanged else simplified(Op(expr.name, operands, expr.dtype))
         if not isinstance(expr, Load):
             return expr
         indices = tuple(memo[id(i)] for i in expr.indices)
