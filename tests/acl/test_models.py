@@ -223,6 +223,27 @@ def test_open_shapes_come_with_tensor_descriptions(acl: ModuleType, tmp_path: Pa
     assert acl.rt.free(address) == 0
 
 
+def test_the_description_of_a_result_belongs_to_its_dataset(acl: ModuleType, tmp_path: Path) -> None:
+    model, _ = acl.mdl.load_from_file(offline_model(tmp_path, OPEN))
+    inputs, _ = dataset(acl, [72])
+    outputs, _ = dataset(acl, [72])
+    given = acl.create_tensor_desc(0, [5, 3], 2)
+    assert acl.mdl.set_dataset_tensor_desc(inputs, given, 0) == (inputs, 0)
+    acl.destroy_tensor_desc(given)  # it was copied
+    assert acl.mdl.execute(model, inputs, outputs) == 0
+    desc = acl.mdl.get_dataset_tensor_desc(outputs, 0)
+    assert acl.mdl.get_dataset_tensor_desc(outputs, 0) == desc != given
+    assert acl.mdl.set_dataset_tensor_desc(inputs, acl.create_tensor_desc(0, [2, 3], 2), 0) == (inputs, 0)
+    assert acl.mdl.execute(model, inputs, outputs) == 0
+    assert acl.get_tensor_desc_dim_v2(desc, 0) == (2, 0)
+    assert acl.mdl.destroy_dataset(outputs) == 0
+    assert acl.get_tensor_desc_num_dims(desc) == 0
+    assert "was destroyed" in acl.get_recent_err_msg()
+    shown = acl.mdl.get_dataset_tensor_desc(inputs, 0)
+    acl.destroy_tensor_desc(shown)  # some programs do
+    assert acl.mdl.destroy_dataset(inputs) == 0
+
+
 def test_a_model_is_a_bundle_of_one(acl: ModuleType, tmp_path: Path) -> None:
     path = offline_model(tmp_path, FIXED)
     content = Path(path).read_bytes()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 import math
 from typing import Any, ClassVar
 
@@ -48,6 +48,11 @@ class Dataset:
     descs: dict[int, TensorDesc] = field(default_factory=dict)  # index -> shape of this run
     gear: int | None = None  # index of the gear that set_dynamic_* chose
     settings: dict[int, object] = field(default_factory=dict)  # input -> dynamic AIPP
+    shown: dict[int, int] = field(default_factory=dict)  # index -> the handle that a program has of the description
+
+    def describe(self, index: int, desc: TensorDesc) -> None:
+        """Copy `desc` into the dataset; the handle that a program has of an earlier one says the new one."""
+        vars(self.descs.setdefault(index, desc := replace(desc))).update(vars(desc))
 
     def data(self) -> list[DataBuffer]:
         """The data buffers. Raises AclError if one was destroyed."""
@@ -102,8 +107,10 @@ def create_dataset() -> int:
 
 @status("acl.mdl.destroy_dataset")
 def destroy_dataset(dataset: int) -> None:
-    """Forget the list; its data buffers stay."""
-    PROCESS.handles.remove(dataset, Dataset)
+    """Forget the list and what was said of its tensors; its data buffers stay."""
+    for desc in PROCESS.handles.remove(dataset, Dataset).shown.values():
+        if desc in PROCESS.handles.live(TensorDesc):
+            PROCESS.handles.remove(desc, TensorDesc)
 
 
 @value_and_status("acl.mdl.add_dataset_buffer", failed=(0,), returns="(dataset, ret)")
@@ -131,22 +138,24 @@ def get_dataset_buffer(dataset: int, index: int) -> int:
 
 @value_and_status("acl.mdl.set_dataset_tensor_desc", failed=(0,), returns="(dataset, ret)")
 def set_dataset_tensor_desc(dataset: int, desc: int, index: int) -> int:
-    """Say what tensor data buffer number `index` holds in the next run, for a model whose shapes are open."""
+    """Say what tensor data buffer number `index` holds in the next run, for a model whose shapes are open. The description is copied."""
     found = PROCESS.handles.get(dataset, Dataset)
     check_index(index, len(found.buffers), "data buffer")
-    found.descs[index] = PROCESS.handles.get(desc, TensorDesc)
+    found.describe(index, PROCESS.handles.get(desc, TensorDesc))
     PROCESS.handles.changed()
     return dataset
 
 
 @value("acl.mdl.get_dataset_tensor_desc", returns="desc")
 def get_dataset_tensor_desc(dataset: int, index: int) -> int:
-    """What tensor data buffer number `index` holds: as it was set, or, for an output, as the last run left it. Destroy it after use."""
+    """What tensor data buffer number `index` holds: as it was set, or, for an output, as the last run left it. It belongs to the dataset."""
     found = PROCESS.handles.get(dataset, Dataset)
     check_index(index, len(found.buffers), "data buffer")
     if index not in found.descs:
         raise AclError(Code.INVALID_PARAM, f"data buffer {index} of the dataset has no tensor description yet")
-    return PROCESS.handles.add(found.descs[index])
+    if PROCESS.handles.live(TensorDesc).get(found.shown.get(index, 0)) is not found.descs[index]:
+        found.shown[index] = PROCESS.handles.add(found.descs[index])
+    return found.shown[index]
 
 
 def check_index(index: int, count: int, what: str) -> None:

@@ -136,7 +136,7 @@ class _Run:
             if place is None:
                 _hand_over(result, self.results[number], tensor, self.context)
             if not tensor.most_bytes and isinstance(result, np.ndarray):
-                self.outputs.descs[number] = TensorDesc(tensor.data_type, list(result.shape), tensor.format, tensor.name)
+                self.outputs.describe(number, TensorDesc(tensor.data_type, list(result.shape), tensor.format, tensor.name))
 
 
 _RUNS: dict[tuple[int, int, int], tuple[object, _Run]] = {}  # looked up once for a loop that changes nothing but the data
