@@ -183,6 +183,18 @@ def test_open_shapes_are_those_of_the_feeds(tmp_path: Path) -> None:
     session.finalize()
 
 
+def test_a_number_of_numpy_is_the_feed_of_an_input_without_axes(tmp_path: Path) -> None:
+    graph = "g (float[n] x, double factor) => (float[n] y) { f = Cast<to=1>(factor) y = Mul(x, f) }"
+    path = str(tmp_path / "scaled.om")
+    write_offline_model(path, compile_model(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 20]> {graph}')))
+    session = InferSession(0, path)
+    (factor,) = np.array([3.0])
+    for count in (4, 5):
+        x = np.arange(count, dtype=np.float32)
+        assert np.array_equal(session.infer([x, factor], "dymshape")[0], x * 3)
+    session.finalize()
+
+
 def test_many_feeds_and_turns(tmp_path: Path) -> None:
     session = InferSession(0, write(tmp_path, "2, 3"))
     results = session.infer_pipeline([[X + number] for number in range(5)])

@@ -148,7 +148,7 @@ def set_dataset_tensor_desc(dataset: int, desc: int, index: int) -> int:
 
 @value("acl.mdl.get_dataset_tensor_desc", returns="desc")
 def get_dataset_tensor_desc(dataset: int, index: int) -> int:
-    """What tensor data buffer number `index` holds: as it was set, or, for an output, as the last run left it. It belongs to the dataset."""
+    """What tensor data buffer number `index` holds: as it was set, or as the last run left it. It belongs to the dataset."""
     found = PROCESS.handles.get(dataset, Dataset)
     check_index(index, len(found.buffers), "data buffer")
     if index not in found.descs:

@@ -120,6 +120,7 @@ class InferenceSession:
         given = parse_shapes(text)
         own = self.model.inputs[:-1] if self.model.gears else self.model.inputs
         names = [tensor.name for tensor in own]
+        given |= {t.name: () for t in own if not t.dims and given.get(t.name) == (1,)}  # a shape in text has a size at least
         if sorted(given) != sorted(names) or any(len(given[t.name]) != len(t.dims) for t in own):
             raise UsageError(f"shapes are {text!r}; accepted: one for each of {', '.join(f'{t.name} {list(t.dims)}' for t in own)}")
         return [given[name] for name in names]
