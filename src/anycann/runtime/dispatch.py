@@ -1,12 +1,18 @@
 """The native side of the thread pool, as LLVM IR: `run` launches a whole table of kernels, `fork_join.py` splits one over the threads.
 
-A row of the table is `{ptr fn, ptr args, i64 tasks, i64 flags}`, `fn` a kernel `void(ptr args, i64 begin, i64 end, ptr scratch)`. A row of
+A row of the table is `{ptr fn, ptr args, i64 tasks, i64 kind}`, `fn` a kernel `void(ptr args, i64 begin, i64 end, ptr scratch)`. A row of
 several tasks is split into a share for each thread, share `i` of `n` being the tasks from ceil(tasks * i / n); any other row runs on the
-caller.
+caller. Rows of other kinds (`Row`) lead to other rows, so that an If runs in the same call as what comes before and after it.
+
+`call` is `run` with everything in one block, and binds the arrays of this run first: a patch `{i64 number, i64 position, i64 offset}` makes
+`pointers[position]` the address of the elements of array `number`, an object of numpy's, plus `offset`.
 """
 
 from __future__ import annotations
 
+import enum
+
+from anycann.runtime import memory
 from anycann.runtime.denormals import denormals_ir
 from anycann.runtime.fork_join import fork_join_ir
 from anycann.runtime.pool_layout import Field
@@ -14,14 +20,40 @@ from anycann.support.errors import UnsupportedError
 from anycann.target.target import Target
 
 ROW_BYTES = 32
-ROW_INLINE = 1  # flag of a row that is not split, however many tasks it has
+PATCH_BYTES = 24
+
+
+class Row(enum.IntEnum):
+    """What a row does. `tasks` of CHOICE and JUMP is the number of another row; `args` of CHOICE begins with the address of a bool."""
+
+    SPLIT = 0
+    INLINE = 1  # is not split, however many tasks it has
+    CHOICE = 2  # goes on with the next row if the bool is true, with the named one if not
+    JUMP = 3
+    STOP = 4  # ends the run: what comes now is not in the table
+
+
+class Block(enum.IntEnum):
+    """What `call` is given, int64 each, by number; from ARRAYS on, the arrays."""
+
+    TABLE = 0
+    ROWS = 1
+    SCRATCH = 2
+    STRIDE = 3
+    POINTERS = 4
+    PATCHES = 5
+    PATCH_COUNT = 6
+    ARRAYS = 7
 
 
 def dispatch_ir(target: Target) -> str:
-    """The module with `anycann_worker`, `anycann_run` and `anycann_stop`. Raises UnsupportedError for a system without futex."""
+    """The module with `anycann_worker`, `anycann_run`, `anycann_call`, `anycann_stop` and the kernel `anycann_copy`.
+
+    Raises UnsupportedError for a system without futex.
+    """
     if "linux" not in target.triple:
         raise UnsupportedError(f"the thread pool needs Linux (futex); the target is {target.triple}")
-    text = "\n".join((_HEAD, denormals_ir(target), fork_join_ir(), _RUN, _ENTRY, _STOP))
+    text = "\n".join((_HEAD, denormals_ir(target), fork_join_ir(), _RUN, _ENTRY, _CALL, _STOP, _COPY))
     for field in Field:
         text = text.replace(f"${field.name}$", f"getelementptr i8, ptr %pool, i64 {field.value}")
     for name, value in _instructions(target).items():
@@ -30,24 +62,27 @@ def dispatch_ir(target: Target) -> str:
 
 
 def _instructions(target: Target) -> dict[str, str]:
-    """What the processor calls a pause, and the system a futex."""
+    """What the processor calls a pause, the system a futex, and this file a kind of row."""
+    words = {f"ROW_{kind.name}": str(kind.value) for kind in Row} | {"ELEMENTS": str(memory.POINTER_OFFSET), "PATCH": str(PATCH_BYTES)}
+    words |= {f"BLOCK_{field.name}": f"getelementptr i64, ptr %block, i64 {field.value}" for field in Block}
     if target.is_x86:
-        return {"PAUSE_TYPE": "@llvm.x86.sse2.pause()", "PAUSE": "@llvm.x86.sse2.pause()", "FUTEX": "@syscall(i64 202"}
-    return {"PAUSE_TYPE": "@llvm.aarch64.hint(i32)", "PAUSE": "@llvm.aarch64.hint(i32 1)", "FUTEX": "@syscall(i64 98"}
+        return words | {"PAUSE_TYPE": "@llvm.x86.sse2.pause()", "PAUSE": "@llvm.x86.sse2.pause()", "FUTEX": "@syscall(i64 202"}
+    return words | {"PAUSE_TYPE": "@llvm.aarch64.hint(i32)", "PAUSE": "@llvm.aarch64.hint(i32 1)", "FUTEX": "@syscall(i64 98"}
 
 
 _HEAD = """
 declare void $PAUSE_TYPE$
 declare i64 @syscall(i64, ...)
 declare i32 @clock_gettime(i32, ptr)
+declare ptr @memcpy(ptr, ptr, i64)
 """
 
 _ENTRY = """
-define void @anycann_run(ptr %pool, ptr %table, i64 %rows, ptr %scratch, i64 %stride, ptr %times) {
+define i64 @anycann_run(ptr %pool, ptr %table, i64 %rows, ptr %scratch, i64 %stride, ptr %times) {
   %mode = call i64 @flush_denormals()
-  call void @run_rows(ptr %pool, ptr %table, i64 %rows, ptr %scratch, i64 %stride, ptr %times)
+  %end = call i64 @run_rows(ptr %pool, ptr %table, i64 %rows, ptr %scratch, i64 %stride, ptr %times)
   call void @restore_denormals(i64 %mode)
-  ret void
+  ret i64 %end
 }
 """
 
@@ -70,7 +105,7 @@ out:
   ret void
 }
 
-define internal void @run_rows(ptr %pool, ptr %table, i64 %rows, ptr %scratch, i64 %stride, ptr %times) {
+define internal i64 @run_rows(ptr %pool, ptr %table, i64 %rows, ptr %scratch, i64 %stride, ptr %times) {
 entry:
   %threads_at = $THREADS$
   %scratch_at = $SCRATCH$
@@ -88,8 +123,8 @@ lease:
   store i64 %stride, ptr %stride_at
   br label %row
 row:
-  %ours = phi i1 [ false, %entry ], [ false, %try_lock ], [ true, %lease ], [ %ours, %next ]
-  %i = phi i64 [ 0, %entry ], [ 0, %try_lock ], [ 0, %lease ], [ %i_next, %next ]
+  %ours = phi i1 [ false, %entry ], [ false, %try_lock ], [ true, %lease ], [ %ours, %next ], [ %ours, %jump ]
+  %i = phi i64 [ 0, %entry ], [ 0, %try_lock ], [ 0, %lease ], [ %i_next, %next ], [ %i_jump, %jump ]
   call void @stamp(ptr %times, i64 %i)
   %more = icmp slt i64 %i, %rows
   br i1 %more, label %launch, label %finish
@@ -100,13 +135,27 @@ launch:
   %args = load ptr, ptr %args_at
   %tasks_at = getelementptr i8, ptr %row_at, i64 16
   %tasks = load i64, ptr %tasks_at
-  %flags_at = getelementptr i8, ptr %row_at, i64 24
-  %flags = load i64, ptr %flags_at
+  %kind_at = getelementptr i8, ptr %row_at, i64 24
+  %kind = load i64, ptr %kind_at
   %i_next = add i64 %i, 1
+  switch i64 %kind, label %finish [
+    i64 $ROW_SPLIT$, label %kernel
+    i64 $ROW_INLINE$, label %alone
+    i64 $ROW_CHOICE$, label %choice
+    i64 $ROW_JUMP$, label %jump
+  ]
+choice:
+  %bool_at = load ptr, ptr %args
+  %bool = load i8, ptr %bool_at
+  %holds = icmp ne i8 %bool, 0
+  %chosen = select i1 %holds, i64 %i_next, i64 %tasks
+  br label %jump
+jump:
+  %i_jump = phi i64 [ %tasks, %launch ], [ %chosen, %choice ]
+  br label %row
+kernel:
   %splittable = icmp sgt i64 %tasks, 1
-  %unflagged = icmp eq i64 %flags, 0
-  %c1 = and i1 %splittable, %unflagged
-  %parallel = and i1 %c1, %ours
+  %parallel = and i1 %splittable, %ours
   br i1 %parallel, label %shared, label %alone
 shared:
   call void @fork_join(ptr %pool, ptr %fn, ptr %args, i64 %tasks, ptr %scratch)
@@ -125,6 +174,65 @@ unlock:
   store atomic i32 0, ptr %lock_at release, align 4
   br label %out
 out:
+  ret i64 %i
+}
+"""
+
+_CALL = """
+define i64 @anycann_call(ptr %pool, ptr %block) {
+entry:
+  %pointers_at = $BLOCK_POINTERS$
+  %pointers = load ptr, ptr %pointers_at
+  %patches_at = $BLOCK_PATCHES$
+  %patches = load ptr, ptr %patches_at
+  %count_at = $BLOCK_PATCH_COUNT$
+  %count = load i64, ptr %count_at
+  %arrays = $BLOCK_ARRAYS$
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %i_next, %bind ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %bind, label %bound
+bind:
+  %skipped = mul i64 %i, $PATCH$
+  %number_at = getelementptr i8, ptr %patches, i64 %skipped
+  %number = load i64, ptr %number_at
+  %position_at = getelementptr i64, ptr %number_at, i64 1
+  %position = load i64, ptr %position_at
+  %offset_at = getelementptr i64, ptr %number_at, i64 2
+  %offset = load i64, ptr %offset_at
+  %array_at = getelementptr ptr, ptr %arrays, i64 %number
+  %array = load ptr, ptr %array_at
+  %elements_at = getelementptr i8, ptr %array, i64 $ELEMENTS$
+  %elements = load ptr, ptr %elements_at
+  %address = getelementptr i8, ptr %elements, i64 %offset
+  %pointer_at = getelementptr ptr, ptr %pointers, i64 %position
+  store ptr %address, ptr %pointer_at
+  %i_next = add i64 %i, 1
+  br label %next
+bound:
+  %table_at = $BLOCK_TABLE$
+  %table = load ptr, ptr %table_at
+  %rows_at = $BLOCK_ROWS$
+  %rows = load i64, ptr %rows_at
+  %scratch_at = $BLOCK_SCRATCH$
+  %scratch = load ptr, ptr %scratch_at
+  %stride_at = $BLOCK_STRIDE$
+  %stride = load i64, ptr %stride_at
+  %end = call i64 @anycann_run(ptr %pool, ptr %table, i64 %rows, ptr %scratch, i64 %stride, ptr null)
+  ret i64 %end
+}
+"""
+
+_COPY = """
+define void @anycann_copy(ptr %args, i64 %begin, i64 %end, ptr %scratch) {
+  %to_start = load ptr, ptr %args
+  %from_at = getelementptr ptr, ptr %args, i64 1
+  %from_start = load ptr, ptr %from_at
+  %to = getelementptr i8, ptr %to_start, i64 %begin
+  %from = getelementptr i8, ptr %from_start, i64 %begin
+  %nbytes = sub i64 %end, %begin
+  %a = call ptr @memcpy(ptr %to, ptr %from, i64 %nbytes)
   ret void
 }
 """

@@ -15,18 +15,20 @@ from anycann.runtime import memory
 from anycann.runtime.dispatch import ROW_BYTES
 from anycann.runtime.feeds import Port
 from anycann.runtime.host import HostRunner
-from anycann.runtime.launches import Patches, Workspace, plan_launches
+from anycann.runtime.launches import Patches, Workspace, Workspaces, plan_launches
+from anycann.runtime.linked_calls import LinkedCalls
+from anycann.runtime.linking import may_be_linked
 from anycann.runtime.loader import LoadedCode
+from anycann.runtime.native_call import NativeCall
 from anycann.runtime.observe import Callback, Observation, Observer, StepEvent
 from anycann.runtime.region_cache import RegionCache
 from anycann.runtime.regions import Scope, run_region_step
-from anycann.runtime.results import Buffers, Given, Results
+from anycann.runtime.results import Buffers, Given, Results, written_in_place
 from anycann.runtime.run_state import RunState
 from anycann.runtime.thread_pool import ThreadPool
 from anycann.support.errors import InternalError, UsageError
 
 _CALLED_ONCE = ("if", "deferred")  # steps that call one region, with all it is given
-MOST_IDLE = 16  # workspaces kept for later runs; as many more as there are runs at once are made and dropped
 
 
 @dataclass(frozen=True)
@@ -67,12 +69,14 @@ class CompiledProgram:
         self._regions = regions
         self._poison = poison
         self._inputs = [Port(spec, i, "input") for i, spec in enumerate(program.inputs)]
-        self._results = Results(program, poison)
+        self._results = Results(program.outputs, written_in_place(program), poison)
         self._launches = plan_launches(program, code, self._constants)
+        self._workspaces = Workspaces(self._launches, pool.threads, poison)
         self._steps = _number_launches(program)
         # Whether `run_at` may be called: kernels alone compute this program, and write every output where it belongs.
         self.takes_addresses = self._results.all_in_place and all(isinstance(step, _Launch) for step in self._steps)
-        self._idle: list[Workspace] = []  # append and pop are atomic
+        self._native = NativeCall(self._launches, self._results, pool, self._workspaces)
+        self._linked = LinkedCalls(self, regions, pool, poison) if regions is not None and may_be_linked(program) else None
         self._observers: tuple[Observer, ...] = ()
 
     def run(self, feeds: Sequence[object], outputs: Buffers | None = None) -> list[object]:
@@ -89,17 +93,23 @@ class CompiledProgram:
 
         Nothing is checked. For callers that know what they own; it leaves out what `run` does to be sure. Observers see no inputs.
         """
-        workspace = self._take_workspace()
-        try:
-            for where, address in zip(self._launches.inputs, inputs, strict=True):
-                workspace.bind(where, address)
-            for where, address in zip(self._launches.outputs, outputs, strict=True):
-                workspace.bind(where, address)
-            self._launch_all(workspace)
-        finally:
-            if len(self._idle) < MOST_IDLE:
-                self._idle.append(workspace)
+        self._native.run_at(inputs, outputs)
 
+    # ---- for linking
+    def kernel(self, symbol: str) -> int:
+        """The address of a kernel of this program."""
+        return self._code.address(symbol)
+
+    @property
+    def constants_address(self) -> int:
+        """Where the constants lie."""
+        return memory.address(self._constants)
+
+    def forget_workspaces(self) -> None:
+        """Give back the memory of runs to come."""
+        self._workspaces.forget()
+
+    # ---- watching
     def observe(self, callback: Callback, tensors: bool = True) -> Observation:
         """Call `callback(StepEvent)` after each kernel, host node and region of every run, in the thread of the run, until closed.
 
@@ -121,30 +131,35 @@ class CompiledProgram:
             names = ", ".join(port.name for port in self._inputs)
             raise UsageError(f"{len(feeds)} feeds; accepted: {len(self._inputs)} ({names})")
         accepted = [port.accept(feed) for port, feed in zip(self._inputs, feeds, strict=True)]
+        call = None if observers else self._call(buffers)
+        found = None if call is None else call.run(accepted, buffers)
+        if found is not None:
+            return found
+        values = self._run_steps(accepted, buffers, observers, borrowed)
+        if self._linked is not None:
+            self._linked.update(call)
+        return values
+
+    def _call(self, buffers: Buffers | None) -> NativeCall | None:
+        """What computes this program without its steps, if there is something."""
+        if self.takes_addresses:
+            return self._native
+        return None if self._linked is None else self._linked.call(buffers)
+
+    def _run_steps(
+        self, accepted: Sequence[object], buffers: Buffers | None, observers: tuple[Observer, ...], borrowed: bool
+    ) -> list[object]:
         results = self._results.arrays(accepted, buffers)
-        workspace = self._take_workspace()
+        workspace = self._workspaces.take()
         try:
             _bind(workspace, self._launches.inputs, accepted)
             _bind(workspace, self._launches.outputs, results)
-            if self.takes_addresses and buffers is None and not observers:
-                self._launch_all(workspace)
-                return list(results)
             state = RunState(self.program, self._constants, self._code.target.lanes, workspace, accepted, results, observers)
             for step in self._steps:
                 self._run_step(step, state)
             return self._results.collect(state, accepted, results, buffers, borrowed)
         finally:
-            if len(self._idle) < MOST_IDLE:
-                self._idle.append(workspace)
-
-    def _take_workspace(self) -> Workspace:
-        try:
-            workspace = self._idle.pop()
-        except IndexError:
-            workspace = Workspace(self._launches, self._pool.threads)
-        if self._poison:
-            workspace.poison()
-        return workspace
+            self._workspaces.give_back(workspace)
 
     # ---- steps
     def _run_step(self, step: HostStep | RegionStep | _Launch, state: RunState) -> None:
@@ -161,14 +176,6 @@ class CompiledProgram:
             self._run_region(step, state)
         if state.observers:
             _tell(state, _event_of(step, begin, state))
-
-    def _launch_all(self, workspace: Workspace) -> None:
-        """The whole of a program that kernels alone compute."""
-        pool_run, table, scratch, stride = self._pool.run, workspace.table_address, workspace.scratch_address, workspace.scratch_stride
-        for step in self._steps:
-            assert isinstance(step, _Launch)
-            if step.count:
-                pool_run(table + step.first * ROW_BYTES, step.count, scratch, stride)
 
     def _launch(self, first: int, count: int, state: RunState, times_address: int = 0) -> None:
         space = state.workspace

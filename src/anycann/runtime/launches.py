@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anycann.om.plan import Buffer, NativeStep, Program, Task
 from anycann.runtime import memory
-from anycann.runtime.dispatch import ROW_BYTES
+from anycann.runtime.dispatch import ROW_BYTES, Block, Row
 from anycann.runtime.loader import LoadedCode
 
 Patches = tuple[tuple[int, int], ...]  # (position among the pointers, offset in bytes)
+MOST_IDLE = 16  # workspaces kept for later runs; as many more as there are runs at once are made and dropped
 
 
 @dataclass(frozen=True)
@@ -32,21 +34,33 @@ class Launches:
     scratch_bytes: int
     arena_bytes: int
 
+    @cached_property
+    def patches(self) -> NDArray[np.int64]:
+        """All of `inputs` and then `outputs` in one table, [patches, 3]: number of the array, position, offset in bytes."""
+        found = [(number, *patch) for number, where in enumerate((*self.inputs, *self.outputs)) for patch in where]
+        return np.array(found, np.int64).reshape(-1, 3)
+
 
 def plan_launches(program: Program, code: LoadedCode, constants: memory.Bytes) -> Launches:
     """Resolve symbols and constants of `program`. Raises InternalError for a symbol that is not loaded."""
     tasks = [task for step in program.steps if isinstance(step, NativeStep) for task in step.tasks]
     arguments = [argument for task in tasks for argument in task.arguments]
-    base = constants.ctypes.data
-    pointers = np.array([a.offset_bytes + (base if a.space == "constants" else 0) for a in arguments], np.int64)
     scratch = max((task.scratch_bytes for task in tasks), default=0)
+    return launches_of(_rows(tasks, code), arguments, program, scratch, constants.ctypes.data)
+
+
+def launches_of(
+    rows: NDArray[np.int64], arguments: Sequence[Buffer], program: Program, scratch_bytes: int, constants_address: int
+) -> Launches:
+    """Rows that name their first argument by its number, as data. program: its inputs, outputs and size of the arena."""
+    pointers = [a.offset_bytes + (constants_address if a.space == "constants" else 0) for a in arguments]
     return Launches(
-        rows=_rows(tasks, code),
-        pointers=pointers,
+        rows=rows * (1, 8, 1, 1),
+        pointers=np.array(pointers, np.int64),
         in_arena=np.array([a.space == "arena" for a in arguments], np.bool_),
         inputs=_patches(arguments, "input", len(program.inputs)),
         outputs=_patches(arguments, "output", len(program.outputs)),
-        scratch_bytes=-(-scratch // memory.ALIGNMENT) * memory.ALIGNMENT,
+        scratch_bytes=-(-scratch_bytes // memory.ALIGNMENT) * memory.ALIGNMENT,
         arena_bytes=program.arena_bytes,
     )
 
@@ -55,7 +69,7 @@ def _rows(tasks: Sequence[Task], code: LoadedCode) -> NDArray[np.int64]:
     rows = np.zeros((len(tasks), ROW_BYTES // 8), np.int64)
     first = 0
     for row, task in zip(rows, tasks, strict=True):
-        row[:3] = code.address(task.symbol), first * 8, task.tasks
+        row[:] = code.address(task.symbol), first, task.tasks, Row.SPLIT
         first += len(task.arguments)
     return rows
 
@@ -81,6 +95,14 @@ class Workspace:
         self._rows[:, 1] += self._pointers.ctypes.data
         self.table_address = self._rows.ctypes.data
         self._slots = self._pointers.data  # an item is set three times faster than an array's
+        self._patches = launches.patches
+        block = np.zeros(Block.ARRAYS + len(launches.inputs) + len(launches.outputs), np.int64)
+        block[Block.TABLE], block[Block.ROWS] = self.table_address, len(self._rows)
+        block[Block.SCRATCH], block[Block.STRIDE] = self.scratch_address, self.scratch_stride
+        block[Block.POINTERS], block[Block.PATCHES] = self._pointers.ctypes.data, self._patches.ctypes.data
+        block[Block.PATCH_COUNT] = len(self._patches)
+        self.block = block.data  # for `ThreadPool.call`: who fills in the arrays has them
+        self.block_address = block.ctypes.data
         self.views: dict[str, np.ndarray] = {}  # values that lie here or among the constants, as read-only arrays
         self.places: dict[str, np.ndarray] = {}  # values that host and region steps put here, as arrays to write
 
@@ -93,3 +115,30 @@ class Workspace:
         """Fill arena and scratch so that reading what was not written shows."""
         self.arena[:] = memory.POISON
         self._scratch[:] = memory.POISON
+
+
+class Workspaces:
+    """The workspaces of one table that are not in use. Safe in any thread."""
+
+    def __init__(self, launches: Launches, threads: int, poison: bool):
+        self._launches, self._threads, self._poison = launches, threads, poison
+        self._idle: list[Workspace] = []  # append and pop are atomic
+
+    def take(self) -> Workspace:
+        """One for a run that begins; its content is that of an earlier one."""
+        try:
+            workspace = self._idle.pop()
+        except IndexError:
+            workspace = Workspace(self._launches, self._threads)
+        if self._poison:
+            workspace.poison()
+        return workspace
+
+    def give_back(self, workspace: Workspace) -> None:
+        """For later runs."""
+        if len(self._idle) < MOST_IDLE:
+            self._idle.append(workspace)
+
+    def forget(self) -> None:
+        """Give the memory of those not in use back to the system."""
+        self._idle.clear()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 import ctypes
 from functools import cache
 import math
@@ -13,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anycann.support.errors import DeviceError
+from anycann.support.mapped import HUGE_PAGE_BYTES, want_huge_pages
 
 ALIGNMENT = 64
 SLACK_BYTES = 64
-HUGE_PAGE_BYTES = 2 << 20
 SMALL_BYTES = 4096  # an output of this size is written faster than an aligned place is found for it
 POISON = 0xFF  # as a float16, bfloat16, float32 or float64 it is a NaN, as an integer -1
 
@@ -40,9 +39,7 @@ def allocate(nbytes: int) -> Bytes:
 
 def _map(nbytes: int) -> Bytes:
     pages = mmap.mmap(-1, nbytes + SLACK_BYTES + HUGE_PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        with suppress(OSError):  # a kernel without huge pages: small ones do
-            pages.madvise(mmap.MADV_HUGEPAGE)
+    want_huge_pages(pages)
     raw = np.frombuffer(pages, np.uint8)
     start = -raw.ctypes.data % HUGE_PAGE_BYTES
     return raw[start : start + nbytes]
@@ -69,12 +66,12 @@ def numpy_dtype(name: str) -> np.dtype:
     return np.dtype(getattr(ml_dtypes, name, name))
 
 
-_POINTER_OFFSET = object.__basicsize__  # numpy's C interface: an array begins with Python's head of an object, then the pointer
+POINTER_OFFSET = object.__basicsize__  # numpy's C interface: an array begins with Python's head of an object, then the pointer
 
 
 def address(array: np.ndarray) -> int:
     """Where the elements of `array` begin: `array.ctypes.data` in a tenth of the time."""
-    return ctypes.c_size_t.from_address(id(array) + _POINTER_OFFSET).value
+    return ctypes.c_size_t.from_address(id(array) + POINTER_OFFSET).value
 
 
 def overlaps(a: np.ndarray, b: np.ndarray) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from anycann.om.plan import TensorSpec
+from anycann.runtime.memory import numpy_dtype
 from anycann.support.errors import context
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 DEFAULT_CAPACITY = 64
 
 RegionCompiler: TypeAlias = "Callable[[str, tuple[TensorSpec, ...]], CompiledProgram]"
-Signature: TypeAlias = "tuple[str, tuple[tuple[np.dtype | None, tuple[int, ...]], ...]]"
+Signature: TypeAlias = "tuple[str, tuple[tuple[np.dtype | None, tuple[int | str | None, ...]], ...]]"
 
 
 @dataclass
@@ -42,6 +43,12 @@ class RegionCache:
         self._capacity = capacity
         self._lock = threading.Lock()
         self._entries: OrderedDict[Signature, _Entry] = OrderedDict()
+        self.compiled = 0  # how often a region was compiled, which says whether `known` may know more than before
+
+    def known(self, region: str, inputs: Sequence[TensorSpec]) -> CompiledProgram | None:
+        """The program of `region` for inputs of these types, if it is here."""
+        entry = self._entries.get((region, tuple((numpy_dtype(spec.dtype), spec.shape) for spec in inputs)))
+        return None if entry is None else entry.program
 
     def program(self, region: str, names: Sequence[str], inputs: Sequence[object]) -> CompiledProgram:
         """The program of `region` for `inputs`; their `names` are for messages. Errors of compiling pass through with the region named."""
@@ -57,6 +64,7 @@ class RegionCache:
                     specs = tuple(_spec(name, value) for name, value in zip(names, inputs, strict=True))
                     with context(f"while compiling region {region!r} for {_describe(specs)}"):
                         entry.program = self._compile(region, specs)
+                    self.compiled += 1
         return entry.program
 
 

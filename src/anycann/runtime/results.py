@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from anycann.om.plan import Program
+from anycann.om.plan import Location, Program, TensorSpec
 from anycann.runtime import memory
 from anycann.runtime.feeds import Port, usable_directly
 from anycann.runtime.layouts import ND
@@ -20,11 +20,11 @@ Buffers: TypeAlias = Sequence[np.ndarray | None]
 
 
 class Results:
-    """The outputs of a program. poison: fill fresh arrays with 0xFF."""
+    """The outputs of a program; `in_place` says of each whether kernels write the whole of it. poison: fill fresh arrays with 0xFF."""
 
-    def __init__(self, program: Program, poison: bool):
-        self._ports = [Port(spec, i, "output") for i, spec in enumerate(program.outputs)]
-        self._in_place = [_is_written_in_place(program, i) for i in range(len(program.outputs))]
+    def __init__(self, outputs: Sequence[TensorSpec], in_place: Sequence[bool], poison: bool):
+        self._ports = [Port(spec, i, "output") for i, spec in enumerate(outputs)]
+        self._in_place = in_place
         self.all_in_place = all(self._in_place)
         self._recyclers = [_recycler(port) for port in self._ports]
         self._poison = poison
@@ -52,8 +52,8 @@ class Results:
         borrowed: bool = False,
     ) -> list[object]:
         """The values to return after the run; nothing but the caller refers to them. `borrowed`: they may be feeds, or each other."""
-        if buffers is None and self.all_in_place:
-            return list(arrays)
+        if self.all_in_place:
+            return self.handed(arrays, buffers)
         values: list[object] = []
         for port, array in zip(self._ports, arrays, strict=True):
             if array is None:
@@ -61,8 +61,12 @@ class Results:
                 around = () if _is_alone(value) else state.own_memory()
                 array = own(value, around if borrowed else [*around, *feeds, *arrays, *values])  # type: ignore[assignment]
             values.append(array)
+        return self.handed(values, buffers)
+
+    def handed(self, values: Sequence[object], buffers: Buffers | None) -> list[object]:
+        """The values, in the caller's arrays where there are any."""
         if buffers is None:
-            return values
+            return list(values)
         return [
             value if buffer is None else self._copied(i, value, buffer)
             for i, (value, buffer) in enumerate(zip(values, buffers, strict=True))
@@ -98,9 +102,12 @@ def _recycler(port: Port) -> Recycler | None:
     return Recycler(nbytes) if nbytes >= LEAST_BYTES else None
 
 
-def _is_written_in_place(program: Program, number: int) -> bool:
-    """True if the value of output `number` lies, row-major, in the whole of that output."""
-    location = program.values.get(program.outputs[number].name)
+def written_in_place(program: Program) -> list[bool]:
+    """For each output whether its value lies, row-major, in the whole of that output."""
+    return [_is_in(program.values.get(spec.name), number) for number, spec in enumerate(program.outputs)]
+
+
+def _is_in(location: Location | None, number: int) -> bool:
     if location is None or location.layout != ND:
         return False
     buffer = location.buffer

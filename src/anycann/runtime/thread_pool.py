@@ -40,21 +40,29 @@ class ThreadPool:
             spin_pauses = SPIN_PAUSES if threads <= available_processors() else SPIN_PAUSES_CROWDED
         self.threads = threads
         self._workers = _Workers(spin_pauses)
-        self._run = _native().run
+        self._run, self._call = _native().run, _native().call
         self._starting = threading.Lock()
         self._ready = threads == 1
         self._finalizer = weakref.finalize(self, _Workers.stop, self._workers)
         _open_pools.add(self)
 
-    def run(self, table_address: int, rows: int, scratch_address: int, scratch_stride: int, times_address: int = 0) -> None:
-        """Run `rows` rows of a dispatch table in order, in one native call without the interpreter lock.
+    def run(self, table_address: int, rows: int, scratch_address: int, scratch_stride: int, times_address: int = 0) -> int:
+        """Run `rows` rows of a dispatch table in one native call without the interpreter lock: the row it stopped at, or `rows`.
 
         Thread i works in the `scratch_stride` bytes at scratch_address + i * scratch_stride. If `times_address` is given, rows + 1
         int64 are written there: the monotonic clock in ns before each row and at the end. Raises UsageError after `close`.
         """
         if not self._ready:
             self._start()
-        self._run(self._workers.address, table_address, rows, scratch_address, scratch_stride, times_address)
+        end: int = self._run(self._workers.address, table_address, rows, scratch_address, scratch_stride, times_address)
+        return end
+
+    def call(self, block_address: int) -> int:
+        """As `run`, of what the block at this address says (`dispatch.Block`), whose arrays are bound first."""
+        if not self._ready:
+            self._start()
+        end: int = self._call(self._workers.address, block_address)
+        return end
 
     def close(self) -> None:
         """End the workers; waits for a run in progress. Closing twice is fine."""
@@ -133,8 +141,15 @@ class _Native:
         code = self._code = LoadedCode(_dispatcher(target), target)
         self.worker = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(code.address("anycann_worker"))
         pointer, number = ctypes.c_void_p, ctypes.c_int64
-        self.run = ctypes.CFUNCTYPE(None, pointer, pointer, number, pointer, number, pointer)(code.address("anycann_run"))
+        self.run = ctypes.CFUNCTYPE(number, pointer, pointer, number, pointer, number, pointer)(code.address("anycann_run"))
+        self.call = ctypes.CFUNCTYPE(number, pointer, pointer)(code.address("anycann_call"))
+        self.copy = code.address("anycann_copy")
         self.stop = ctypes.CFUNCTYPE(ctypes.c_int32, pointer)(code.address("anycann_stop"))
+
+
+def copying_kernel() -> int:
+    """The address of a kernel of two arguments that copies bytes from the second to the first, one a task."""
+    return _native().copy
 
 
 def prepare() -> None:

@@ -1,0 +1,65 @@
+"""The native call of a program with regions: made when regions are known, tried before the steps, made anew when it stops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from anycann.om.plan import TensorSpec
+from anycann.runtime import memory
+from anycann.runtime.launches import Workspaces
+from anycann.runtime.linking import Linked, link
+from anycann.runtime.native_call import NativeCall
+from anycann.runtime.results import Buffers, Results
+from anycann.runtime.thread_pool import ThreadPool
+
+if TYPE_CHECKING:
+    from anycann.runtime.executor import CompiledProgram
+    from anycann.runtime.region_cache import RegionCache
+
+
+class LinkedCalls:
+    """The native call of a program with regions, made anew when more of them are known. Safe in any thread."""
+
+    def __init__(self, compiled: CompiledProgram, regions: RegionCache, pool: ThreadPool, poison: bool):
+        self._compiled, self._regions, self._pool, self._poison = compiled, regions, pool, poison
+        self._now: tuple[NativeCall, Linked] | None = None
+        self._tried_at: int | None = 0  # `regions.compiled` when this was made; None: it is not tried again
+
+    def call(self, buffers: Buffers | None) -> NativeCall | None:
+        """The call, if there is one and it can write into the arrays of the caller."""
+        if self._now is None:
+            return None
+        call, linked = self._now
+        return call if buffers is None or _fit(buffers, linked.outputs) else None
+
+    def update(self, stopped: NativeCall | None) -> None:
+        """After a run by steps. `stopped` is the call that was tried first: now it is known what it stopped at, or no row can do that."""
+        known = self._regions.compiled
+        if self._tried_at == known:
+            if stopped is not None and self._now is not None and self._now[0] is stopped:
+                self._now = self._tried_at = None
+        elif self._tried_at is not None:
+            self._now = self._linked()
+            self._tried_at = known
+
+    def _linked(self) -> tuple[NativeCall, Linked] | None:
+        linked = link(self._compiled, self._regions.known)
+        if linked is None:
+            return None
+        for part in linked.parts:
+            part.forget_workspaces()
+        workspaces = Workspaces(linked.launches, self._pool.threads, self._poison)
+        return NativeCall(
+            linked.launches, Results(linked.outputs, [True] * len(linked.outputs), self._poison), self._pool, workspaces
+        ), linked
+
+
+def _fit(buffers: Buffers, specs: Sequence[TensorSpec]) -> bool:
+    """Whether the caller's arrays have the types of these outputs; what is None is not given."""
+    return len(buffers) == len(specs) and all(
+        buffer is None or (isinstance(buffer, np.ndarray) and buffer.dtype == memory.numpy_dtype(spec.dtype) and buffer.shape == spec.shape)
+        for buffer, spec in zip(buffers, specs, strict=True)
+    )

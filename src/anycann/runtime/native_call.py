@@ -1,0 +1,50 @@
+"""A whole program as one native call: kernels alone compute it, and write every output where it belongs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from anycann.runtime.dispatch import Block
+from anycann.runtime.launches import Launches, Workspaces
+from anycann.runtime.results import Buffers, Results
+from anycann.runtime.thread_pool import ThreadPool
+
+
+class NativeCall:
+    """Runs all rows of `launches`. Safe in any thread. Who owns this keeps what they point to, code and constants."""
+
+    def __init__(self, launches: Launches, results: Results, pool: ThreadPool, workspaces: Workspaces):
+        self._launches, self._results, self._pool, self._workspaces = launches, results, pool, workspaces
+        self._rows = len(launches.rows)
+        self._outputs_from = Block.ARRAYS + len(launches.inputs)
+
+    def run(self, feeds: Sequence[object], buffers: Buffers | None = None) -> list[object] | None:
+        """The outputs for `feeds`, which ports have accepted; None if it stopped at a row of kind STOP.
+
+        `buffers` as for `CompiledProgram.run`. Raises UsageError for a buffer that cannot hold its output.
+        """
+        arrays = self._results.arrays(feeds, buffers)
+        workspace = self._workspaces.take()
+        try:
+            block = workspace.block
+            for number, feed in enumerate(feeds, Block.ARRAYS):
+                block[number] = id(feed)
+            for number, array in enumerate(arrays, self._outputs_from):
+                block[number] = id(array)
+            if self._pool.call(workspace.block_address) != self._rows:
+                return None
+        finally:
+            self._workspaces.give_back(workspace)
+        return self._results.handed(arrays, buffers)
+
+    def run_at(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        """As `CompiledProgram.run_at`."""
+        workspace = self._workspaces.take()
+        try:
+            for where, address in zip(self._launches.inputs, inputs, strict=True):
+                workspace.bind(where, address)
+            for where, address in zip(self._launches.outputs, outputs, strict=True):
+                workspace.bind(where, address)
+            self._pool.run(workspace.table_address, self._rows, workspace.scratch_address, workspace.scratch_stride)
+        finally:
+            self._workspaces.give_back(workspace)
