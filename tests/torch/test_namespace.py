@@ -168,3 +168,20 @@ def test_the_visible_devices_and_the_chip_come_from_the_environment(tmp_path: Pa
     environment = {"ASCEND_RT_VISIBLE_DEVICES": "0,2,5", "ANYCANN_SOC": "Ascend910A", "PATH": "/usr/bin", "PYTHONPATH": ":".join(sys.path)}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["3", "Ascend910A", "False"], done.stderr
+
+
+def test_programs_can_ask_which_cann_this_stands_for() -> None:
+    utilities = torch.npu.utils
+    assert utilities.get_cann_version() == utilities.get_cann_version("HCCL") == "8.1.RC1"
+    assert utilities.get_cann_version("DRIVER") == utilities.get_cann_version("CAN") == ""
+    versions = ("7.0.0", "8.1.RC1", "8.1.RC1.alpha002", "8.1.0", "8.2.T3")
+    assert [utilities._is_gte_cann_version(wanted) for wanted in versions] == [True, True, True, False, False]
+    assert not utilities._is_gte_cann_version("7.0.0", "DRIVER")
+    with pytest.raises(ValueError, match="'eight' is no version of CANN"):
+        utilities._is_gte_cann_version("eight")
+
+
+def test_utilities_know_devices_and_streams_as_the_npu_does() -> None:
+    assert torch.npu.utils._get_device_index("npu:1") == 1
+    assert torch.npu.utils.current_device() == torch.npu.current_device()
+    assert torch.npu.utils.synchronize is torch.npu.synchronize

@@ -52,3 +52,21 @@ print(torch.compile(lambda x: x * 2 + 1, backend="npu")(torch.ones(2).npu()).cpu
     paths = f"{Path(__file__).parents[2] / 'src'}:{SHIMS}"
     result = subprocess.run([sys.executable, "-c", program], env={"PYTHONPATH": paths, "PATH": ""}, capture_output=True, text=True)
     assert result.stdout == "tensor([3., 3.])\n", result.stderr
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated")  # of Inductor's own modules
+@pytest.mark.parametrize("options", [{}, {"mode": "reduce-overhead"}])
+def test_compiling_without_naming_a_backend_goes_to_the_engine(options: dict[str, object]) -> None:
+    layer = torch.nn.Linear(3, 5).npu()
+    rows = torch.randn(4, 3)
+    run = torch.compile(layer, **options)
+    seen = len(reports())
+    run(rows.npu()).sum().backward()
+    assert {report.kind for report in reports()[seen:]} == {"forward", "backward"}
+    torch.testing.assert_close(layer.weight.grad.cpu(), rows.sum(0).expand(5, 3))
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated")
+def test_a_graph_that_only_makes_npu_tensors_goes_to_the_engine() -> None:
+    made = torch.compile(lambda size: torch.ones(size, device="npu") * 2)(3)
+    assert (made.device, made.tolist()) == (torch.device("npu", 0), [2.0, 2.0, 2.0])

@@ -10,9 +10,9 @@ from anycann.acl.entries import status, value, value_and_status
 from anycann.acl.errors import AclError
 from anycann.acl.process import PROCESS
 from anycann.support.logging import get_logger
+from anycann.target.version import CANN_VERSION
 
 VERSION = (1, 15, 0)  # of the AscendCL interface that is followed (CANN 8.1)
-CANN_VERSION = "8.1.RC1"
 _LOG_LEVELS = {0: 10, 1: 20, 2: 30, 3: 40}  # acl.app_log's levels as those of `logging`
 _app_log = get_logger("app")
 

@@ -21,6 +21,7 @@ from anycann.adapters.torch.device import (
     settings,
     streams,
     tensor_types,
+    versions,
 )
 
 _SOURCES = (device_guards, graphs, marks, memory, older_names, overflow, properties, random_state, settings, streams)
@@ -28,7 +29,8 @@ _OBJECTS = ("config", "conv", "matmul", "default_generators", "memory_cached", "
             "reset_max_memory_cached", "obfuscation_calculate", "obfuscation_finalize", "obfuscation_initialize", "npurt")  # fmt: skip
 _PRIVATE = ("_is_in_bad_fork", "_snapshot", "_dump_snapshot", "_record_memory_history", "_set_allocator_settings")
 _NARROW_TYPES = ("float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "float4_e2m1fn_x2")
-_SUBMODULES = {"memory": memory, "streams": streams, "random": random_state, "utils": overflow, "graphs": graphs, "npu_config": settings}
+_SUBMODULES = {"memory": memory, "streams": streams, "random": random_state, "graphs": graphs, "npu_config": settings}
+_UTILITIES = (device_guards, older_names, overflow, properties, settings, streams, versions)  # of `torch.npu.utils`
 
 
 def make(torch_npu: ModuleType) -> ModuleType:
@@ -40,10 +42,20 @@ def make(torch_npu: ModuleType) -> ModuleType:
     npu.__dict__.update(tensor_types.tensor_types() | tensor_types.storage_types() | _others())
     for submodule, module in _SUBMODULES.items():
         npu.__dict__[submodule] = sys.modules[f"{name}.{submodule}"] = module
+    npu.__dict__["utils"] = sys.modules[f"{name}.utils"] = _utilities(f"{name}.utils")
     npu.__dict__["__all__"] = sorted(entry for entry in npu.__dict__ if not entry.startswith("_"))
     torch_npu.__dict__["npu"] = npu
     torch_npu.__dict__.update({name: getattr(torch, name) for name in _NARROW_TYPES if hasattr(torch, name)})
     return npu
+
+
+def _utilities(name: str) -> ModuleType:
+    """`torch.npu.utils`: overflow and versions, and again what `torch.npu` has of devices, streams and switches."""
+    utilities = ModuleType(name, _utilities.__doc__)
+    for source in _UTILITIES:
+        utilities.__dict__.update(_public_names(source))
+    utilities.__dict__.update(_get_device_index=devices.index_of, _is_gte_cann_version=versions.is_cann_at_least)
+    return utilities
 
 
 def _public_names(source: ModuleType) -> dict[str, Any]:

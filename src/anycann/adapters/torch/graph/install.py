@@ -9,11 +9,14 @@ import sys
 from types import ModuleType
 from typing import Any
 
+from anycann.adapters.torch.graph import inductor
+
 REGISTRY, INTERFACES = "torch._dynamo.backends.registry", "torch._dynamo.device_interface"
 
 
 def install(torch_npu: ModuleType) -> None:
     """Register the backend `npu` (and `anycann`), and the device npu with torch's compiler."""
+    inductor.install(compile_for_npu)
     _when_loaded({REGISTRY: _register_backends, INTERFACES: _register_interface})
 
 
