@@ -128,6 +128,40 @@ def test_a_jpeg_file_is_decoded(acl: ModuleType, mpi: ModuleType) -> None:
     assert mpi.vdec_destroy_chn(1) == VDEC + UNEXIST
 
 
+def test_odd_sizes_are_rounded_as_the_precision_mode_says(acl: ModuleType, mpi: ModuleType) -> None:
+    data = bytes(simplejpeg.encode_jpeg(smooth(65, 47), quality=90, colorsubsampling="420"))
+    ptr, length = memory(mpi, data)
+    assert mpi.vdec_create_chn(1, attributes(26)) == 0
+    assert mpi.vdec_start_recv_stream(1) == 0
+    for mode, size in ((0, (64, 46)), (1, (66, 48)), (2, (64, 46))):
+        assert mpi.vdec_set_jpegd_precision_mode(1, mode) == 0
+        target = output(mpi, 128 * 48 * 3 // 2)
+        assert mpi.vdec_send_stream(1, stream_of(ptr, length), target, 100) == 0
+        frame = mpi.vdec_get_frame(1, 5000)[0]["v_frame"]
+        assert (frame["frame_flag"], frame["width"], frame["height"]) == (0, *size)
+        luma = np.frombuffer(ctypes.string_at(frame["virt_addr"][0], 128 * 48), np.uint8).reshape(48, 128)
+        assert (luma[:47, :65] == simplejpeg.decode_jpeg(data, "GRAY")[..., 0]).all()
+        assert (luma[:, 65] == luma[:, 64]).all()
+        assert (luma[47] == luma[46]).all()
+    assert mpi.vdec_set_jpegd_precision_mode(1, 3) == VDEC + ILLEGAL
+    assert "accepted: 0 and 2 (down), 1 (up)" in acl.get_recent_err_msg()
+
+
+def test_dicts_of_decoding_have_every_field_before_anything_is_set(mpi: ModuleType) -> None:
+    for number, kind in enumerate((26, 96)):
+        assert mpi.vdec_create_chn(number, attributes(kind)) == 0
+    assert mpi.vdec_get_chn_attr(1)[0]["video_attr"] == {"ref_frame_num": 0, "temporal_mvp_en": 0, "tmv_buf_size": 0}
+    parameters, ret = mpi.vdec_get_chn_param(0)
+    assert (ret, parameters) == (0, {"type": 26, "display_frame_num": 0, "pic_param": {"pixel_format": 1, "alpha": 255}})
+    parameters["pic_param"]["alpha"] = 9
+    assert mpi.vdec_set_chn_param(0, parameters) == 0
+    assert mpi.vdec_get_chn_param(0)[0] == parameters
+    assert mpi.vdec_set_chn_param(1, {"type": 96, "video_param": {"dec_mode": 1}}) == 0
+    video = mpi.vdec_get_chn_param(1)[0]["video_param"]
+    assert (video["dec_mode"], video["out_order"], len(video)) == (1, 0, 8)
+    assert mpi.vdec_query_status(0)[0]["dec_err"]["pack_err"] == 0
+
+
 def test_video_is_decoded(mpi: ModuleType) -> None:
     encoder = VideoEncoder(EncoderSettings("h264", "main", 128, 96, 250))
     assert mpi.vdec_create_chn(2, attributes(96)) == 0

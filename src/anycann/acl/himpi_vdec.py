@@ -9,6 +9,9 @@ from anycann.acl.entries import status, value, value_and_status
 from anycann.acl.errors import AclError
 from anycann.acl.himpi_system import Dict, code_of, dict_in, errors_of, number_in
 from anycann.acl.himpi_vdec_channel import ALIGNMENT, CHANNELS, H264, H265, JPEG, Sent, VdecChannel
+from anycann.acl.himpi_vdec_fields import NO_ERRORS, NO_SUPPLEMENT
+from anycann.acl.himpi_vdec_fields import attributes as all_attributes
+from anycann.acl.himpi_vdec_fields import parameters as all_parameters
 from anycann.acl.media_jpeg import decodable, read_file, strides_for
 from anycann.acl.media_memory import any_bytes, device_bytes
 from anycann.acl.media_pictures import PicDesc
@@ -99,7 +102,7 @@ def _frame(sent: Sent) -> dict[str, object]:
         "dynamic_range": 0, "color_gamut": 0, "header_stride": [0] * _PLANES, "width_stride": [target.width_stride] * _PLANES,
         "height_stride": [target.height_stride] * _PLANES, "header_phys_addr": [0] * _PLANES, "phys_addr": [0] * _PLANES,
         "header_virt_addr": [0] * _PLANES, "virt_addr": [target.data, target.data + plane if target.data else 0, 0], "time_ref": 0,
-        "pts": sent.stream.get("pts", 0), "user_data": [0] * 8, "frame_flag": sent.flag, "supplement": {},
+        "pts": sent.stream.get("pts", 0), "user_data": [0] * 8, "frame_flag": sent.flag, "supplement": dict(NO_SUPPLEMENT),
     }  # fmt: skip
 
 
@@ -118,7 +121,7 @@ def vdec_query_status(channel: int) -> dict[str, object]:
         return {
             "type": found.kind, "left_stream_bytes": 0, "left_stream_frames": 0, "left_decoded_frames": found.left,
             "is_started": int(found.receiving), "recv_stream_frames": found.received, "dec_stream_frames": found.received - found.left,
-            "dec_err": {}, "width": found.attributes.get("pic_width", 0), "height": found.attributes.get("pic_height", 0),
+            "dec_err": dict(NO_ERRORS), "width": found.attributes.get("pic_width", 0), "height": found.attributes.get("pic_height", 0),
             "latest_frame_pts": 0,
         }  # fmt: skip
 
@@ -137,9 +140,9 @@ def vdec_reset_chn(channel: int) -> None:
 
 @value_and_status("acl.himpi.vdec_get_chn_attr", failed=({},), returns="(dict, ret)")
 def vdec_get_chn_attr(channel: int) -> dict[str, object]:
-    """What the channel was created with."""
+    """What the channel was created with, every field."""
     with errors_of("VDEC"):
-        return dict(CHANNELS.get(channel).attributes)
+        return all_attributes(CHANNELS.get(channel).attributes)
 
 
 @status("acl.himpi.vdec_set_chn_attr", limits="sizes of buffers are not used")
@@ -154,10 +157,10 @@ def vdec_set_chn_attr(channel: int, attributes: dict[str, Any]) -> None:
 
 @value_and_status("acl.himpi.vdec_get_chn_param", failed=({},), returns="(dict, ret)")
 def vdec_get_chn_param(channel: int) -> dict[str, object]:
-    """What was set."""
+    """What was set, every field: {type, display_frame_num, video_param: {...}}, for JPEG pic_param: {pixel_format, alpha}."""
     with errors_of("VDEC"):
         found = CHANNELS.get(channel)
-        return found.parameters or {"type": found.kind, "display_frame_num": 0}
+        return all_parameters(found.kind, found.parameters)
 
 
 @status("acl.himpi.vdec_set_chn_param", limits="pictures come in the order they are shown, whatever out_order is")
@@ -211,11 +214,13 @@ def vdec_get_display_mode(channel: int) -> int:
         return CHANNELS.get(channel).display_mode
 
 
-@status("acl.himpi.vdec_set_jpegd_precision_mode", limits="odd sizes are rounded down, whatever the mode is")
+@status("acl.himpi.vdec_set_jpegd_precision_mode")
 def vdec_set_jpegd_precision_mode(channel: int, mode: int) -> None:
-    """0 and 2: odd sizes are rounded down, 1: up."""
+    """0 and 2: odd sizes of JPEG pictures are rounded down, 1: up; the last pixel is there twice."""
     with errors_of("VDEC"):
-        CHANNELS.get(channel)
+        if mode not in (0, 1, 2):
+            raise AclError(Code.INVALID_PARAM, f"precision mode {mode}; accepted: 0 and 2 (down), 1 (up)")
+        CHANNELS.get(channel).odd_sizes_up = mode == 1
 
 
 @value("acl.himpi.vdec_get_fd", failed=-1, returns="fd")

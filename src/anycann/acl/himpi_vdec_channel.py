@@ -46,6 +46,7 @@ class VdecChannel:
     receiving: bool = False
     received: int = 0
     display_mode: int = 0
+    odd_sizes_up: bool = False
     limits: dict[str, int] = field(default_factory=dict)
     scratch: Scratch = field(default_factory=Scratch, repr=False)
 
@@ -95,7 +96,7 @@ class VdecChannel:
     def _decode_jpeg(self, sent: Sent, data: bytes) -> None:
         file = read_file(data)
         if sent.target is not None:
-            jpeg.decode(file, decode_target(decodable(file.header), sent.target), self.scratch)
+            jpeg.decode(file, decode_target(decodable(file.header), sent.target, self.odd_sizes_up), self.scratch)
 
     def _decode_frame(self, sent: Sent, data: bytes, decoder: VideoDecoder) -> None:
         self._pending.append(sent)

@@ -145,8 +145,8 @@ def strides_for(width: int, height: int) -> tuple[int, int]:
     return -(-width // across) * across, -(-height // _ROWS) * _ROWS
 
 
-def decode_target(header: JpegHeader, target: PicDesc) -> Picture:
-    """The picture to decode to, which `target` then describes. Raises AclError for one that is too small."""
+def decode_target(header: JpegHeader, target: PicDesc, odd_sizes_up: bool = False) -> Picture:
+    """The picture to decode to, which `target` then describes, rounded to even. Raises AclError for one that is too small."""
     form = _chosen_format(header, target.format)
     stride, rows = strides_for(header.width, header.height)
     own = target.width_stride, target.height_stride
@@ -154,8 +154,10 @@ def decode_target(header: JpegHeader, target: PicDesc) -> Picture:
     if fits and form.nbytes(*own) <= target.size:
         stride, rows = own
     picture = Picture(form, header.width, header.height, stride, rows, _room(target, form.nbytes(stride, rows)))
-    width = header.width - header.width % form.across
-    _describe(target, picture, width, header.height - header.height % form.down)
+    odd_width, odd_height = header.width % form.across, header.height % form.down
+    if odd_sizes_up:
+        odd_width, odd_height = -odd_width, -odd_height
+    _describe(target, picture, header.width - odd_width, header.height - odd_height)
     return picture
 
 
