@@ -14,6 +14,7 @@ from anycann.om.contents import Contents
 from anycann.om.model import Bytes
 from anycann.om.plan import Buffer
 from anycann.support.errors import DeviceError, InternalError
+from anycann.support.mapped import HUGE_PAGE_BYTES, want_huge_pages
 
 RESERVED_BYTES = 1 << 36  # address space only; memory is taken page by page as constants arrive
 _SMALLEST_RESERVE = 1 << 28
@@ -24,6 +25,7 @@ class GrowingConstants:
 
     def __init__(self, reserve_bytes: int = RESERVED_BYTES) -> None:
         self._memory = _reserve(reserve_bytes)
+        want_huge_pages(self._memory, HUGE_PAGE_BYTES)  # a small model keeps to small ones
         self.block: Bytes = np.frombuffer(self._memory, np.uint8)
         self._contents = Contents(lambda buffer: self.block[buffer.offset_bytes : buffer.offset_bytes + buffer.nbytes])
         self._end = 0

@@ -17,7 +17,7 @@ from anycann.om.signature import compiler_version
 from anycann.support.errors import ModelError
 from anycann.support.files import file_error
 from anycann.support.logging import get_logger
-from anycann.support.mapped import forget_pages
+from anycann.support.mapped import forget_pages, want_huge_pages
 
 _FIXED = ("metadata", "graph", "programs", "constants")
 _CODE = "code/"
@@ -48,7 +48,9 @@ def _mapped(path: str) -> memoryview:
         with open(path, "rb") as file:
             if os.fstat(file.fileno()).st_size == 0:
                 return memoryview(b"")
-            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            want_huge_pages(mapping)
+            return memoryview(mapping)
     except OSError as error:
         raise file_error(path, "read", error) from error
     except ValueError as error:  # a device or a pipe

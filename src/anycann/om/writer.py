@@ -15,6 +15,7 @@ from anycann.om.programs import Lazy, programs_to_bytes
 from anycann.om.validate import Surroundings, check_program, check_region_program
 from anycann.support.errors import InternalError, ModelError
 from anycann.support.files import atomic_write
+from anycann.support.mapped import HUGE_PAGE_BYTES
 
 
 def write_offline_model(destination: str | os.PathLike[str] | BinaryIO, model: OfflineModel) -> None:
@@ -87,9 +88,28 @@ def _constant_pieces(constants: Bytes | ConstantStore) -> Iterator[memoryview]:
 def _write_section(file: BinaryIO, kind: int, pieces: Iterable[memoryview]) -> tuple[int, bytes]:
     """Write the content and zeros up to a page border; the content's length and checksum."""
     nbytes, digest = 0, checksum.checksum(kind)
-    for piece in pieces:
-        file.write(piece)
-        digest.update(piece)
-        nbytes += len(piece)
+    for block in _blocks(pieces, file.tell()):
+        file.write(block)
+        digest.update(block)
+        nbytes += len(block)
     file.write(bytes(format.page_aligned(nbytes) - nbytes))
     return nbytes, digest.digest()
+
+
+def _blocks(pieces: Iterable[memoryview], position: int) -> Iterator[memoryview]:
+    """The same bytes, to be written from `position` on, in blocks that end where huge pages of the file end; each holds until the next.
+
+    What is written at once the system keeps together: a process that maps the file soon after has it in huge pages.
+    """
+    block = memoryview(bytearray(HUGE_PAGE_BYTES))
+    filled, room = 0, HUGE_PAGE_BYTES - position % HUGE_PAGE_BYTES
+    for piece in pieces:
+        start = 0
+        while start < len(piece):
+            part = piece[start : start + room - filled]
+            block[filled : filled + len(part)] = part
+            filled, start = filled + len(part), start + len(part)
+            if filled == room:
+                yield block[:filled]
+                filled, room = 0, HUGE_PAGE_BYTES
+    yield block[:filled]

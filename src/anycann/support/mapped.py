@@ -1,12 +1,25 @@
-"""Memory-mapped arrays: giving back the pages of weights that were read once."""
+"""Mapped memory: pages as large as the system has them, and giving back those of weights that were read once."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 import mmap
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+HUGE_PAGE_BYTES = 2 << 20
+
+
+def want_huge_pages(mapping: mmap.mmap, start: int = 0) -> None:
+    """Ask for huge pages from byte `start` on, a multiple of the page size; where the system has none, small ones do.
+
+    Weights are read once in each run, each page of them after so many others that its address has to be looked up again.
+    """
+    if hasattr(mmap, "MADV_HUGEPAGE") and start < len(mapping):
+        with suppress(OSError):
+            mapping.madvise(mmap.MADV_HUGEPAGE, start)
 
 
 def forget_pages(array: npt.NDArray[Any]) -> bool:
