@@ -8,8 +8,13 @@ from typing import Protocol
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.dot_products import GROUP_BYTES, DotProducts
 from anycann.codegen.kernels.dot_shape import DotPlan
-from anycann.codegen.kernels.dot_tiles import TileRegisters
+from anycann.codegen.kernels.dot_tiles import ROW_BYTES, TileRegisters
 from anycann.codegen.values import Value, vector_type
+
+# Weights come from the second-level cache or from beyond it: a network has more of them than fit. They are fetched so far ahead of the
+# products, where there are four, which leave the load ports time for it. ResNet-50 of bytes took 6.5 ms where it took 6.9, of bfloat16 10.7
+# where it took 11.5; from 2 to 8 KiB no distance is better.
+_AHEAD_BYTES, _FULL = 4096, 4
 
 
 class Sums(Protocol):
@@ -82,6 +87,8 @@ class TileSums:
             for j in range(vectors):
                 place = e.add(e.mul(k, plan.width * GROUP_BYTES), j * plan.target.lanes * GROUP_BYTES)
                 self.tiles.load_columns(e, j, e.gep(weights, place, "i8"), plan.width * GROUP_BYTES)
+            if len(places) == _FULL:
+                self._fetch(e, e.gep(weights, e.mul(k, plan.width * GROUP_BYTES), "i8"))
             for i, j in places:
                 self.tiles.multiply(e, i * vectors + j, i, j)
             return []
@@ -90,6 +97,11 @@ class TileSums:
         for i, j in places:
             at = (i * tile.rows * plan.width + j * plan.target.lanes) * GROUP_BYTES
             self.tiles.store(e, i * vectors + j, e.gep(e.scratch, at, "i8"), plan.width * GROUP_BYTES)
+
+    def _fetch(self, e: Emitter, weights: Value) -> None:
+        """Ask for as many bytes of the weights as are loaded now, some steps ahead."""
+        for line in range(0, self.plan.steps * self.plan.width * GROUP_BYTES, ROW_BYTES):
+            e.prefetch(e.gep(weights, _AHEAD_BYTES + line, "i8"))
 
 
 def sum_of_input(e: Emitter, plan: DotPlan, row: Value) -> Value:
