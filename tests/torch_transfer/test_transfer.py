@@ -20,7 +20,8 @@ def python(code: str, *arguments: str, **variables: object) -> str:
     return done.stdout
 
 
-def trained(output: str) -> None:
+def assert_trained(output: str) -> None:
+    """The script's last line: the loss halved at least, nine of ten are right, and the weights are on the npu."""
     words = output.splitlines()[-1].split()
     assert words[0] == "LOSS"
     assert float(words[2]) < 0.5 * float(words[1])
@@ -30,12 +31,12 @@ def trained(output: str) -> None:
 
 def test_a_training_script_for_cuda_runs_as_it_is() -> None:
     code = f"{FIRST}; from torch_npu.contrib import transfer_to_npu; import sys, runpy; sys.argv = ['script'];"
-    trained(python(f"{code} runpy.run_path({str(SCRIPT)!r}, run_name='__main__')"))
+    assert_trained(python(f"{code} runpy.run_path({str(SCRIPT)!r}, run_name='__main__')"))
 
 
 def test_the_variable_transfers_without_a_line_of_code() -> None:
     code = f"{FIRST}; import sys, runpy; sys.argv = ['script', '--gpu', '0'];"
-    trained(python(f"{code} runpy.run_path({str(SCRIPT)!r}, run_name='__main__')", TORCH_TRANSFER_TO_NPU=1))
+    assert_trained(python(f"{code} runpy.run_path({str(SCRIPT)!r}, run_name='__main__')", TORCH_TRANSFER_TO_NPU=1))
 
 
 def test_importing_it_warns_once_and_says_what_changed() -> None:
@@ -68,6 +69,22 @@ from torch.cuda.amp import autocast, custom_fwd
 import torch.cuda.amp.grad_scaler
 with torch.cuda.device(1):
     assert torch.cuda.current_device() == 1
+print('fine')
+"""
+    assert python(code).strip() == "fine"
+
+
+def test_what_takes_a_device_by_other_ways_is_transferred_too() -> None:
+    code = f"""{FIRST}
+from torch_npu.contrib import transfer_to_npu
+assert torch.fft.fftfreq(4, device='cuda').device == torch.device('npu:0')
+assert torch.fft.rfftfreq(4, device=torch.device('cuda:1')).device == torch.device('npu:1')
+assert torch.get_device_module('cuda:0') is torch.npu
+from torch.distributed import ProcessGroupNCCL
+options = ProcessGroupNCCL.Options(is_high_priority_stream=True)
+assert options.is_high_priority_stream
+run = torch.nn.DataParallel(torch.nn.Linear(2, 2).cuda(), device_ids=['cuda:0', 'cuda:1'])
+assert run.device_ids == [0, 1]
 print('fine')
 """
     assert python(code).strip() == "fine"

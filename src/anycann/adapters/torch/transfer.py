@@ -23,12 +23,12 @@ FACTORIES = """
     arange as_tensor bartlett_window blackman_window empty empty_like empty_permuted empty_quantized empty_strided eye frombuffer from_file
     full full_like hamming_window hann_window kaiser_window linspace load logspace normal ones ones_like rand rand_like randint randint_like
     randn randn_like randperm range scalar_tensor set_default_device set_default_tensor_type sparse_coo_tensor sparse_csr_tensor tensor
-    tril_indices triu_indices zeros zeros_like
+    sparse_compressed_tensor get_device_module tril_indices triu_indices zeros zeros_like
 """
 TENSOR_METHODS = "new_empty new_empty_strided new_full new_ones new_tensor new_zeros pin_memory to type"
 MODULE_METHODS = "to to_empty"
 CUDA_MODULES = "amp amp.autocast_mode amp.common amp.grad_scaler memory random streams graphs"
-_KEYWORDS = ("device", "device_type", "map_location", "device_id", "backend", "dtype")
+_KEYWORDS = ("device", "device_type", "map_location", "device_id", "backend", "dtype", "device_ids", "output_device")
 _INTEGERS_ARE_DEVICES = ("to", "to_empty")
 _CAPABILITY = (8, 0)  # of the first GPUs with bfloat16; those from 9 on have 8-bit floating point, which torch asks by this number
 _BANNER = (
@@ -52,6 +52,7 @@ def transfer(torch_npu: ModuleType) -> None:
     _wrap(torch, FACTORIES.split())
     _wrap(torch.Tensor, TENSOR_METHODS.split())
     _wrap(torch.nn.Module, MODULE_METHODS.split())
+    _wrap(torch.fft, ["fftfreq", "rfftfreq"])
     for owner in (torch.amp.autocast, torch.amp.GradScaler, _device.DeviceContext, torch_npu.npu.device):
         _wrap(owner, ["__init__"])
     _wrap(torch.amp, ["custom_fwd", "custom_bwd"])
@@ -86,8 +87,11 @@ def _transfer_distributed() -> None:
         return
     _wrap(torch.distributed, ["init_process_group", "new_group", "init_device_mesh"])
     _wrap(torch.nn.parallel.DistributedDataParallel, ["__init__"])
+    _wrap(torch.nn.DataParallel, ["__init__"])
     _wrap(sys.modules["torch.distributed.device_mesh"].DeviceMesh, ["__init__"])
     torch.distributed.is_nccl_available = torch.distributed.is_hccl_available
+    for module in (torch.distributed, torch.distributed.distributed_c10d):
+        module.ProcessGroupNCCL = torch.distributed.ProcessGroupHCCL
 
 
 def _transfer_profiler(torch_npu: ModuleType) -> None:
@@ -113,7 +117,7 @@ def transferred(function: Callable[..., Any]) -> Callable[..., Any]:
         if keywords:
             for name in _KEYWORDS:
                 if name in keywords:
-                    keywords[name] = _moved_or_counted(keywords[name]) if name == "device" else moved(keywords[name])
+                    keywords[name] = _BY_KEYWORD.get(name, moved)(keywords[name])
         return function(*[move(value) for value in args], **keywords)
 
     return call
@@ -135,6 +139,13 @@ def _moved_or_counted(value: Any) -> Any:
     if isinstance(value, int) and not isinstance(value, bool):
         return torch.device("npu", value)
     return moved(value)
+
+
+def _all_moved(values: Any) -> Any:
+    return type(values)(moved(value) for value in values) if isinstance(values, (list, tuple)) else values
+
+
+_BY_KEYWORD: dict[str, Callable[[Any], Any]] = {"device": _moved_or_counted, "device_ids": _all_moved}
 
 
 def _same(function: Any, *args: Any, **keywords: Any) -> Any:
