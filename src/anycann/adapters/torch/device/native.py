@@ -17,10 +17,10 @@ import torch
 from anycann.adapters.torch.device import accounts
 from anycann.adapters.torch.device.accounts import ACCOUNTS, Field
 from anycann.adapters.torch.device.layout import Layout
+from anycann.adapters.torch.device.machine_code import KEYWORDS, NO_KEYWORDS, address_of, load, python_function
 from anycann.adapters.torch.device.native_ir import module_ir
 from anycann.adapters.torch.device.native_words import GRANULE, TABLE, Kind, Word
 
-_FAST_CALL, _KEYWORDS = 0x0080, 0x0002  # METH_FASTCALL, METH_KEYWORDS
 _kept: list[Any] = []
 
 
@@ -44,11 +44,11 @@ def make_claim(layout: Layout, adopt: Callable[[Any, int], Any]) -> Claim | None
     if memory is None:
         return None
     try:
-        code = _load()
+        code = load("torch_npu_claim", module_ir())
     except Exception:  # no place for code, or LLVM does not know the processor: Python does it
         return None
     table = _table(layout, memory, code.address("torch_npu_release"), adopt)
-    claim, account = (_python_function(name, code.address(f"torch_npu_{name}"), table, _FAST_CALL) for name in ("claim", "account"))
+    claim, account = (python_function(name, code.address(f"torch_npu_{name}"), table, NO_KEYWORDS) for name in ("claim", "account"))
     made = Claim(claim, account, table, code.address("torch_npu_call"))
     return made if _works(made) else None
 
@@ -67,16 +67,6 @@ def _works(claim: Claim) -> bool:
     well = well and accounts.read(0, Field.ALLOCATED) == before + 2 * GRANULE
     del tensor, result
     return well and accounts.read(0, Field.ALLOCATED) == before
-
-
-def _load() -> Any:
-    from anycann.codegen.kernel_cache import compile_kernels
-    from anycann.runtime.loader import LoadedCode
-    from anycann.target.target import host
-
-    code = LoadedCode(compile_kernels({"torch_npu_claim": module_ir()}, host(), 1), host())
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(code))  # tensors are freed after everything else, when the process ends
-    return code
 
 
 def _memory_offsets(layout: Layout) -> dict[str, int] | None:
@@ -106,27 +96,27 @@ def _table(layout: Layout, memory: dict[str, int], release: int, adopt: Callable
         "storage_device_at": layout.storage_device_at,
         "none": id(None),
         "not_implemented": id(NotImplemented),
-        "as_long": _address(ctypes.pythonapi.PyLong_AsLong),
-        "take_reference": _address(ctypes.pythonapi.Py_IncRef),
-        "allocate": _address(ctypes.CDLL(None).malloc),
-        "free": _address(ctypes.CDLL(None).free),
+        "as_long": address_of(ctypes.pythonapi.PyLong_AsLong),
+        "take_reference": address_of(ctypes.pythonapi.Py_IncRef),
+        "allocate": address_of(ctypes.CDLL(None).malloc),
+        "free": address_of(ctypes.CDLL(None).free),
         "accounts": ctypes.addressof(ACCOUNTS),
         "release": release,
         "tensor_type": id(torch.Tensor),
         "parameter_type": id(torch.nn.Parameter),
         "to_dlpack": id(torch._C._to_dlpack),
         "from_dlpack": id(torch._C._from_dlpack),
-        "vectorcall": _address(ctypes.pythonapi.PyObject_Vectorcall),
-        "drop_reference": _address(ctypes.pythonapi.Py_DecRef),
-        "clear_error": _address(ctypes.pythonapi.PyErr_Clear),
-        "new_long": _address(ctypes.pythonapi.PyLong_FromLong),
+        "vectorcall": address_of(ctypes.pythonapi.PyObject_Vectorcall),
+        "drop_reference": address_of(ctypes.pythonapi.Py_DecRef),
+        "clear_error": address_of(ctypes.pythonapi.PyErr_Clear),
+        "new_long": address_of(ctypes.pythonapi.PyLong_FromLong),
         "tuple_type": id(tuple),
         "adopt": id(adopt),
         "float_type": id(float),
         "int_type": id(int),
-        "fetch_error": _address(ctypes.pythonapi.PyErr_Fetch),
-        "normalise_error": _address(ctypes.pythonapi.PyErr_NormalizeException),
-        "set_error": _address(ctypes.pythonapi.PyErr_SetObject),
+        "fetch_error": address_of(ctypes.pythonapi.PyErr_Fetch),
+        "normalise_error": address_of(ctypes.pythonapi.PyErr_NormalizeException),
+        "set_error": address_of(ctypes.pythonapi.PyErr_SetObject),
         **memory,
     }
     return b"".join(words[name].to_bytes(8, "little") for name in TABLE)
@@ -137,25 +127,6 @@ def _offset_of_impl(tensor: Any) -> int:
     words = (ctypes.c_uint64 * 8).from_address(id(tensor))
     (at,) = (at for at in range(8) if words[at] == tensor._cdata)
     return 8 * at
-
-
-def _address(function: Any) -> int:
-    return ctypes.cast(function, ctypes.c_void_p).value or 0
-
-
-class _MethodDef(ctypes.Structure):
-    """PyMethodDef."""
-
-    _fields_ = (("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p))
-
-
-def _python_function(name: str, address: int, table: bytes, flags: int) -> Callable[..., Any]:
-    """A builtin function of Python that calls the code at `address` with `table` as its self."""
-    definition = _MethodDef(name.encode(), address, flags, None)
-    make = ctypes.pythonapi.PyCFunction_NewEx
-    make.restype, make.argtypes = ctypes.py_object, [ctypes.POINTER(_MethodDef), ctypes.py_object, ctypes.c_void_p]
-    _kept.extend((definition, table))  # both are pointed to
-    return make(ctypes.byref(definition), table, None)
 
 
 class Fast:
@@ -170,7 +141,7 @@ class Fast:
         self._words[Word.SLOW] = id(slow)
         self._words[Word.TABLE] = id(claim.table) + bytes.__basicsize__ - 1
         place = ctypes.addressof(self._words).to_bytes(8, "little")
-        self.kernel = _python_function("npu_kernel", claim.operator_code, place, _FAST_CALL | _KEYWORDS)
+        self.kernel = python_function("npu_kernel", claim.operator_code, place, KEYWORDS)
         _kept.extend((self._words, slow))
 
     def enable(self, kind: Kind, call: Any, explain: Callable[..., Any], tensors: tuple[int, ...], written: int = 0) -> None:

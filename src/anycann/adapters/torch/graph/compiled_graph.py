@@ -18,6 +18,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from anycann.adapters.torch.graph.graph_program import GraphProgram, compile_graph
 from anycann.adapters.torch.graph.report import GraphReport, note
+from anycann.adapters.torch.graph.unchanged import sample_of, watch
 from anycann.adapters.torch.graph.written import Run
 from anycann.support.processors import available_processors
 
@@ -50,7 +51,7 @@ class CompiledGraph:
     def _run_changed(self, args: list[Any]) -> list[Any]:
         """Weights that were not built in, or have changed since."""
         weights = [args[position] for position in self._fixed]
-        state = _state(weights)
+        state = tuple(_state(weight) for weight in weights)
         with self._lock:
             self._rested = self._rested + 1 if not self._seen or state == self._seen else 0
             self._seen = state
@@ -86,58 +87,51 @@ class CompiledGraph:
 
 
 class Frozen:
-    """A program with weights built in, and what they were. The tensors are held, so that no other one can have their place."""
+    """A program with weights built in, and what they were. The tensors are held, so that no other one can have their place.
+
+    `holds(args)` says whether these arguments have the weights that are built in.
+    """
 
     def __init__(self, run: Run, positions: Sequence[int], weights: Sequence[torch.Tensor]):
         self.run = run
         self._weights = [_Weight(position, weight) for position, weight in zip(positions, weights, strict=True)]
+        self.holds: Callable[[list[Any]], bool] = watch(positions, weights) or self._holds
 
-    def holds(self, args: Sequence[Any]) -> bool:
-        """Whether these arguments have the weights that are built in."""
+    def _holds(self, args: Sequence[Any]) -> bool:
         for known in self._weights:
             weight = known.tensor
-            if args[known.position] is not weight or weight._version != known.version or weight.data_ptr() != known.address:
+            if args[known.position] is not weight or _state(weight) != known.state:
                 return False
-            if known.cell.value != known.sample:
-                return False
-        return bool(self._weights)
+        return True
 
     def forget(self) -> None:
         """The weights have changed: nothing holds any more."""
         self._weights = []
+        self.holds = lambda args: False
 
 
 class _Weight:
-    """A weight as it was: the tensor, its version, where its memory is, and some bytes in the middle of it.
+    """A weight as it was: the tensor, and what tells of changes.
 
-    The bytes are for changes through `.data`, which torch does not count: whoever changes all of a weight changes them.
+    The bytes in its middle are for changes through `.data`, which torch does not count: whoever changes all of a weight changes them.
     """
 
-    __slots__ = ("address", "cell", "position", "sample", "tensor", "version")
+    __slots__ = ("position", "state", "tensor")
 
     def __init__(self, position: int, tensor: torch.Tensor):
-        self.position, self.tensor = position, tensor
-        self.version, self.address = tensor._version, tensor.data_ptr()
-        self.cell = _cell(tensor)
-        self.sample = self.cell.value
+        self.position, self.tensor, self.state = position, tensor, _state(tensor)
 
 
-def _cell(tensor: torch.Tensor) -> Any:
-    """An integer that shows the element in the middle, or its first bytes; one of its own for a tensor without elements."""
-    kind = {1: ctypes.c_uint8, 2: ctypes.c_uint16, 4: ctypes.c_uint32}.get(tensor.element_size(), ctypes.c_uint64)
-    if not tensor.numel():
-        return kind(0)
-    middle = tensor.numel() // 2 if tensor.is_contiguous() else 0
-    return kind.from_address(tensor.data_ptr() + middle * tensor.element_size())
+def _state(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """The tensor's identity, version (tensors of inference mode have none), memory, and the bytes of the element in its middle."""
+    address, size = sample_of(tensor)
+    version = None if tensor.is_inference() else tensor._version
+    return id(tensor), version, tensor.data_ptr(), ctypes.string_at(address, size)
 
 
 def threads() -> int:
     """As many as PyTorch uses for one operator, and there are."""
     return max(1, min(torch.get_num_threads(), available_processors()))
-
-
-def _state(weights: Sequence[torch.Tensor]) -> tuple[Any, ...]:
-    return tuple((id(weight), weight._version, weight.data_ptr(), _cell(weight).value) for weight in weights)
 
 
 # ---- open sizes
