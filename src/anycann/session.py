@@ -23,6 +23,7 @@ Array: TypeAlias = NDArray[Any]
 __all__ = ["InferenceSession", "NodeArg", "SessionOptions"]
 
 _TYPE_NAMES = {"float32": "float", "float64": "double"}
+_PLAIN = 0x0101  # NPY_ARRAY_C_CONTIGUOUS and NPY_ARRAY_ALIGNED of numpy's C interface
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,9 @@ class InferenceSession:
         self._outputs = tuple(_node_arg(spec, types) for spec in self._programs.outputs)
         self._overridable = tuple(_node_arg(spec, types) for spec in self._programs.overridable)
         self._types = tuple(_feed_dtype(spec) for spec in specs)
-        self._checked: dict[tuple[object, ...], Loaded] = {}
+        self._names = tuple(arg.name for arg in self._inputs)
+        self._checked: dict[tuple[object, ...], Loaded] = {}  # by the types of feeds that kernels read as they are
+        self._latest: tuple[tuple[object, ...], Loaded | None] = ((), None)  # of those, for comparing types is faster than hashing them
         self._positions = {arg.name: n for n, arg in enumerate(self._outputs)}
         if all(self._types) and all(isinstance(size, int) for spec in specs for size in spec.shape):
             self._programs.find(specs)
@@ -71,8 +74,14 @@ class InferenceSession:
 
         `outputs` may give arrays to write results into, by output name. Raises UsageError for a wrong name, dtype, rank or shape.
         """
-        values, executable = self._prepared(feeds)
-        results = executable.run(values, None if outputs is None else self._buffers(outputs))
+        buffers = None if outputs is None else self._buffers(outputs)
+        values = [feeds.get(name) for name in self._names]
+        loaded = self._known(_types(values)) if len(feeds) == len(values) else None
+        if loaded is not None:
+            results = loaded.use().run_accepted(values, buffers)
+        else:
+            values, executable = self._prepared(feeds)
+            results = executable.run(values, buffers)
         return results if output_names is None else [results[self._output(name)] for name in output_names]
 
     def engines(self) -> list[NodeReport]:
@@ -80,18 +89,24 @@ class InferenceSession:
         return self._programs.reports()
 
     # ---- checks
+    def _known(self, types: tuple[object, ...]) -> Loaded | None:
+        """The program for types that were checked."""
+        latest, loaded = self._latest
+        if types != latest:
+            loaded = self._checked.get(types)
+            self._latest = types, loaded
+        return loaded
+
     def _prepared(self, feeds: Mapping[str, object]) -> tuple[list[object], CompiledProgram]:
-        """The feeds in order and the program for their types; types that were checked once are not checked again."""
-        values = [feeds.get(arg.name) for arg in self._inputs]
-        key = tuple((v.dtype, v.shape) if type(v) is np.ndarray else None for v in values)
-        loaded = self._checked.get(key) if len(feeds) == len(values) and None not in key else None
-        if loaded is None:
-            values, fed = self._values(feeds), self._replaced(feeds)
-            loaded = self._programs.find(_specs(self._inputs, values), _specs(list(fed), list(fed.values())))
-            if fed:
-                return [*values, *fed.values()], loaded.use()
-            if None not in key:
-                self._checked = {**(self._checked if len(self._checked) < PROGRAMS_KEPT else {}), key: loaded}
+        """The feeds in order and the program for their types. Types whose arrays kernels read as they are need not be checked again."""
+        values, fed = self._values(feeds), self._replaced(feeds)
+        loaded = self._programs.find(_specs(self._inputs, values), _specs(list(fed), list(fed.values())))
+        if fed:
+            return [*values, *fed.values()], loaded.use()
+        if all(type(value) is np.ndarray and _is_plain(value) for value in values):
+            types = _types(values)
+            self._checked = {**(self._checked if len(self._checked) < PROGRAMS_KEPT else {}), types: loaded}
+            self._latest = types, loaded
         return values, loaded.use()
 
     def _output(self, name: str) -> int:
@@ -118,6 +133,19 @@ class InferenceSession:
         """The feeds for inputs with a default value."""
         chosen = [(arg, spec) for arg, spec in zip(self._overridable, self._programs.overridable, strict=True) if arg.name in feeds]
         return {arg: _fitting(arg, _feed_dtype(spec), feeds[arg.name]) for arg, spec in chosen}
+
+
+def _types(values: Sequence[Any]) -> tuple[object, ...]:
+    """What decides whether feeds are accepted, and how they are read; () for anything that has no memory of numpy's kind."""
+    try:
+        return tuple([(type(v), v.dtype, v.shape, v.flags.num & _PLAIN) for v in values])
+    except AttributeError:
+        return ()
+
+
+def _is_plain(value: Array) -> bool:
+    """Whether kernels read it where it is: row-major and aligned, and numbers."""
+    return value.flags.num & _PLAIN == _PLAIN and value.dtype.kind not in "OUST"
 
 
 def _fitting(arg: NodeArg, dtype: np.dtype[Any] | None, value: object) -> object:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 import math
 from typing import TypeAlias
 
@@ -26,8 +27,8 @@ class Results:
         self._ports = [Port(spec, i, "output") for i, spec in enumerate(outputs)]
         self._in_place = in_place
         self.all_in_place = all(self._in_place)
-        self._recyclers = [_recycler(port) for port in self._ports]
         self._poison = poison
+        self._makers = [_maker(port) if direct else _nothing for port, direct in zip(self._ports, in_place, strict=True)]
 
     def arrays(self, feeds: Sequence[object], buffers: Buffers | None) -> list[np.ndarray | None]:
         """The array for each output that is written in place: the caller's if kernels may write to it, else a fresh one. Else None.
@@ -35,7 +36,8 @@ class Results:
         Raises UsageError for a buffer that cannot hold its output.
         """
         if buffers is None:
-            return [self._fresh(i) if direct else None for i, direct in enumerate(self._in_place)]
+            arrays = [make() for make in self._makers]
+            return [_poisoned(array) for array in arrays] if self._poison else arrays
         if len(buffers) != len(self._ports):
             raise UsageError(f"{len(buffers)} output buffers; accepted: {len(self._ports)}, with None where there is none")
         for port, buffer in zip(self._ports, buffers, strict=True):
@@ -75,16 +77,10 @@ class Results:
     def _array(self, number: int, buffer: np.ndarray | None, others: Sequence[object]) -> np.ndarray | None:
         if not self._in_place[number]:
             return None
-        return buffer if buffer is not None and usable_directly(buffer, others) else self._fresh(number)
-
-    def _fresh(self, number: int) -> np.ndarray:
-        port, recycler = self._ports[number], self._recyclers[number]
-        if port.shape is None:
-            raise InternalError(f"{port.where} is written by kernels, but its shape {port.open_shape} is open")
-        array = memory.empty(port.shape, port.dtype) if recycler is None else recycler.empty(port.shape, port.dtype)
-        if self._poison:
-            array.reshape(-1).view(np.uint8)[:] = memory.POISON
-        return array
+        if buffer is not None and usable_directly(buffer, others):
+            return buffer
+        array = self._makers[number]()
+        return _poisoned(array) if self._poison else array
 
     def _copied(self, number: int, value: object, buffer: np.ndarray) -> np.ndarray:
         if value is buffer:
@@ -97,9 +93,24 @@ class Results:
         return buffer
 
 
-def _recycler(port: Port) -> Recycler | None:
-    nbytes = 0 if port.shape is None else math.prod(port.shape) * port.dtype.itemsize
-    return Recycler(nbytes) if nbytes >= LEAST_BYTES else None
+def _maker(port: Port) -> Callable[[], np.ndarray]:
+    """Makes fresh arrays for an output that kernels write: small ones by numpy alone, as an aligned place costs more than they gain."""
+    if port.shape is None:
+        raise InternalError(f"{port.where} is written by kernels, but its shape {port.open_shape} is open")
+    nbytes = math.prod(port.shape) * port.dtype.itemsize
+    if nbytes <= memory.SMALL_BYTES:
+        return partial(np.empty, port.shape, port.dtype)
+    return partial(memory.empty if nbytes < LEAST_BYTES else Recycler(nbytes).empty, port.shape, port.dtype)
+
+
+def _nothing() -> None:
+    """For an output that kernels do not write in place."""
+
+
+def _poisoned(array: np.ndarray | None) -> np.ndarray | None:
+    if array is not None:
+        array.reshape(-1).view(np.uint8)[:] = memory.POISON
+    return array
 
 
 def written_in_place(program: Program) -> list[bool]:

@@ -1,0 +1,129 @@
+"""Call after call of one session: what one call has shown to be right is not taken for the next, and branches change as they like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx.reference import ReferenceEvaluator
+import pytest
+
+from anycann import InferenceSession, SessionOptions
+from anycann.compiler import CompileOptions, compile_model
+from anycann.om.writer import write_offline_model
+from anycann.support.errors import UsageError
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path_factory.getbasetemp() / "cache"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    monkeypatch.setenv("ANYCANN_CACHE_DIR", str(folder))
+
+
+def parse(text: str) -> onnx.ModelProto:
+    return onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 20]> {text}')
+
+
+SUM = parse("g (float[2,3] x, float[2,3] y) => (float[2,3] z) { d = Add(x, x) z = Add(d, y) }")
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+RIGHT = {"x": X, "y": X + 1}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"x": X}, "input 'y' is missing"),
+        ({"x": X, "z": X}, "input 'z' is unknown"),
+        ({**RIGHT, "w": X}, "input 'w' is unknown"),
+        ({"x": X, "y": None}, "input 'y' is None"),
+        ({"x": X, "y": X.astype(np.int32)}, "input 'y' has dtype int32"),
+        ({"x": X, "y": X.astype(">f4")}, "input 'y' has dtype >f4"),
+        ({"x": X.T, "y": X}, r"input 'x' has shape \[3, 2\]"),
+        ({"x": X[None], "y": X}, r"input 'x' has shape \[1, 2, 3\]"),
+        ({"x": X, "y": np.float32(1)}, r"input 'y' has shape \[\]"),
+    ],
+)
+def test_a_wrong_feed_is_refused_after_right_ones_too(wrong: dict[str, Any], message: str) -> None:
+    session = InferenceSession(SUM)
+    for _ in range(2):
+        np.testing.assert_array_equal(session.run(None, RIGHT)[0], 3 * X + 1)
+        with pytest.raises(UsageError, match=message):
+            session.run(None, wrong)
+
+
+MEMORY: dict[str, Callable[[np.ndarray], Any]] = {
+    "as it is": lambda x: x,
+    "columns": np.asfortranarray,
+    "strided": lambda x: np.repeat(x, 2, 1)[:, ::2],
+    "backwards": lambda x: np.ascontiguousarray(x[::-1])[::-1],
+    "unaligned": lambda x: np.frombuffer(b"\0" + x.tobytes(), np.float32, offset=1, count=x.size).reshape(x.shape),
+    "read-only": lambda x: np.frombuffer(x.tobytes(), x.dtype).reshape(x.shape),
+    "list": lambda x: [[np.float32(v) for v in row] for row in x],
+    "matrix": lambda x: x.view(np.matrix),
+    "masked": lambda x: np.ma.masked_array(x),
+    "repeated": lambda x: np.broadcast_to(x[:1], x.shape),
+}
+
+
+@pytest.mark.parametrize("make", MEMORY.values(), ids=MEMORY)
+def test_feeds_may_lie_in_memory_in_another_way_at_every_call(make: Callable[[np.ndarray], Any]) -> None:
+    session = InferenceSession(SUM, SessionOptions(poison=True))
+    for number in range(3):
+        x = X + number
+        given = make(x)
+        np.testing.assert_array_equal(session.run(None, {"x": given, "y": x})[0], 2 * np.asarray(given) + x)
+        np.testing.assert_array_equal(session.run(None, {"x": x, "y": x})[0], 3 * x)
+
+
+# ---- branches
+SAME_TYPES = """g (float[3,5] x, bool c, bool d) => (float[3,5] y, float[3,5] z) { u = Exp(x)
+    y, v = If(c) <then_branch = t () => (float[3,5] a, float[3,5] b) { a = Add(x, u)
+        b = If(d) <then_branch = tt () => (float[3,5] p) { q = Neg(a) p = Tanh(q) },
+                   else_branch = te () => (float[3,5] r) { r = Identity(u) }> },
+      else_branch = e () => (float[3,5] f, float[3,5] h) { f = Identity(x) h = Sub(x, u) }>
+    z = Mul(v, y) }"""
+OTHER_SHAPES = """g (float[3,5] x, bool c, bool d) => (float[N,M] y, float s) {
+    v = If(c) <then_branch = t () => (float[5,3] a) { a = Transpose(x) },
+      else_branch = e () => (float[N,M] b) { b = If(d) <then_branch = et () => (float[3,10] p) { p = Concat<axis=1>(x, x) },
+                                                       else_branch = ee () => (float[3,5] q) { q = Neg(x) }> }>
+    y = Exp(v) s = ReduceSum<keepdims=0>(y) }"""
+WITH_HOST_NODES = """g (float[3,5] x, bool c, bool d) => (int64[2,N] y, float[3,5] z) {
+    y, z = If(c) <then_branch = t () => (int64[2,N] a, float[3,5] b) { a = NonZero(x) b = Neg(x) },
+      else_branch = e () => (int64[2,1] p, float[3,5] q) {
+        k = Constant<value_ints=[1, 2]>() o = Constant<value_ints=[2, 1]>() p = Reshape(k, o)
+        q = If(d) <then_branch = et () => (float[3,5] r) { r = Exp(x) }, else_branch = ee () => (float[3,5] m) { m = Identity(x) }> }> }"""
+BRANCHES = {"same types": SAME_TYPES, "other shapes": OTHER_SHAPES, "host nodes": WITH_HOST_NODES}
+
+
+def check_calls(session: InferenceSession, model: onnx.ModelProto, seed: int, calls: int) -> None:
+    rng = np.random.default_rng(seed)
+    reference = ReferenceEvaluator(model)
+    for _ in range(calls):
+        c, d = rng.integers(0, 2, 2).astype(bool)
+        feeds = {"x": rng.standard_normal((3, 5)).astype(np.float32), "c": np.array(c), "d": np.array(d)}
+        for got, want in zip(session.run(None, feeds), reference.run(None, feeds), strict=True):
+            assert (got.shape, got.dtype) == (want.shape, want.dtype)  # type: ignore[union-attr]
+            np.testing.assert_allclose(got, want, rtol=2e-6, atol=2e-6)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["onnx", "om"])
+@pytest.mark.parametrize("text", BRANCHES.values(), ids=BRANCHES)
+def test_branches_change_from_call_to_call(text: str, kind: str, tmp_path: Path) -> None:
+    model = parse(text)
+    path = tmp_path / "model.om"
+    if kind == "om":
+        write_offline_model(path, compile_model(model, CompileOptions("model")))
+    session = InferenceSession(path if kind == "om" else model, SessionOptions(poison=kind == "onnx"))
+    check_calls(session, model, seed=0, calls=30)
+
+
+def test_sessions_and_threads_take_different_branches_at_once() -> None:
+    model = parse(SAME_TYPES)
+    sessions = [InferenceSession(model, num_threads=threads) for threads in (1, 2)]
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda seed: check_calls(sessions[seed % 2], model, seed, 20), range(6)))
