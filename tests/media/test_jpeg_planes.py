@@ -33,7 +33,7 @@ def noise(width: int, height: int, samples: int = 3) -> np.ndarray:
     return np.random.default_rng().integers(0, 256, (height, width, samples), dtype=np.uint8)
 
 
-def compare(data: bytes, number: int, spare: tuple[int, int] = (0, 0)) -> None:
+def assert_as_libjpeg_turbo(data: bytes, number: int, spare: tuple[int, int] = (0, 0)) -> None:
     """All planes, and that nothing behind the memory was written."""
     file = read_jpeg(data)
     across, down = FORMATS[number].across, FORMATS[number].down
@@ -56,12 +56,12 @@ def test_samples_are_those_of_libjpeg_turbo(kind: str, size: tuple[int, int], sp
     for quality, pixels in ((90, smooth(*size)), (3, noise(*size)), (100, noise(*size))):
         data = simplejpeg.encode_jpeg(pixels, quality=quality, colorsubsampling=kind)
         for number in OWN_FORMATS[kind]:
-            compare(data, number, spare)
+            assert_as_libjpeg_turbo(data, number, spare)
 
 
 def test_a_chunk_may_be_a_row_of_units(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jpeg_planes, "_CHUNK_BYTES", 1)
-    compare(simplejpeg.encode_jpeg(noise(97, 75), quality=80, colorsubsampling="420"), 1)
+    assert_as_libjpeg_turbo(simplejpeg.encode_jpeg(noise(97, 75), quality=80, colorsubsampling="420"), 1)
 
 
 @pytest.mark.parametrize("options", [{"optimize": True}, {"restart_marker_blocks": 3}, {"restart_marker_rows": 1, "optimize": True}])
@@ -69,7 +69,7 @@ def test_own_tables_and_restarts(options: dict[str, object]) -> None:
     for pixels in (smooth(200, 130), noise(75, 49)):
         file = io.BytesIO()
         Image.fromarray(pixels).save(file, "JPEG", quality=70, **options)
-        compare(file.getvalue(), 1)
+        assert_as_libjpeg_turbo(file.getvalue(), 1)
 
 
 def test_gray() -> None:

@@ -125,6 +125,25 @@ def test_subgraph_tuning_tries_algorithms_fusion_and_layout(invoke: Invoke, conv
     np.testing.assert_allclose(tuned, InferenceSession(convolutions).run(None, {"x": x})[0], rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize(("last", "kept"), [(0.9, True), (1.04, False)])
+def test_subgraph_tuning_keeps_what_its_last_measurement_calls_faster(
+    invoke: Invoke, convolutions: Path, place: Path, monkeypatch: pytest.MonkeyPatch, last: float, kept: bool
+) -> None:
+    """What is tried is always 10 % faster; the measurement at the end says `last`."""
+    ratios = {"trial.om": 0.9, "best.om": last}
+    monkeypatch.setattr("anycann.aoe.subgraphs.compare", lambda models, *_: [1.0, *(ratios[path.name] for path in map(Path, models[1:]))])
+    result = invoke("aoe", f"--model={convolutions}", "--job_type=1", "--framework=5", "--threads=1", "--json")
+    assert result.exit_code == 0, result.output
+    (report,) = (place / "work").glob("aoe_result_sgat_*_pid*.json")
+    told = json.loads(report.read_text())[1]["SGAT"]
+    assert bool(told["repo_modified_operators"]) is kept
+    assert told["model_result_performance(ms)"] == (900.0 if kept else 1000.0)
+    assert any((place / "bank").rglob("*.json")) is kept
+    x = np.ones((1, 32, 24, 24), np.float32)
+    tuned = InferenceSession(json.loads(result.stdout)[0]["output"]).run(None, {"x": x})[0]
+    np.testing.assert_allclose(tuned, InferenceSession(convolutions).run(None, {"x": x})[0], rtol=1e-3, atol=1e-3)
+
+
 def test_only_the_named_nodes_are_tuned(invoke: Invoke, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUNE_OPS_NAME", "nothing")
     result = invoke("aoe", "-m", model, "-j", "2", *WORDS)
