@@ -1,29 +1,7 @@
-"""Importing this module makes the cases of every family."""
+"""Importing this module makes the cases of every family: of all files `*_cases.py` beside it."""
 
-from tests.torch_operators import (
-    activation_cases,
-    attention_cases,
-    inference_cases,
-    layer_cases,
-    microscaling_cases,
-    movement_cases,
-    normalisation_cases,
-    product_cases,
-    routing_cases,
-    state_cases,
-    vision_cases,
-)
+from importlib import import_module
+from pathlib import Path
 
-__all__ = [
-    "activation_cases",
-    "attention_cases",
-    "inference_cases",
-    "layer_cases",
-    "microscaling_cases",
-    "movement_cases",
-    "normalisation_cases",
-    "product_cases",
-    "routing_cases",
-    "state_cases",
-    "vision_cases",
-]
+for _file in sorted(Path(__file__).parent.glob("*_cases.py")):
+    import_module(f"{__package__}.{_file.stem}")

@@ -335,3 +335,27 @@ case(
     -1,
     reference=_add_softmax_backward,
 )
+
+
+def _listed(tensors: list[Array], places: Array, updates: Array, mask: Array | None = None, reduce: str = "update", axis: int = -2) -> Any:
+    out = [tensor.copy() for tensor in tensors]
+    for number, tensor in enumerate(out):
+        if mask is not None and not mask[number]:
+            continue
+        first, count = places[number] if places.ndim == 2 else (places[number], updates.shape[1:][axis])
+        for offset in range(count):
+            np.moveaxis(tensor, axis, 0)[first + offset] = np.moveaxis(updates[number], axis, 0)[offset]
+    return out
+
+
+_CACHES = [randn(2, 6, 3) for _ in range(3)]
+case("npu_scatter_list", _CACHES, torch.tensor([1, 5, 0]), randn(3, 2, 1, 3), torch.tensor([1, 0, 1]), reference=_listed)
+case(
+    "npu_scatter_list",
+    _CACHES,
+    torch.tensor([[1, 1], [0, 2], [2, 0]]),
+    randn(3, 2, 6, 2),
+    options={"axis": -1},
+    reference=_listed,
+)
+case("npu_scatter_list_", _CACHES, torch.tensor([1, 5, 0]), randn(3, 2, 1, 3), reference=lambda *a: [None, _listed(*a)], written=(0,))

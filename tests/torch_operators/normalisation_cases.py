@@ -133,3 +133,20 @@ def _normalize_batch(x: Array, lengths: Array, kind: int = 0) -> Any:
 
 for _kind in (0, 1):
     case("npu_normalize_batch", randn(3, 4, 6), torch.tensor([3, 6, 5]), _kind, reference=_normalize_batch, differentiable=True)
+
+case(
+    "npu_add_rms_norm_v2_functional",
+    randn(3, 5),
+    randn(3, 5),
+    randn(5),
+    reference=lambda a, b, gamma: (_rms(a + b, gamma)[1], _rms(a + b, gamma)[0], a + b),
+    differentiable=True,
+)
+case(
+    "npu_add_rms_norm_v2",
+    randn(3, 5),
+    randn(3, 5),
+    randn(5),
+    reference=lambda a, b, gamma: (_rms(a + b, gamma)[1], _rms(a + b, gamma)[0], a + b),
+    written=(0, 1),
+)

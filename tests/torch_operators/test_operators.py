@@ -15,6 +15,7 @@ from tests.torch_operators import cases_of_every_family  # noqa: E402
 from tests.torch_operators.walk import CASES, Case, array, mapped, packet, results  # noqa: E402
 
 assert cases_of_every_family
+_IN_GROUPS = {"npu_mm_all_reduce_base"}  # their tests start processes: test_parallel.py
 DEVICES = [pytest.param("cpu", id="on_cpu"), pytest.param("npu", id="on_npu")]
 
 
@@ -82,6 +83,23 @@ def test_gradients_are_those_of_differences(case: Case) -> None:
     assert torch.autograd.gradcheck(run, tuple(leaves), atol=1e-5, rtol=1e-3, fast_mode=True)
 
 
+@pytest.mark.parametrize("name", sorted(name for name, operator in OPERATORS.items() if operator.composed and operator.differentiable))
+def test_what_torch_differentiates_has_gradients(name: str) -> None:
+    def leaf(tensor: torch.Tensor) -> torch.Tensor:
+        # not a leaf itself: some operators write it
+        return tensor.clone().requires_grad_().clone() if tensor.is_floating_point() else tensor.clone()
+
+    def tracked(value: Any) -> bool:
+        return value.requires_grad if isinstance(value, torch.Tensor) else isinstance(value, list) and any(map(tracked, value))
+
+    for case in (case for case in CASES if case.operator == name):
+        arguments = mapped(case.arguments, leaf)
+        found = results(packet(name)(*arguments, **mapped(case.options, leaf)))
+        if any(map(tracked, [*found, *(arguments[index] for index in case.written)])):
+            return
+    assert name in _IN_GROUPS, "the reference page says that torch differentiates it"
+
+
 _FIRST_CASES = {case.operator: case for case in reversed(CASES)}
 
 
@@ -112,10 +130,6 @@ def test_a_compiler_sees_the_same_gradients(case: Case) -> None:
     found = packet(case.operator)
     overload = found if isinstance(found, torch._ops.OpOverload) else found.default
     torch.library.opcheck(overload, mapped(case.arguments, leaf), mapped(case.options, leaf), test_utils=("test_aot_dispatch_dynamic",))
-
-
-# their tests start processes: test_parallel.py
-_IN_GROUPS = {"npu_mm_all_reduce_base"}
 
 
 def test_every_operator_has_a_case() -> None:

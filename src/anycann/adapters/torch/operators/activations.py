@@ -134,6 +134,36 @@ def scaled_masked_softmax_backward(
     return (by_scores * scale).masked_fill(mask.bool(), 0.0).to(y.dtype)
 
 
+@composed(
+    "npu_masked_softmax_with_rel_pos_bias(Tensor x, Tensor? atten_mask, Tensor relative_pos_bias, float scale_value=1.0, "
+    "int inner_precision_mode=0) -> Tensor"
+)
+def masked_softmax_with_rel_pos_bias(
+    x: torch.Tensor,
+    atten_mask: torch.Tensor | None,
+    relative_pos_bias: torch.Tensor,
+    scale_value: float = 1.0,
+    inner_precision_mode: int = 0,
+) -> torch.Tensor:
+    """softmax over the last axis of scale x + mask + bias, as windows of Swin have them."""
+    scores = wide(x) * scale_value + wide(relative_pos_bias)
+    scores = scores if atten_mask is None else scores + wide(atten_mask)
+    return torch.softmax(scores, -1).to(x.dtype)
+
+
+@composed("npu_attn_softmax_(Tensor(a!) self) -> Tensor(a!)", differentiable=False)
+def attn_softmax_(self: torch.Tensor) -> torch.Tensor:
+    """Softmax over the last axis, in place."""
+    return self.copy_(functional.softmax(self, -1))
+
+
+@composed("npu_attn_softmax_backward_(Tensor(a!) self, Tensor grad_output, Tensor values) -> Tensor(a!)", differentiable=False)
+def attn_softmax_backward_(self: torch.Tensor, grad_output: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """Gradient by the scores of softmax(scores) @ values, written over the softmax."""
+    above = grad_output @ values.mT
+    return self.copy_(torch.ops.aten._softmax_backward_data(above, self, -1, self.dtype))
+
+
 @composed("npu_softmax_cross_entropy_with_logits(Tensor self, Tensor labels) -> Tensor")
 def softmax_cross_entropy_with_logits(self: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Cross entropy of each row of logits (N, C) with a row of probabilities: (N,)."""

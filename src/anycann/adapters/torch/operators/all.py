@@ -1,58 +1,43 @@
 """All operators of `torch.ops.npu` and `torch.ops.atb`, one file a family. Importing this module registers them."""
 
-from anycann.adapters.torch.operators import (
-    activations,
-    boxes,
-    dropout,
-    formats,
-    grouped,
-    matrix,
-    microscaling,
-    normalisation,
-    parallel,
-    quantisation,
-    quantised_products,
-    quantised_units,
-    recurrent,
-    regions,
-    reshaping,
-    rotary,
-    rotated,
-    routing,
-    scattering,
-    suppression,
-    updates,
-)
-from anycann.adapters.torch.operators.attention import inference_operators, layers, pages, training
+from importlib import import_module
+
+from anycann.adapters.torch.operators import formats
 from anycann.adapters.torch.operators.registry import OPERATORS
 
-FAMILIES = (
-    activations,
-    boxes,
-    dropout,
-    formats,
-    grouped,
-    matrix,
-    microscaling,
-    normalisation,
-    parallel,
-    quantisation,
-    quantised_products,
-    quantised_units,
-    recurrent,
-    regions,
-    reshaping,
-    rotary,
-    rotated,
-    routing,
-    scattering,
-    suppression,
-    updates,
-    inference_operators,
-    layers,
-    pages,
-    training,
-)
+# in the order of the reference page
+_FAMILIES = [
+    "activations",
+    "boxes",
+    "dropout",
+    "formats",
+    "gradients",
+    "grouped",
+    "losses",
+    "matrix",
+    "microscaling",
+    "normalisation",
+    "parallel",
+    "quantisation",
+    "quantised_products",
+    "quantised_units",
+    "recurrent",
+    "regions",
+    "reshaping",
+    "rotary",
+    "rotated",
+    "routing",
+    "sampling",
+    "scattering",
+    "statistics",
+    "suppression",
+    "updates",
+    "attention.inference_operators",
+    "attention.layers",
+    "attention.pages",
+    "attention.training",
+]
+FAMILIES = tuple(import_module(f"{__package__}.{name}") for name in _FAMILIES)
 
 # by name without overload: any of the overloads
 PACKETS = {name.partition(".")[0]: operator for name, operator in OPERATORS.items()}

@@ -161,7 +161,9 @@ def yolo_boxes_encode(self: torch.Tensor, gt_bboxes: torch.Tensor, stride: torch
     return torch.cat((centres.clamp(small, 1 - small), torch.log(ratios.clamp(min=small))), 1).to(self.dtype)
 
 
-@composed("npu_anchor_response_flags(Tensor self, int[2] featmap_size, int[2] stride, int num_base_anchors) -> Tensor")
+@composed(
+    "npu_anchor_response_flags(Tensor self, int[2] featmap_size, int[2] stride, int num_base_anchors) -> Tensor", differentiable=False
+)
 def anchor_response_flags(self: torch.Tensor, featmap_size: list[int], stride: list[int], num_base_anchors: int) -> torch.Tensor:
     """uint8 (h w anchors,): 1 for all anchors of a cell in which the centre of a box lies."""
     box, (height, width) = wide(self), featmap_size

@@ -46,7 +46,8 @@ def _mask_of_size(size: list[int], p: float, **factory: object) -> torch.Tensor:
 
 @composed(
     "npu_dropout_gen_mask(int[] size, float p, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None)"
-    " -> Tensor"
+    " -> Tensor",
+    differentiable=False,
 )
 def dropout_gen_mask(
     size: list[int],

@@ -19,6 +19,7 @@ _NOT_A_NUMBER = 255
     'npu_dynamic_mx_quant(Tensor input, *, int axis=-1, str round_mode="rint", int dst_type=296, int block_size=32, int? scale_alg=0, '
     "float dst_type_max=0.0, float max_low_bound=0.0) -> (Tensor, Tensor)",
     missing="float4 results (the default dst_type), scale_alg other than 0, dst_type_max, max_low_bound",
+    differentiable=False,
 )
 def dynamic_mx_quant(
     input: torch.Tensor,

@@ -46,6 +46,21 @@ def add_rms_norm(x1: torch.Tensor, x2: torch.Tensor, gamma: torch.Tensor, epsilo
     return (normalised * wide(gamma)).to(x1.dtype), reciprocal, total.to(x1.dtype)
 
 
+@composed("npu_add_rms_norm_v2_functional(Tensor x1, Tensor x2, Tensor gamma, float epsilon=1e-06) -> (Tensor, Tensor, Tensor)")
+def add_rms_norm_v2_functional(x1: torch.Tensor, x2: torch.Tensor, gamma: torch.Tensor, epsilon: float = 1e-6) -> _Triple:
+    """(1 / rms, y, x1 + x2) of `npu_add_rms_norm`."""
+    y, reciprocal, total = add_rms_norm(x1, x2, gamma, epsilon)
+    return reciprocal, y, total
+
+
+@composed("npu_add_rms_norm_v2(Tensor(a!) x1, Tensor(b!) x2, Tensor gamma, float epsilon=1e-06) -> Tensor")
+def add_rms_norm_v2(x1: torch.Tensor, x2: torch.Tensor, gamma: torch.Tensor, epsilon: float = 1e-6) -> torch.Tensor:
+    """1 / rms of `npu_add_rms_norm`; its normalised result is written over x1, the sum over x2."""
+    y, reciprocal, total = add_rms_norm(x1, x2, gamma, epsilon)
+    x1.copy_(y), x2.copy_(total)
+    return reciprocal
+
+
 @composed("npu_add_rms_norm_cast(Tensor x1, Tensor x2, Tensor gamma, float epsilon=1e-06) -> (Tensor, Tensor, Tensor, Tensor)")
 def add_rms_norm_cast(
     x1: torch.Tensor, x2: torch.Tensor, gamma: torch.Tensor, epsilon: float = 1e-6

@@ -45,6 +45,7 @@ def smoothed(operator: str, x: torch.Tensor, scales: torch.Tensor | None, group_
     "npu_dynamic_quant(Tensor input, *, Tensor? smooth_scales=None, Tensor? group_index=None, int? dst_type=None, "
     'str quant_mode="pertoken", float dst_type_max=0.0) -> (Tensor, Tensor)',
     missing="quant_mode other than 'pertoken', dst_type_max, float8 results",
+    differentiable=False,
 )
 def dynamic_quant(
     input: torch.Tensor,
@@ -66,6 +67,7 @@ def dynamic_quant(
     "npu_dynamic_quant_asymmetric(Tensor input, *, Tensor? smooth_scales=None, Tensor? group_index=None, int? dst_type=None, "
     'str quant_mode="pertoken", float dst_type_max=0.0) -> (Tensor, Tensor, Tensor)',
     missing="quant_mode other than 'pertoken', dst_type_max, float8 results",
+    differentiable=False,
 )
 def dynamic_quant_asymmetric(
     input: torch.Tensor,
@@ -94,7 +96,10 @@ def _only_tokens(operator: str, quant_mode: str, dst_type_max: float) -> None:
         refuse(operator, f"dst_type_max={dst_type_max}", "it is not documented")
 
 
-@composed("npu_quantize(Tensor self, Tensor scales, Tensor? zero_points, int dtype, int axis=1, bool div_mode=True) -> Tensor")
+@composed(
+    "npu_quantize(Tensor self, Tensor scales, Tensor? zero_points, int dtype, int axis=1, bool div_mode=True) -> Tensor",
+    differentiable=False,
+)
 def quantize(
     self: torch.Tensor, scales: torch.Tensor, zero_points: torch.Tensor | None, dtype: int, axis: int = 1, div_mode: bool = True
 ) -> torch.Tensor:
@@ -135,7 +140,10 @@ def anti_quant(
     return (shifted * scale.float()).to(dtype_of(dst_dtype, "npu_anti_quant", "dst_dtype", torch.float16))
 
 
-@composed("npu_group_quant(Tensor x, Tensor scale, Tensor group_index, *, Tensor? offset=None, ScalarType? dst_dtype=None) -> Tensor")
+@composed(
+    "npu_group_quant(Tensor x, Tensor scale, Tensor group_index, *, Tensor? offset=None, ScalarType? dst_dtype=None) -> Tensor",
+    differentiable=False,
+)
 def group_quant(
     x: torch.Tensor,
     scale: torch.Tensor,
@@ -152,7 +160,7 @@ def group_quant(
     return packing.quantised(y, dst_dtype == torch.quint4x2, "npu_group_quant")
 
 
-@composed("npu_trans_quant_param(Tensor scale, Tensor? offset=None, int? round_mode=0) -> Tensor")
+@composed("npu_trans_quant_param(Tensor scale, Tensor? offset=None, int? round_mode=0) -> Tensor", differentiable=False)
 def trans_quant_param(scale: torch.Tensor, offset: torch.Tensor | None = None, round_mode: int | None = 0) -> torch.Tensor:
     """int64 with the high 19 bits of the float32 scale, bit 46, and the offset as nine bits from bit 37 on."""
     bits = scale.contiguous().view(torch.int32).long()
@@ -166,7 +174,9 @@ def trans_quant_param(scale: torch.Tensor, offset: torch.Tensor | None = None, r
     return (packed & 0x4000FFFFFFFF) | (whole << 37)
 
 
-@composed("npu_convert_weight_to_int4pack(Tensor weight, int inner_k_tiles=0) -> Tensor", missing="float32 weights (float4)")
+@composed(
+    "npu_convert_weight_to_int4pack(Tensor weight, int inner_k_tiles=0) -> Tensor", missing="float32 weights (float4)", differentiable=False
+)
 def convert_weight_to_int4pack(weight: torch.Tensor, inner_k_tiles: int = 0) -> torch.Tensor:
     """int32 (..., n / 8) of an int32 weight of values from -8 to 7, the first in the lowest bits."""
     if weight.dtype != torch.int32:
@@ -178,7 +188,7 @@ _SCATTER = "Tensor indices, Tensor updates, Tensor quant_scales, Tensor? quant_z
 _SCATTER += "str reduce='update', int? dst_type=None, str? round_mode='rint'"
 
 
-@composed(f"npu_quant_scatter(Tensor self, {_SCATTER}) -> Tensor")
+@composed(f"npu_quant_scatter(Tensor self, {_SCATTER}) -> Tensor", differentiable=False)
 def quant_scatter(
     self: torch.Tensor,
     indices: torch.Tensor,
@@ -199,7 +209,7 @@ def quant_scatter(
     return scatter_update(self, indices, quantize(updates, quant_scales.reshape(-1), points, _INT8, quant_axis), axis)
 
 
-@composed(f"npu_quant_scatter_(Tensor(a!) self, {_SCATTER}) -> Tensor(a!)")
+@composed(f"npu_quant_scatter_(Tensor(a!) self, {_SCATTER}) -> Tensor(a!)", differentiable=False)
 def quant_scatter_(
     self: torch.Tensor,
     indices: torch.Tensor,

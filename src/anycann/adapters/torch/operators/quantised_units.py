@@ -18,6 +18,7 @@ _Triple = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
     "npu_rms_norm_quant(Tensor x, Tensor gamma, Tensor beta, Tensor scale, Tensor offset, float epsilon=1e-06, *, int? dst_dtype=None)"
     " -> Tensor",
     missing="float8 results",
+    differentiable=False,
 )
 def rms_norm_quant(
     x: torch.Tensor,
@@ -40,6 +41,7 @@ def rms_norm_quant(
     "Tensor? scales2=None, Tensor? zero_points2=None, *, int axis=-1, float epsilon=1e-06, bool div_mode=True, int? dst_type=None)"
     " -> (Tensor, Tensor, Tensor)",
     missing="float8 results",
+    differentiable=False,
 )
 def add_rms_norm_quant(
     x1: torch.Tensor,
@@ -76,6 +78,7 @@ def add_rms_norm_quant(
     "npu_add_rms_norm_dynamic_quant(Tensor x1, Tensor x2, Tensor gamma, *, Tensor? smooth_scale1=None, Tensor? smooth_scale2=None, "
     "Tensor? beta=None, float epsilon=1e-6, bool[2]? output_mask=None, int? y_dtype=None) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
     missing="float8 results",
+    differentiable=False,
 )
 def add_rms_norm_dynamic_quant(
     x1: torch.Tensor,
@@ -108,6 +111,7 @@ def add_rms_norm_dynamic_quant(
     "npu_swiglu_quant(Tensor x, *, Tensor? smooth_scales=None, Tensor? offsets=None, Tensor? group_index=None, bool activate_left=False, "
     "int quant_mode=0, int group_list_type=0, ScalarType? dst_type=None) -> (Tensor, Tensor)",
     missing="static quantisation (quant_mode=0)",
+    differentiable=False,
 )
 def swiglu_quant(
     x: torch.Tensor,
@@ -151,6 +155,7 @@ def _swiglu(operator: str, x: torch.Tensor, activate_left: bool) -> torch.Tensor
     "int? dst_type=None, int? round_mode=None, int? activate_dim=None, int swiglu_mode=0, float clamp_limit=7.0, "
     "float glu_alpha=1.702, float glu_bias=1.0) -> (Tensor, Tensor)",
     missing="static quantisation (quant_mode=0), bias, round_mode, activate_dim, float8 results",
+    differentiable=False,
 )
 def dequant_swiglu_quant(
     x: torch.Tensor,

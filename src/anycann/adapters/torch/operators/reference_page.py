@@ -18,7 +18,8 @@ Each is `torch_npu.NAME` and `torch.ops.npu.NAME` (those that begin with `_npu_`
 are checked by `torch.library.opcheck`; gradients of those that programs train through are checked by differences.
 
 *State*: nothing means all that is documented; *partly* says what is refused: such a call raises `NotImplementedError` with the name
-of the argument, it never computes something else. *Gradient*: by torch, for the operator is made of torch's own, or its own.
+of the argument, it never computes something else. *Gradient*: by torch, for the operator is made of torch's own, or its own;
+nothing for results that have none, as integers.
 """
 
 
@@ -40,7 +41,7 @@ def page() -> str:
 
 
 def _row(operator: Operator) -> str:
-    gradient = "its own" if operator.gradient else "by torch" if operator.composed else ""
+    gradient = "its own" if operator.gradient else "by torch" if operator.composed and operator.differentiable else ""
     cells = (f"`{operator.name}`", _first(operator.body.__doc__), gradient, _state(operator))
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 

@@ -71,6 +71,7 @@ def _samples(begin: torch.Tensor, extent: torch.Tensor, bins: int, samples: int)
     "npu_roi_alignbk(Tensor self, Tensor rois, int[] xdiff_shape, int pooled_width, int pooled_height, float spatial_scale, "
     "int sample_num, int? roi_end_mode=None) -> Tensor",
     missing="roi_end_mode 2, sample_num 0",
+    differentiable=False,
 )
 def roi_align_backward(
     self: torch.Tensor,

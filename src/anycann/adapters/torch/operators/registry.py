@@ -20,7 +20,8 @@ class Operator:
 
     `composed`: its body is made of torch's differentiable operators, which give it gradients and shapes on every device. Otherwise it is
     opaque to autograd and to compilers: the body runs on host memory, `shape` tells its results' shapes, `gradient` says how it is
-    differentiated, if it is. `missing` says what of the documented operator is refused.
+    differentiated, if it is. `differentiable` is False for a composed body whose results have no gradients: integers, masks, numbers that
+    are written. `missing` says what of the documented operator is refused.
     """
 
     schema: str  # of namespace npu, or `atb::...`
@@ -28,6 +29,7 @@ class Operator:
     composed: bool
     shape: Body | None = None
     gradient: tuple[Body, Body] | None = None
+    differentiable: bool = True
     missing: str = ""
 
     @property
@@ -44,11 +46,11 @@ class Operator:
 OPERATORS: dict[str, Operator] = {}
 
 
-def composed(schema: str, missing: str = "") -> Callable[[Body], Body]:
-    """Registers a body made of differentiable operators of torch."""
+def composed(schema: str, missing: str = "", differentiable: bool = True) -> Callable[[Body], Body]:
+    """Registers a body made of operators of torch, which differentiates it unless told otherwise."""
 
     def register(body: Body) -> Body:
-        operator = Operator(schema, body, composed=True, missing=missing)
+        operator = Operator(schema, body, composed=True, differentiable=differentiable, missing=missing)
         _define(operator, "CompositeImplicitAutograd")
         return body
 
@@ -119,7 +121,7 @@ def with_out(name: str) -> None:
         return out.copy_(result)
 
     body.__doc__, body.__module__ = f"`{name}`, written into `out`.", operator.body.__module__
-    composed(f"{name}.out({arguments},{star} Tensor(a!) out) -> Tensor(a!)", operator.missing)(body)
+    composed(f"{name}.out({arguments},{star} Tensor(a!) out) -> Tensor(a!)", operator.missing, differentiable=False)(body)
 
 
 def bound(name: str, given: tuple[Any, ...], options: dict[str, Any]) -> SimpleNamespace:

@@ -96,7 +96,9 @@ def pad(input: torch.Tensor, paddings: list[int]) -> torch.Tensor:
     return functional.pad(input, [size for pair in reversed(pairs) for size in pair])
 
 
-@composed("npu_one_hot(Tensor self, int num_classes=-1, int depth=1, Scalar on_value=1, Scalar off_value=0) -> Tensor")
+@composed(
+    "npu_one_hot(Tensor self, int num_classes=-1, int depth=1, Scalar on_value=1, Scalar off_value=0) -> Tensor", differentiable=False
+)
 def one_hot(self: torch.Tensor, num_classes: int = -1, depth: int = 1, on_value: float = 1, off_value: float = 0) -> torch.Tensor:
     """float32 with a new last axis of `depth`: on_value at the class, off_value elsewhere (everywhere for classes outside)."""
     if num_classes != -1:
@@ -155,7 +157,7 @@ def reverse(self: torch.Tensor, axis: list[int]) -> torch.Tensor:
     return torch.flip(self, axis)
 
 
-@composed("npu_sign_bits_pack(Tensor self, int size) -> Tensor")
+@composed("npu_sign_bits_pack(Tensor self, int size) -> Tensor", differentiable=False)
 def sign_bits_pack(self: torch.Tensor, size: int) -> torch.Tensor:
     """(size, n) bytes of the signs of a vector, 1 for what is not negative, the first in the lowest bit; padded with zero bits."""
     require(self.dim() == 1, "npu_sign_bits_pack", sizes(self), "a vector")
@@ -165,7 +167,7 @@ def sign_bits_pack(self: torch.Tensor, size: int) -> torch.Tensor:
     return (bits * weights).sum(-1, dtype=torch.uint8).reshape(size, -1)
 
 
-@composed("npu_sign_bits_unpack(Tensor input, int size, ScalarType dtype) -> Tensor")
+@composed("npu_sign_bits_unpack(Tensor input, int size, ScalarType dtype) -> Tensor", differentiable=False)
 def sign_bits_unpack(input: torch.Tensor, size: int, dtype: torch.dtype) -> torch.Tensor:
     """(size, n) of 1.0 and -1.0 for the set and clear bits of a vector of bytes, the lowest bit first."""
     places = torch.arange(8, dtype=torch.uint8, device=input.device)

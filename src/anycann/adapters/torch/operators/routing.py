@@ -78,7 +78,7 @@ def gating_top_k(
     return (weights * routed_scaling_factor).to(x.dtype), experts.to(torch.int32), probabilities
 
 
-@composed("npu_moe_compute_expert_tokens(Tensor sorted_expert_for_source_row, int num_expert) -> Tensor")
+@composed("npu_moe_compute_expert_tokens(Tensor sorted_expert_for_source_row, int num_expert) -> Tensor", differentiable=False)
 def compute_expert_tokens(sorted_expert_for_source_row: torch.Tensor, num_expert: int) -> torch.Tensor:
     """How many rows of a sorted list belong to each expert or one before it: (num_expert,)."""
     experts = torch.arange(num_expert, dtype=sorted_expert_for_source_row.dtype, device=sorted_expert_for_source_row.device)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from anycann.adapters.torch.operators.registry import composed, refuse, require, sizes
+from anycann.adapters.torch.operators.registry import composed, opaque, refuse, require, sizes
 
 
 @composed("npu_scatter_nd_update_(Tensor(a!) self, Tensor indices, Tensor updates) -> Tensor(a!)")
@@ -66,3 +66,48 @@ def masked_fill_range(self: torch.Tensor, start: torch.Tensor, end: torch.Tensor
             mask = inside.any(0).reshape(-1, *(1 for _ in self.shape[axis + 1 :]))
         result = torch.where(mask, value.reshape(-1)[number].to(self.dtype), result)
     return result
+
+
+_LIST = "Tensor indices, Tensor updates, Tensor? mask=None, str reduce='update', int axis=-2"
+
+
+@opaque(f"npu_scatter_list_(Tensor(a!)[] self, {_LIST}) -> ()", shape=lambda *given, **options: None)
+def scatter_list_(
+    self: list[torch.Tensor],
+    indices: torch.Tensor,
+    updates: torch.Tensor,
+    mask: torch.Tensor | None = None,
+    reduce: str = "update",
+    axis: int = -2,
+) -> None:
+    """Writes updates[i] into tensor i along `axis`, of its own axes, from indices[i] on, or from indices[i, 0] for indices[i, 1] places.
+
+    Tensors whose mask is 0 stay as they are.
+    """
+    operator = "npu_scatter_list"
+    if reduce != "update":
+        refuse(operator, f"reduce={reduce!r}", "'update' is documented")
+    require(
+        len(self) == updates.shape[0] == indices.shape[0], operator, f"{len(self)} tensors, {sizes(indices, updates)}", "as many of each"
+    )
+    for number, tensor in enumerate(self):
+        if mask is not None and not mask[number]:
+            continue
+        along = axis % tensor.dim()
+        first, count = indices[number].tolist() if indices.dim() == 2 else (int(indices[number]), updates.shape[along + 1])
+        tensor.narrow(along, first, count).copy_(updates[number].narrow(along, 0, count))
+
+
+@composed(f"npu_scatter_list(Tensor[] self, {_LIST}) -> Tensor[]")
+def scatter_list(
+    self: list[torch.Tensor],
+    indices: torch.Tensor,
+    updates: torch.Tensor,
+    mask: torch.Tensor | None = None,
+    reduce: str = "update",
+    axis: int = -2,
+) -> list[torch.Tensor]:
+    """Copies that `npu_scatter_list_` has written to."""
+    copies = [tensor.clone() for tensor in self]
+    torch.ops.npu.npu_scatter_list_(copies, indices, updates, mask, reduce, axis)
+    return copies

@@ -16,7 +16,8 @@ _WRITTEN = "Tensor(a!) var, Tensor(b!) m, Tensor(c!) v) -> (Tensor(a!), Tensor(b
 
 @composed(
     "npu_apply_adam.out(Scalar beta1_power, Scalar beta2_power, Scalar lr, Scalar beta1, Scalar beta2, Scalar epsilon, Tensor grad, "
-    f"bool? use_locking, bool? use_nesterov, *, {_WRITTEN}"
+    f"bool? use_locking, bool? use_nesterov, *, {_WRITTEN}",
+    differentiable=False,
 )
 def apply_adam(
     beta1_power: float,
@@ -46,6 +47,7 @@ def apply_adam(
     "npu_apply_adam_w.out(Scalar beta1_power, Scalar beta2_power, Scalar lr, Scalar weight_decay, Scalar beta1, Scalar beta2, "
     f"Scalar epsilon, Tensor grad, Tensor? max_grad_norm, bool? amsgrad, bool? maximize, *, {_WRITTEN}",
     missing="amsgrad, max_grad_norm",
+    differentiable=False,
 )
 def apply_adam_w(
     beta1_power: float,
@@ -79,6 +81,7 @@ def apply_adam_w(
     "npu_bert_apply_adam.out(Scalar lr, Scalar beta1, Scalar beta2, Scalar epsilon, Tensor grad, Scalar max_grad_norm, "
     f"Scalar global_grad_norm, Scalar weight_decay, Scalar? step_size=None, int adam_mode=0, *, {_WRITTEN}",
     missing="max_grad_norm above 0, step_size, adam_mode 1",
+    differentiable=False,
 )
 def bert_apply_adam(
     lr: float,
@@ -106,19 +109,19 @@ def bert_apply_adam(
     return var.copy_(wide(var) - lr * step), m.copy_(first), v.copy_(second)
 
 
-@composed("npu_alloc_float_status(Tensor self) -> Tensor")
+@composed("npu_alloc_float_status(Tensor self) -> Tensor", differentiable=False)
 def alloc_float_status(self: torch.Tensor) -> torch.Tensor:
     """Eight words for the state of floating point."""
     return self.new_zeros(_STATUS_WORDS, dtype=torch.float32)
 
 
-@composed("npu_get_float_status(Tensor self, int mode=0) -> Tensor")
+@composed("npu_get_float_status(Tensor self, int mode=0) -> Tensor", differentiable=False)
 def get_float_status(self: torch.Tensor, mode: int = 0) -> torch.Tensor:
     """Eight zeros: infinities and not-a-numbers stay in the tensors here, and no overflow is counted beside them."""
     return self.new_zeros(_STATUS_WORDS, dtype=torch.int32)
 
 
-@composed("npu_clear_float_status(Tensor self, int mode=0) -> Tensor")
+@composed("npu_clear_float_status(Tensor self, int mode=0) -> Tensor", differentiable=False)
 def clear_float_status(self: torch.Tensor, mode: int = 0) -> torch.Tensor:
     """Eight zeros."""
     return torch.zeros_like(self)

@@ -153,8 +153,8 @@ def _register(name: str) -> None:
 
     opaque(f"{name}({_QKV}{arguments}) -> (Tensor, Tensor)", shape=shapes, missing=_MISSING)(body)
     out = "Tensor? workspace=None, Tensor(a!) attention_out, Tensor(b!) softmax_lse) -> (Tensor(a!), Tensor(b!))"
-    composed(f"{name}.out({_QKV}{arguments}, {out}", missing=_MISSING)(into)
-    composed(f"_{name}_get_max_workspace({_QKV}{arguments}) -> Tensor")(workspace)
+    composed(f"{name}.out({_QKV}{arguments}, {out}", missing=_MISSING, differentiable=False)(into)
+    composed(f"_{name}_get_max_workspace({_QKV}{arguments}) -> Tensor", differentiable=False)(workspace)
 
 
 for _name in _VERSIONS:

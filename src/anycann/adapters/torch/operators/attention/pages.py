@@ -164,7 +164,7 @@ def paged_attention(
         out[entry] = result.out.reshape(out[entry].shape).to(out.dtype)
 
 
-@composed(f"atb::_npu_paged_attention_get_workspace({_PAGED}) -> Tensor")
+@composed(f"atb::_npu_paged_attention_get_workspace({_PAGED}) -> Tensor", differentiable=False)
 def paged_attention_workspace(
     query: torch.Tensor,
     key_cache: torch.Tensor,
