@@ -8,6 +8,7 @@ import pytest
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels import matmul
 from anycann.codegen.kernels.matmul import MatmulIndex, MatmulShape, MatmulTile, Strides, contiguous
+from anycann.codegen.kernels.matmul_kernel import even_heights
 from anycann.codegen.kernels.matmul_tile import gathers_rows
 from anycann.codegen.values import Value
 from anycann.target.target import NAMED, Target
@@ -59,6 +60,14 @@ def test_sums_over_parts_of_k_wait_in_scratch(depth: int, form: str) -> None:
     p = problem(23, 50, 100, transpose_b=form == "b transposed")
     tile = MatmulTile(4, 2, depth, 3, copy=form in ("copied", "b transposed"))
     check(packed(p, HOST, tile) if form == "packed" else p, tile=tile)
+
+
+@pytest.mark.parametrize(("rows", "heights"), [(1, [1] * 14), (4, [4, 4, 3, 3]), (5, [5, 5, 4]), (9, [7, 7]), (13, [7, 7])])
+def test_register_tiles_are_as_even_as_they_can_be(rows: int, heights: list[int]) -> None:
+    found = even_heights(14, rows)
+    assert [found.tall] * found.talls + [found.low] * (found.count - found.talls) == heights
+    for depth in (40, 16):
+        check(problem(14, 37, 40), tile=MatmulTile(rows, 1, depth, 2))
 
 
 def test_every_tile_of_the_search_space_gives_the_product() -> None:

@@ -12,6 +12,32 @@ from anycann.codegen.values import Value, vector_type
 
 
 @dataclass(frozen=True)
+class Heights:
+    """How the rows of A are cut into register tiles: `talls` tiles of `tall` rows first, then up to the `count`-th tiles of `low` rows."""
+
+    tall: int
+    talls: int
+    low: int
+    count: int
+
+    def start(self, e: Emitter, tile: Value) -> Value:
+        """The first row of a tile; the number of rows for `count`."""
+        return e.add(e.mul(tile, self.low), e.mul(e.smin(tile, e.const(self.talls)), self.tall - self.low))
+
+
+def full_heights(m: int, rows: int) -> Heights:
+    """Tiles of `rows` rows, and one of what is left."""
+    full, rest = divmod(m, rows)
+    return Heights(rows, full, rest or rows, full + (rest > 0))
+
+
+def even_heights(m: int, rows: int) -> Heights:
+    """As many tiles, of heights that differ by one at most: a tile of few rows waits for its sums."""
+    count = max(1, -(-m // rows))
+    return Heights(m // count + 1, m % count, m // count, count)
+
+
+@dataclass(frozen=True)
 class PanelKernel:
     """Everything decided about one kernel, and the pointers of its operands."""
 
@@ -32,6 +58,11 @@ class PanelKernel:
     def gathers_rows(self) -> bool:
         """True if the rows of A are copied to scratch, [tile of rows][k][row]."""
         return gathers_rows(self.shape, self.tile)
+
+    @property
+    def heights(self) -> Heights:
+        """Copied rows lie in tiles of one height."""
+        return (full_heights if self.gathers_rows else even_heights)(self.shape.m, self.tile.rows)
 
     @property
     def left(self) -> Operand:
@@ -81,9 +112,14 @@ class PanelKernel:
 
 @dataclass(frozen=True)
 class Panel:
-    """The part of C that a task computes: `columns` columns from `n` on (a full panel or the last), rows `m` to `m_end`."""
+    """The part of C that a task computes: `columns` columns from `n` on (a full panel or the last), rows `m` to `m_end`.
+
+    tile, tile_end: the register tiles of these rows.
+    """
 
     batch: tuple[Value, ...]
+    tile: Value
+    tile_end: Value
     m: Value
     m_end: Value
     n: Value

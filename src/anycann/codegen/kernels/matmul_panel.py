@@ -59,47 +59,48 @@ def _split(e: Emitter, task: Value, panels: int, chunks: int, panels_inner: bool
 
 
 def _describe(e: Emitter, kernel: PanelKernel, batch: tuple[Value, ...], panel: Value, chunk: Value, columns: int) -> Panel:
-    m = e.mul(chunk, kernel.chunk)
-    m_end = e.smin(e.add(m, kernel.chunk), e.const(kernel.shape.m))
+    heights = kernel.heights
+    tile = e.mul(chunk, kernel.tile.row_blocks)
+    tile_end = e.smin(e.add(tile, kernel.tile.row_blocks), e.const(heights.count))
     vectors = -(-columns // kernel.lanes)
     mask = first_lanes(e, columns - (vectors - 1) * kernel.lanes, kernel.lanes)
-    return Panel(batch, m, m_end, e.mul(panel, kernel.width), panel, columns, vectors, mask)
+    rows = heights.start(e, tile), heights.start(e, tile_end)
+    return Panel(batch, tile, tile_end, *rows, e.mul(panel, kernel.width), panel, columns, vectors, mask)
 
 
 def _emit_panel(e: Emitter, kernel: PanelKernel, panel: Panel) -> None:
     if not kernel.is_blocked:
         rows_of_b, step = _rows_of_b(e, kernel, panel, e.const(0), e.const(kernel.shape.k))
-        with e.loop(panel.m, panel.m_end, kernel.tile.rows) as block:
-            _for_each_height(e, kernel, block.index, lambda rows: _whole_sums(e, kernel, panel, block.index, rows, rows_of_b, step))
+        with e.loop(panel.tile, panel.tile_end) as tile:
+            m = kernel.heights.start(e, tile.index)
+            _for_each_height(e, kernel, tile.index, lambda rows: _whole_sums(e, kernel, panel, tile.index, m, rows, rows_of_b, step))
             if not kernel.inline:
-                count = e.smin(e.const(kernel.tile.rows), e.sub(panel.m_end, block.index))
-                _write_rows(e, kernel, panel, block.index, count)
+                _write_rows(e, kernel, panel, m, e.sub(kernel.heights.start(e, e.add(tile.index, 1)), m))
         return
     _start_rows(e, kernel, panel)
     depth, k = kernel.tile.depth, kernel.shape.k
     with e.loop(0, k, depth) as part:
         count = e.smin(e.const(depth), e.sub(e.const(k), part.index))
         rows_of_b, step = _rows_of_b(e, kernel, panel, part.index, count)
-        with e.loop(panel.m, panel.m_end, kernel.tile.rows) as block:
+        with e.loop(panel.tile, panel.tile_end) as tile:
             _for_each_height(
-                e, kernel, block.index, lambda rows: _partial_sums(e, kernel, panel, block.index, rows, rows_of_b, step, part.index, count)
+                e, kernel, tile.index, lambda rows: _partial_sums(e, kernel, panel, tile.index, rows, rows_of_b, step, part.index, count)
             )
     _write_rows(e, kernel, panel, panel.m, e.sub(panel.m_end, panel.m))
 
 
-def _for_each_height(e: Emitter, kernel: PanelKernel, m: Value, emit: Callable[[int], None]) -> None:
-    """`emit` for full register tiles and, at the last rows, for what is left of them."""
-    full, rest = divmod(kernel.shape.m, kernel.tile.rows)
-    if not (full and rest):
-        emit(kernel.tile.rows if full else rest)
+def _for_each_height(e: Emitter, kernel: PanelKernel, tile: Value, emit: Callable[[int], None]) -> None:
+    """`emit` for the rows that a register tile has."""
+    heights = kernel.heights
+    if heights.talls in (0, heights.count):
+        emit(heights.tall if heights.talls else heights.low)
         return
-    border = e.const(full * kernel.tile.rows)
-    for rows, predicate in ((kernel.tile.rows, "slt"), (rest, "sge")):
-        with e.when(e.compare(predicate, m, border)):
+    for rows, predicate in ((heights.tall, "slt"), (heights.low, "sge")):
+        with e.when(e.compare(predicate, tile, e.const(heights.talls))):
             emit(rows)
 
 
-def _whole_sums(e: Emitter, kernel: PanelKernel, panel: Panel, m: Value, rows: int, rows_of_b: Value, step: int) -> None:
+def _whole_sums(e: Emitter, kernel: PanelKernel, panel: Panel, tile: Value, m: Value, rows: int, rows_of_b: Value, step: int) -> None:
     places = [MatmulIndex(panel.batch, e.add(m, i), e.add(panel.n, j * kernel.lanes)) for i, j in _tile(rows, panel.vectors)]
     sums = [kernel.start(e, place) if kernel.start else e.zero(kernel.vector) for place in places]
     if kernel.shape.grouped:
@@ -108,7 +109,7 @@ def _whole_sums(e: Emitter, kernel: PanelKernel, panel: Panel, m: Value, rows: i
         found = emit_sums(e, kernel.shape, kernel.lanes, panel.vectors, kernel.width, corners, rows_of_b)
         sums = [e.binary(addition(a), a, b) for a, b in zip(sums, found, strict=True)] if kernel.start else found
     else:
-        sums = _innermost(e, kernel, panel, m, rows, sums, rows_of_b, step, e.const(0), e.const(kernel.shape.k))
+        sums = _innermost(e, kernel, panel, tile, m, rows, sums, rows_of_b, step, e.const(0), e.const(kernel.shape.k))
     if not kernel.inline:
         _store_sums(e, kernel, panel, e.scratch, sums)
         return
@@ -118,17 +119,19 @@ def _whole_sums(e: Emitter, kernel: PanelKernel, panel: Panel, m: Value, rows: i
 
 
 def _partial_sums(
-    e: Emitter, kernel: PanelKernel, panel: Panel, m: Value, rows: int, rows_of_b: Value, step: int, k: Value, count: Value
+    e: Emitter, kernel: PanelKernel, panel: Panel, tile: Value, rows: int, rows_of_b: Value, step: int, k: Value, count: Value
 ) -> None:
-    tile = e.gep(e.scratch, e.mul(e.sub(m, panel.m), kernel.width), kernel.shape.accumulator.register)
-    sums = [e.load(_sum_at(e, kernel, tile, i, j), kernel.vector, kernel.shape.accumulator.nbytes) for i, j in _tile(rows, panel.vectors)]
-    _store_sums(e, kernel, panel, tile, _innermost(e, kernel, panel, m, rows, sums, rows_of_b, step, k, count))
+    m = kernel.heights.start(e, tile)
+    place = e.gep(e.scratch, e.mul(e.sub(m, panel.m), kernel.width), kernel.shape.accumulator.register)
+    sums = [e.load(_sum_at(e, kernel, place, i, j), kernel.vector, kernel.shape.accumulator.nbytes) for i, j in _tile(rows, panel.vectors)]
+    _store_sums(e, kernel, panel, place, _innermost(e, kernel, panel, tile, m, rows, sums, rows_of_b, step, k, count))
 
 
 def _innermost(
     e: Emitter,
     kernel: PanelKernel,
     panel: Panel,
+    tile: Value,
     m: Value,
     rows: int,
     sums: list[Value],
@@ -141,7 +144,7 @@ def _innermost(
     left, right = kernel.left, kernel.right
     corner_of_a = _corner_of_a(e, kernel, panel, m, k)
     mask = panel.mask if not (kernel.shape.packed or kernel.tile.copy) else None
-    later = _later(e, kernel, m, rows_of_b, count) if kernel.shape.packed else None
+    later = _later(e, kernel, panel, tile, rows_of_b, count) if kernel.shape.packed else None
     with e.loop(0, count, carried=sums) as loop:
         row_of_b = right.step(e, rows_of_b, e.mul(loop.index, step))
         column_of_a = left.step(e, corner_of_a, e.mul(loop.index, kernel.left_column))
@@ -174,19 +177,20 @@ def _prefetch_rows(e: Emitter, kernel: PanelKernel, row_of_b: Value) -> None:
             e.prefetch(e.gep(row_of_b, _PREFETCH_BYTES + line, "i8"))
 
 
-def _later(e: Emitter, kernel: PanelKernel, m: Value, rows_of_b: Value, count: Value) -> Value:
+def _later(e: Emitter, kernel: PanelKernel, panel: Panel, tile: Value, rows_of_b: Value, count: Value) -> Value:
     """The part of the next panel that is fetched while this register tile is computed: all tiles of a panel fetch all of the next.
 
     So the weights of a layer come from memory while the processor multiplies, not while the first tile of a panel waits for them.
     """
     panel_bytes = kernel.shape.k * kernel.width * kernel.right.dtype.nbytes
-    tile = e.mul(e.udiv(m, kernel.tile.rows), _later_bytes(kernel))
-    return e.gep(e.gep(rows_of_b, panel_bytes, "i8"), e.mul(tile, count), "i8")
+    number = e.sub(tile, panel.tile) if kernel.tile.panels_inner else tile
+    part = e.mul(number, _later_bytes(kernel))
+    return e.gep(e.gep(rows_of_b, panel_bytes, "i8"), e.mul(part, count), "i8")
 
 
 def _later_bytes(kernel: PanelKernel) -> int:
-    """Bytes of the next panel that a tile fetches for each k."""
-    tiles = -(-kernel.shape.m // kernel.tile.rows)
+    """Bytes of the next panel that a tile fetches for each k: those of a task are followed by the next panel, or by more of this one."""
+    tiles = kernel.tile.row_blocks if kernel.tile.panels_inner else kernel.heights.count
     return -(-kernel.width * kernel.right.dtype.nbytes // tiles)
 
 

@@ -101,7 +101,7 @@ def most_rows(shape: MatmulShape, target: Target, vectors: int) -> int:
 _TILE_CYCLES, _WRITE_CYCLES = 16.0, 4.0
 _FMA_LATENCY = 4
 _L2_BYTES_PER_CYCLE = 24
-_LINE_BYTES, _SETS, _CACHE_WAYS = 64, 64, 8
+_LINE_BYTES, _SETS = 64, 64
 
 
 def estimate(shape: MatmulShape, target: Target, rows: int, vectors: int) -> float:
@@ -110,7 +110,7 @@ def estimate(shape: MatmulShape, target: Target, rows: int, vectors: int) -> flo
     all_vectors = -(-shape.n // lanes)
     cycles = 0.0
     for tile_vectors, panels in _parts(all_vectors, vectors):
-        for tile_rows, blocks in _parts(shape.m, rows):
+        for tile_rows, blocks in _heights(shape.m, rows):
             step = _step_cycles(shape, target, tile_rows, tile_vectors)
             steps = -(-shape.k * shape.b_dtype.nbytes // 4) if shape.grouped else shape.k
             cycles += panels * blocks * (steps * step + _TILE_CYCLES + _WRITE_CYCLES * tile_rows * tile_vectors)
@@ -132,6 +132,13 @@ def _parts(total: int, size: int) -> list[tuple[int, int]]:
     return [(extent, count) for extent, count in parts if extent and count]
 
 
+def _heights(m: int, rows: int) -> list[tuple[int, int]]:
+    """(rows, how many) of register tiles of up to `rows` rows: as even as they can be."""
+    count = max(1, -(-m // rows))
+    low, talls = divmod(m, count)
+    return [(low + 1, talls), (low, count - talls)] if talls else [(low, count)]
+
+
 def _step_cycles(shape: MatmulShape, target: Target, rows: int, vectors: int) -> float:
     """Cycles of one k: limited by FMAs, by loads, or by waiting for the sums."""
     halved = is_halved(target)
@@ -142,15 +149,16 @@ def _step_cycles(shape: MatmulShape, target: Target, rows: int, vectors: int) ->
     panel_row = vectors * target.lanes * 4
     if shape.k * panel_row > target.l1_bytes:
         loads = max(loads, panel_row / _L2_BYTES_PER_CYCLE)
-    return max(fmas * _stream_penalty(shape, rows), loads, float(_FMA_LATENCY))
+    return max(fmas * _stream_penalty(shape, target, rows), loads, float(_FMA_LATENCY))
 
 
-def _stream_penalty(shape: MatmulShape, rows: int) -> float:
+def _stream_penalty(shape: MatmulShape, target: Target, rows: int) -> float:
     """Above 1 if the rows of A are many streams, or fall into so few sets of the first-level cache that they evict each other."""
+    ways = target.l1_bytes // (_SETS * _LINE_BYTES)
     lines = shape.a.row * shape.a_dtype.nbytes // _LINE_BYTES
     sets = _SETS // math.gcd(lines, _SETS) if lines else _SETS
-    crowded = -(-rows // sets) >= _CACHE_WAYS + 1 and shape.a.column == 1
-    return (1.25 if crowded else 1.0) + 0.004 * max(0, rows - _CACHE_WAYS)
+    crowded = -(-rows // sets) > ways and shape.a.column == 1
+    return (1.25 if crowded else 1.0) + 0.004 * max(0, rows - ways)
 
 
 # A task is worth handing to a thread from about this many operations on, more where it has to gather its panel of B from rows in place;
