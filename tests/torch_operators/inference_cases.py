@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from tests.torch_operators.attention_cases import HUGE, Array, _from_bnsd, _hidden, _to_bnsd, naive
-from tests.torch_operators.walk import case, rand, randn
+from tests.torch_operators.walk import case, rand, randn, random_bytes
 
 
 def _infer(
@@ -185,10 +185,6 @@ _score(
 )
 
 
-def _bytes(*shape: int) -> torch.Tensor:
-    return torch.randint(-100, 100, shape, dtype=torch.int8)
-
-
 def _dequantised(query: Array, key: Array, value: Array, **options: Any) -> Any:
     parts = {n: options.pop(n) for n in list(options) if "antiquant" in n}
     mode = parts.get("key_antiquant_mode", parts.get("antiquant_mode", 0))
@@ -208,8 +204,8 @@ def _dequantised(query: Array, key: Array, value: Array, **options: Any) -> Any:
 _I = {"num_heads": 4, "input_layout": "BNSD"}
 _score(
     randn(2, 4, 1, 8),
-    _bytes(2, 4, 7, 8),
-    _bytes(2, 4, 7, 8),
+    random_bytes(2, 4, 7, 8),
+    random_bytes(2, 4, 7, 8),
     reference=_dequantised,
     antiquant_scale=rand(2, 4, 8) / 50,
     antiquant_offset=rand(2, 4, 8),
@@ -217,8 +213,8 @@ _score(
 )
 _score(
     randn(2, 4, 1, 8),
-    _bytes(2, 4, 7, 8),
-    _bytes(2, 4, 7, 8),
+    random_bytes(2, 4, 7, 8),
+    random_bytes(2, 4, 7, 8),
     reference=_dequantised,
     key_antiquant_scale=rand(1, 4, 1, 8) / 50,
     value_antiquant_scale=rand(1, 4, 1, 8) / 50,
@@ -226,8 +222,8 @@ _score(
 )
 _score(
     randn(2, 4, 1, 8),
-    _bytes(2, 4, 7, 8),
-    _bytes(2, 4, 7, 8),
+    random_bytes(2, 4, 7, 8),
+    random_bytes(2, 4, 7, 8),
     reference=_dequantised,
     **{f"{name}_antiquant_{part}": rand(2, 7) / 50 for name in ("key", "value") for part in ("scale", "offset")},
     key_antiquant_mode=1,
@@ -291,119 +287,4 @@ case(
     *_B[1:],
     options={"scale_value": 0.3, **_I, "actual_seq_lengths": [5, 7]},
     reference=_old,
-)
-
-
-# caches
-
-
-def _written(tokens: Array, cache: Array, slots: Array) -> Array:
-    for token, slot in zip(tokens, slots, strict=True):
-        if slot >= 0:
-            cache[slot // cache.shape[1], slot % cache.shape[1]] = token
-    return cache
-
-
-def _written_nz(tokens: Array, cache: Array, slots: Array) -> Array:
-    for token, slot in zip(tokens, slots, strict=True):
-        cache[slot // cache.shape[2], :, slot % cache.shape[2]] = token.reshape(cache.shape[1], cache.shape[3])
-    return cache
-
-
-_TOKENS = (randn(5, 2, 8), randn(5, 2, 8))
-_SLOTS = torch.tensor([3, 9, 0, -1, 6])
-_PAGES = (randn(3, 4, 2, 8), randn(3, 4, 2, 8))
-
-
-def _both(write: Any) -> Any:
-    return lambda k, v, kc, vc, slots, cache_mode="": (None, write(k, kc, slots), write(v, vc, slots))
-
-
-case("_npu_reshape_and_cache", *_TOKENS, *_PAGES, _SLOTS, reference=_both(_written), written=(2, 3))
-case("npu_scatter_pa_kv_cache", *_TOKENS, *_PAGES, _SLOTS, options={"cache_mode": "Norm"}, reference=_both(_written), written=(2, 3))
-_NZ = (randn(3, 4, 4, 4), randn(3, 4, 4, 4))
-case("npu_scatter_pa_kv_cache", *_TOKENS, *_NZ, torch.tensor([3, 9, 0, 11, 6]), reference=_both(_written_nz), written=(2, 3))
-
-
-def _gathered(
-    kc: Array, vc: Array, table: Array, lengths: Array, k: Array, v: Array, seq_offset: Any = None, is_seq_lens_cumsum: bool = False
-) -> Any:
-    lengths = np.diff(lengths) if is_seq_lens_cumsum else lengths
-    for cache, out in ((kc, k), (vc, v)):
-        pages = (
-            cache
-            if cache.shape[2:] == out.shape[1:]
-            else cache.transpose(0, 2, 1, 3).reshape(cache.shape[0], cache.shape[2], *out.shape[1:])
-        )
-        place = 0
-        for b, length in enumerate(lengths):
-            first = 0 if seq_offset is None else seq_offset[b] // pages.shape[1]
-            for j in range(length):
-                number = first + j // pages.shape[1]
-                known = number < table.shape[1] and 0 <= table[b, number] < len(pages)
-                out[place] = pages[table[b, number], j % pages.shape[1]] if known else 0
-                place += 1
-    return None, k, v
-
-
-_PLACES = torch.tensor([[2, 0], [1, 2]], dtype=torch.int32)
-for _caches in (_PAGES, _NZ):
-    case(
-        "npu_gather_pa_kv_cache",
-        *_caches,
-        _PLACES,
-        torch.tensor([5, 3]),
-        torch.empty(8, 2, 8),
-        torch.empty(8, 2, 8),
-        reference=_gathered,
-        written=(4, 5),
-    )
-case(
-    "npu_gather_pa_kv_cache",
-    *_PAGES,
-    _PLACES,
-    torch.tensor([0, 2, 8]),
-    torch.empty(8, 2, 8),
-    torch.empty(8, 2, 8),
-    options={"seq_offset": torch.tensor([4, 4]), "is_seq_lens_cumsum": True},
-    reference=_gathered,
-    written=(4, 5),
-)
-
-
-def _paged(q: Array, kc: Array, vc: Array, groups: int, heads: int, scale: float, table: Array, lengths: Array, out: Array) -> Any:
-    ks, vs = ([_page_tokens(x.reshape(*x.shape[:2], -1), table[b], n) for b, n in enumerate(lengths)] for x in (kc, vc))
-    return None, np.stack([o[:, 0] for o in _infer([x[:, None] for x in q], ks, vs, scale)[0]])
-
-
-_PAGED = (randn(2, 4, 8), *_PAGES, 2, 4, 0.3, _PLACES, torch.tensor([7, 3], dtype=torch.int32), torch.empty(2, 4, 8))
-case("_npu_paged_attention", *_PAGED, reference=_paged, written=(8,))
-case("_npu_paged_attention_get_workspace", *_PAGED, reference=lambda *a: np.zeros(0))
-
-
-def _unpadded(
-    q: Array, k: Array, v: Array, lengths: Array, scale: float, heads: int, groups: int, out: Array, mask: Array | None = None
-) -> Any:
-    cuts = np.cumsum([0, *lengths])
-    parts = [
-        [x[a:b].reshape(b - a, n, -1).transpose(1, 0, 2) for a, b in itertools.pairwise(cuts)]
-        for x, n in ((q, heads), (k, groups), (v, groups))
-    ]
-    outs = _infer(*parts, scale, pse=None if mask is None else np.broadcast_to(mask, (1, heads, *mask.shape)))[0]
-    return None, np.concatenate([o.transpose(1, 0, 2) for o in outs]).reshape(out.shape)
-
-
-_FLAT = (randn(7, 4, 8), randn(7, 2, 8), randn(7, 2, 8))
-case("_npu_flash_attention_unpad", *_FLAT, torch.tensor([3, 4]), 0.3, 4, 2, torch.empty(7, 4, 8), reference=_unpadded, written=(7,))
-case(
-    "_npu_flash_attention",
-    *_FLAT,
-    randn(4, 4),
-    torch.tensor([3, 4]),
-    0.3,
-    4,
-    2,
-    torch.empty(7, 4, 8),
-    reference=lambda q, k, v, mask, *rest: _unpadded(q, k, v, *rest, mask=mask),
-    written=(8,),
 )

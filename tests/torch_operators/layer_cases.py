@@ -8,7 +8,8 @@ import numpy as np
 import torch
 
 from tests.torch_operators.normalisation_cases import _rms
-from tests.torch_operators.product_cases import _convolved, _int8
+from tests.torch_operators.product_cases import _convolved
+from tests.torch_operators.quantising_cases import _int8
 from tests.torch_operators.walk import case, rand, randn
 
 Array = np.ndarray

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from tests.torch_operators.activation_cases import _gelu
-from tests.torch_operators.product_cases import _int8, _unpack
+from tests.torch_operators.quantising_cases import _int8, _unpack
 from tests.torch_operators.walk import case, rand, randn
 
 Array = np.ndarray

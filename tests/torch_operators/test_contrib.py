@@ -13,7 +13,8 @@ torch = pytest.importorskip("torch", reason="torch_npu.contrib needs torch")
 pytest.importorskip("torch_npu", reason="needs the shims")
 
 from anycann.adapters.torch import contrib  # noqa: E402
-from tests.torch_operators.vision_cases import _aligned, _deformed, _pooled, _some_boxes  # noqa: E402
+from tests.torch_operators.box_cases import _some_boxes  # noqa: E402
+from tests.torch_operators.region_cases import _aligned, _deformed, _pooled  # noqa: E402
 from tests.torch_operators.walk import array  # noqa: E402
 
 DEVICES = ["cpu", "npu"]

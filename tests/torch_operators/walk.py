@@ -84,3 +84,8 @@ def randn(*shape: int, dtype: torch.dtype = torch.float32, scale: float = 1.0) -
 def rand(*shape: int, low: float = 0.0, high: float = 1.0) -> torch.Tensor:
     """Uniform numbers."""
     return torch.rand(shape) * (high - low) + low
+
+
+def random_bytes(*shape: int) -> torch.Tensor:
+    """int8 of the whole range."""
+    return torch.randint(-128, 128, shape, dtype=torch.int8)

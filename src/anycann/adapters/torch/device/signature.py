@@ -53,12 +53,13 @@ def signature_of(op: Any) -> Signature:
     """The signature of a `torch._ops.OpOverload`."""
     arguments, results = op._schema.arguments, op._schema.returns
     kinds = [str(argument.type) for argument in arguments]
+    returns_outs = bool(results) or op.namespace == "aten"  # others that return nothing write into tensors of the right size
     return Signature(
         names=tuple(argument.name for argument in arguments),
         tensors=tuple(at for at, kind in enumerate(kinds) if kind in ("Tensor", "Optional[Tensor]")),
         lists=tuple(at for at, kind in enumerate(kinds) if kind.startswith("List[") and "Tensor" in kind),
         returned=tuple(_returned(result, arguments) for result in results),
-        outs=tuple(argument.name for argument in arguments if argument.kwarg_only and _written(argument)),
+        outs=tuple(argument.name for argument in arguments if argument.kwarg_only and _written(argument) and returns_outs),
         one_tensor=len(results) == 1 and str(results[0].type) == "Tensor",
         only_tensors=all(str(result.type) == "Tensor" for result in results),
         tensors_by_position=not any(argument.kwarg_only and "Tensor" in str(argument.type) for argument in arguments),

@@ -6,38 +6,13 @@ from anycann.adapters.torch.operators import formats
 from anycann.adapters.torch.operators.registry import OPERATORS
 
 # in the order of the reference page
-_FAMILIES = [
-    "activations",
-    "boxes",
-    "dropout",
-    "formats",
-    "gradients",
-    "grouped",
-    "losses",
-    "matrix",
-    "microscaling",
-    "normalisation",
-    "parallel",
-    "quantisation",
-    "quantised_products",
-    "quantised_units",
-    "recurrent",
-    "regions",
-    "reshaping",
-    "rotary",
-    "rotated",
-    "routing",
-    "sampling",
-    "scattering",
-    "statistics",
-    "suppression",
-    "updates",
-    "attention.inference_operators",
-    "attention.layers",
-    "attention.pages",
-    "attention.training",
-]
-FAMILIES = tuple(import_module(f"{__package__}.{name}") for name in _FAMILIES)
+_FAMILIES = """
+    activations boxes dropout formats gradients grouped losses matrix microscaling normalisation parallel quantisation quantised_products
+    quantised_units recurrent regions reshaping rotary rotated routing routing_maps sampling scattering statistics suppression
+    transformer_library updates attention.inference_operators attention.layers attention.merging attention.pages attention.sequences
+    attention.training
+"""
+FAMILIES = tuple(import_module(f"{__package__}.{name}") for name in _FAMILIES.split())
 
 # by name without overload: any of the overloads
 PACKETS = {name.partition(".")[0]: operator for name, operator in OPERATORS.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch.nn import functional
 
 from anycann.adapters.torch.operators.precision import wide
 from anycann.adapters.torch.operators.registry import composed, require, sizes
@@ -73,6 +74,11 @@ def conv2d_backward(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Gradients of `npu_conv2d` by input, weight and bias; None for those that the mask leaves out."""
     require(input.dim() == 4, "npu_conv2d_backward", sizes(input, grad_output, weight), "(N, C, H, W)")
-    by = torch.ops.aten.convolution_backward
-    mask = list(output_mask)
-    return by(grad_output, input, weight, [weight.shape[0]], stride, padding, dilation, False, [0, 0], groups, mask)
+    top, bottom, left, right = padding if len(padding) == 4 else (padding[0], padding[0], padding[1], padding[1])
+    padded = functional.pad(input, (left, right, top, bottom))
+    by_input, by_weight, by_bias = torch.ops.aten.convolution_backward(
+        grad_output, padded, weight, [weight.shape[0]], stride, [0, 0], dilation, False, [0, 0], groups, output_mask
+    )
+    if by_input is not None:
+        by_input = by_input[:, :, top : top + input.shape[2], left : left + input.shape[3]]
+    return by_input, by_weight, by_bias

@@ -68,33 +68,7 @@ _TRANSPOSED = "Tensor input, Tensor weight, Tensor? bias, int[] padding, int[] o
 
 
 @composed(f"npu_conv2d({_CONVOLUTION}) -> Tensor")
-def conv2d(
-    input: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    groups: int,
-) -> torch.Tensor:
-    """torch's conv2d."""
-    return functional.conv2d(input, weight, bias, stride, padding, dilation, groups)
-
-
 @composed(f"npu_conv3d({_CONVOLUTION}) -> Tensor")
-def conv3d(
-    input: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    groups: int,
-) -> torch.Tensor:
-    """torch's conv3d."""
-    return functional.conv3d(input, weight, bias, stride, padding, dilation, groups)
-
-
 @composed(f"npu_convolution({_CONVOLUTION}) -> Tensor")
 def convolution(
     input: torch.Tensor,
@@ -105,26 +79,16 @@ def convolution(
     dilation: list[int],
     groups: int,
 ) -> torch.Tensor:
-    """conv2d or conv3d, by the rank of the input."""
-    convolve = functional.conv2d if input.dim() == 4 else functional.conv3d
+    """torch's conv2d or conv3d, by the rank of the input. Padding: of each axis, or of both ends of each axis."""
+    axes = input.dim() - 2
+    if len(padding) == 2 * axes:
+        ends = [end for axis in reversed(range(axes)) for end in padding[2 * axis : 2 * axis + 2]]
+        input, padding = functional.pad(input, ends), [0] * axes
+    convolve = functional.conv2d if axes == 2 else functional.conv3d
     return convolve(input, weight, bias, stride, padding, dilation, groups)
 
 
 @composed(f"npu_conv_transpose2d({_TRANSPOSED}) -> Tensor")
-def conv_transpose2d(
-    input: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    padding: list[int],
-    output_padding: list[int],
-    stride: list[int],
-    dilation: list[int],
-    groups: int,
-) -> torch.Tensor:
-    """torch's conv_transpose2d."""
-    return functional.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation)
-
-
 @composed(f"npu_convolution_transpose({_TRANSPOSED}) -> Tensor")
 def convolution_transpose(
     input: torch.Tensor,
@@ -136,7 +100,7 @@ def convolution_transpose(
     dilation: list[int],
     groups: int,
 ) -> torch.Tensor:
-    """conv_transpose2d or conv_transpose3d, by the rank of the input."""
+    """torch's conv_transpose2d or conv_transpose3d, by the rank of the input."""
     convolve = functional.conv_transpose2d if input.dim() == 4 else functional.conv_transpose3d
     return convolve(input, weight, bias, stride, padding, output_padding, groups, dilation)
 

@@ -79,7 +79,7 @@ def opaque(schema: str, shape: Body, gradient: tuple[Body, Body] | None = None, 
 
 def _define(operator: Operator, key: str) -> torch.library.Library:
     library = LIBRARIES[operator.namespace]
-    library.define(operator.schema.rpartition("::")[2] if "::" in operator.schema else operator.schema)
+    library.define(operator.schema.rpartition("::")[2])
     library.impl(operator.name, operator.body, key)
     OPERATORS[operator.name] = operator
     return library
@@ -134,5 +134,5 @@ def bound(name: str, given: tuple[Any, ...], options: dict[str, Any]) -> SimpleN
 
 @cache
 def _defaults(name: str) -> dict[str, Any]:
-    arguments = torch._C.parse_schema(f"npu::{OPERATORS[name].schema}").arguments
+    arguments = torch._C.parse_schema(f"npu::{OPERATORS[name].schema.rpartition('::')[2]}").arguments
     return {argument.name: argument.default_value if argument.has_default_value() else None for argument in arguments}

@@ -1,12 +1,10 @@
-"""Caches of keys and values in pages: how they are written, read, and attended."""
+"""Caches of keys and values in pages: how they are written and read."""
 
 from __future__ import annotations
 
 import torch
 
-from anycann.adapters.torch.operators.attention import core
-from anycann.adapters.torch.operators.precision import wide
-from anycann.adapters.torch.operators.registry import composed, opaque, refuse, refuse_given, require, sizes
+from anycann.adapters.torch.operators.registry import opaque, refuse, refuse_given, require, sizes
 
 
 def read_pages(cache: torch.Tensor, table: torch.Tensor, length: int, heads: int, block_size: int) -> torch.Tensor:
@@ -48,14 +46,14 @@ def write_tokens_nz(operator: str, cache: torch.Tensor, tokens: torch.Tensor, sl
     cache.transpose(1, 2).index_put_((slots // cache.shape[2], slots % cache.shape[2]), parts.to(cache.dtype))
 
 
-def _nothing(*arguments: object, **options: object) -> None:
+def nothing(*arguments: object, **options: object) -> None:
     """The shapes of operators that only write."""
 
 
 @opaque(
     "npu_scatter_pa_kv_cache(Tensor key, Tensor value, Tensor(a!) key_cache, Tensor(b!) value_cache, Tensor slot_mapping, *, "
     "Tensor? compress_lens=None, Tensor? compress_seq_offsets=None, Tensor? seq_lens=None, str? cache_mode='PA_NZ') -> ()",
-    shape=_nothing,
+    shape=nothing,
     missing="compressed caches (compress_lens, compress_seq_offsets, seq_lens)",
 )
 def scatter_pa_kv_cache(
@@ -89,7 +87,7 @@ def scatter_pa_kv_cache(
 @opaque(
     "npu_gather_pa_kv_cache(Tensor key_cache, Tensor value_cache, Tensor block_tables, Tensor seq_lens, Tensor(a!) key, Tensor(b!) value, "
     "*, Tensor? seq_offset=None, bool is_seq_lens_cumsum=False) -> ()",
-    shape=_nothing,
+    shape=nothing,
 )
 def gather_pa_kv_cache(
     key_cache: torch.Tensor,
@@ -127,7 +125,7 @@ def _tokens_of(pages: torch.Tensor, table: torch.Tensor, first: int, length: int
 
 @opaque(
     "atb::_npu_reshape_and_cache(Tensor key, Tensor value, Tensor(a!) key_cache, Tensor(b!) value_cache, Tensor slot_indices) -> ()",
-    shape=_nothing,
+    shape=nothing,
 )
 def reshape_and_cache(
     key: torch.Tensor, value: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor, slot_indices: torch.Tensor
@@ -137,105 +135,7 @@ def reshape_and_cache(
         write_tokens("_npu_reshape_and_cache", cache, tokens, slot_indices)
 
 
-_PAGED = "Tensor query, Tensor key_cache, Tensor value_cache, int num_kv_heads, int num_heads, float scale_value, Tensor block_table, "
-_PAGED += "Tensor context_lens, Tensor(a!) out"
-
-
-@opaque(f"atb::_npu_paged_attention({_PAGED}, *, Tensor? workspace=None) -> ()", shape=_nothing)
-def paged_attention(
-    query: torch.Tensor,
-    key_cache: torch.Tensor,
-    value_cache: torch.Tensor,
-    num_kv_heads: int,
-    num_heads: int,
-    scale_value: float,
-    block_table: torch.Tensor,
-    context_lens: torch.Tensor,
-    out: torch.Tensor,
-    *,
-    workspace: torch.Tensor | None = None,
-) -> None:
-    """One query (heads, D) for each sequence on its keys in pages (pages, tokens, kv heads, D); sequences of no keys give zeros."""
-    for entry, length in enumerate(context_lens.tolist()):
-        caches = (key_cache.flatten(2), value_cache.flatten(2))
-        k, v = (read_pages(cache, block_table[entry], length, num_kv_heads, 0)[None] for cache in caches)
-        q = query[entry].reshape(1, num_heads, 1, -1)
-        result = core.attend(core.Problem(wide(q), wide(k), wide(v), scale_value))
-        out[entry] = result.out.reshape(out[entry].shape).to(out.dtype)
-
-
-@composed(f"atb::_npu_paged_attention_get_workspace({_PAGED}) -> Tensor", differentiable=False)
-def paged_attention_workspace(
-    query: torch.Tensor,
-    key_cache: torch.Tensor,
-    value_cache: torch.Tensor,
-    num_kv_heads: int,
-    num_heads: int,
-    scale_value: float,
-    block_table: torch.Tensor,
-    context_lens: torch.Tensor,
-    out: torch.Tensor,
-) -> torch.Tensor:
-    """The memory that the operator wants beside its tensors: none."""
-    return query.new_empty(0, dtype=torch.uint8)
-
-
-_FLASH = "Tensor seq_len, float scale_value, int num_heads, int num_kv_heads, Tensor(a!) out) -> ()"
-
-
-@opaque(f"atb::_npu_flash_attention_unpad(Tensor query, Tensor key, Tensor value, {_FLASH}", shape=_nothing)
-def flash_attention_unpad(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    seq_len: torch.Tensor,
-    scale_value: float,
-    num_heads: int,
-    num_kv_heads: int,
-    out: torch.Tensor,
-) -> None:
-    """Sequences one behind another, (T, heads * D) or (T, heads, D): every token attends all of its sequence."""
-    _each_sequence(query, key, value, None, seq_len, scale_value, num_heads, num_kv_heads, out)
-
-
-@opaque(
-    f"atb::_npu_flash_attention(Tensor query, Tensor key, Tensor value, Tensor mask, {_FLASH}",
-    shape=_nothing,
-    missing="compressed masks of other than float scores",
-)
-def flash_attention(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: torch.Tensor,
-    seq_len: torch.Tensor,
-    scale_value: float,
-    num_heads: int,
-    num_kv_heads: int,
-    out: torch.Tensor,
-) -> None:
-    """As `_npu_flash_attention_unpad`, with a mask (S, S) of floats that are added to the scores."""
-    if not mask.is_floating_point() or mask.dim() != 2:
-        refuse("_npu_flash_attention", f"a mask of {sizes(mask)}", "(S, S) floats that are added to the scores are computed")
-    _each_sequence(query, key, value, mask, seq_len, scale_value, num_heads, num_kv_heads, out)
-
-
-def _each_sequence(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: torch.Tensor | None,
-    lengths: torch.Tensor,
-    scale: float,
-    heads: int,
-    groups: int,
-    out: torch.Tensor,
-) -> None:
-    begin = 0
-    for length in lengths.tolist():
-        rows = slice(begin, begin + length)
-        q, k, v = (x[rows].reshape(length, n, -1).transpose(0, 1)[None] for x, n in ((query, heads), (key, groups), (value, groups)))
-        bias = None if mask is None else wide(mask)[None, None, :length, :length]
-        result = core.attend(core.Problem(wide(q), wide(k), wide(v), scale, bias, bias_is_scaled=False))
-        out[rows] = result.out[0].transpose(0, 1).reshape(out[rows].shape).to(out.dtype)
-        begin += length
+@opaque("atb::_npu_reshape_and_cache_siso(Tensor key, Tensor(a!) key_cache, Tensor slot_indices) -> ()", shape=nothing)
+def reshape_and_cache_siso(key: torch.Tensor, key_cache: torch.Tensor, slot_indices: torch.Tensor) -> None:
+    """Writes keys alone, as `_npu_reshape_and_cache` does."""
+    write_tokens("_npu_reshape_and_cache_siso", key_cache, key, slot_indices)

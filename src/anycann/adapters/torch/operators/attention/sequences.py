@@ -1,0 +1,141 @@
+"""Attention of the transformer library over sequences of their own lengths, their keys in pages or one behind another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from anycann.adapters.torch.operators.attention import core
+from anycann.adapters.torch.operators.attention.pages import nothing, read_pages
+from anycann.adapters.torch.operators.precision import wide
+from anycann.adapters.torch.operators.registry import bound, composed, opaque, refuse, sizes
+
+_HEADS = "int num_kv_heads, int num_heads, float scale_value"
+_PAGED = f"Tensor query, Tensor key_cache, Tensor value_cache, {_HEADS}, Tensor block_table, Tensor context_lens, Tensor(a!) out"
+_COMPRESSED = (128, 128)  # a mask of this size stands for the diagonal from the lower right corner
+
+
+@opaque(f"atb::_npu_paged_attention({_PAGED}, *, Tensor? workspace=None) -> ()", shape=nothing)
+def paged_attention(*given: Any, **options: Any) -> None:
+    """One query (heads, D) for each sequence on its keys in pages (pages, tokens, kv heads, D); sequences of no keys give zeros."""
+    a = bound("_npu_paged_attention", given, options)
+    for entry, length in enumerate(a.context_lens.tolist()):
+        _attend(a, slice(entry, entry + 1), *(_of_pages(a, cache, entry, length) for cache in (a.key_cache, a.value_cache)))
+
+
+@composed(f"atb::_npu_paged_attention_get_workspace({_PAGED}) -> Tensor", differentiable=False)
+def paged_attention_workspace(*given: Any, **options: Any) -> torch.Tensor:
+    """The memory that the operator wants beside its tensors: none."""
+    query: torch.Tensor = bound("_npu_paged_attention_get_workspace", given, options).query
+    return query.new_empty(0, dtype=torch.uint8)
+
+
+@opaque(
+    f"atb::_npu_paged_attention_mla(Tensor query, Tensor key_cache, {_HEADS}, Tensor block_table, Tensor context_lens, "
+    "int mla_vheadsize, Tensor(a!) out) -> ()",
+    shape=nothing,
+)
+def paged_attention_mla(*given: Any, **options: Any) -> None:
+    """As `_npu_paged_attention`, with the first mla_vheadsize places of the keys as values."""
+    a = bound("_npu_paged_attention_mla", given, options)
+    for entry, length in enumerate(a.context_lens.tolist()):
+        keys = _of_pages(a, a.key_cache, entry, length)
+        _attend(a, slice(entry, entry + 1), keys, keys[..., : a.mla_vheadsize])
+
+
+def _register_prefixed(name: str, arguments: str) -> None:
+    def body(*given: Any, **options: Any) -> None:
+        """The last seq_len tokens of each sequence (T, heads, D) on its context_lens keys in pages. The mask: floats (T, keys) that are
+        added to the scores, or (128, 128) for the diagonal."""
+        a = bound(name, given, options)
+        for (entry, rows), length in zip(_rows(a.seq_len), a.context_lens.tolist(), strict=True):
+            count = rows.stop - rows.start
+            keys, values = (_of_pages(a, cache, entry, length) for cache in (a.key_cache, a.value_cache))
+            if tuple(a.mask.shape) == _COMPRESSED:
+                later = torch.ones(count, length, dtype=torch.bool, device=keys.device).triu(1 + length - count)
+                _attend(a, rows, keys, values, masked=later)
+            else:
+                _attend(a, rows, keys, values, wide(_mask(name, a.mask)[rows, :length]))
+
+    opaque(f"atb::{name}({arguments}, {_HEADS}, Tensor(a!) out) -> ()", shape=nothing)(body)
+
+
+_register_prefixed(
+    "_npu_paged_attention_splitfuse",
+    "Tensor query, Tensor key_cache, Tensor value_cache, Tensor block_table, Tensor context_lens, Tensor mask, Tensor seq_len",
+)
+_register_prefixed(
+    "_npu_flash_attention_qlens",
+    "Tensor query, Tensor key_cache, Tensor value_cache, Tensor block_table, Tensor mask, Tensor seq_len, Tensor context_lens",
+)
+
+
+_FLASH = "Tensor seq_len, float scale_value, int num_heads, int num_kv_heads"
+
+
+def _register_unpadded(name: str, between: str = "", missing: str = "") -> None:
+    def body(*given: Any, **options: Any) -> None:
+        """Sequences one behind another, (T, heads * D) or (T, heads, D): every token attends all of its sequence."""
+        _each_sequence(bound(name, given, options))
+
+    opaque(f"atb::{name}(Tensor query, Tensor key, Tensor value, {_FLASH}, {between}Tensor(a!) out) -> ()", nothing, missing=missing)(body)
+
+
+_register_unpadded("_npu_flash_attention_unpad")
+_register_unpadded("_npu_flash_attention_unpad_v2", "*, int? kernel_type=0, ")
+
+
+@opaque(
+    f"atb::_npu_flash_attention(Tensor query, Tensor key, Tensor value, Tensor mask, {_FLASH}, Tensor(a!) out) -> ()",
+    shape=nothing,
+    missing="compressed masks of other than float scores",
+)
+def flash_attention(*given: Any, **options: Any) -> None:
+    """As `_npu_flash_attention_unpad`, with a mask (S, S) of floats that are added to the scores."""
+    a = bound("_npu_flash_attention", given, options)
+    _each_sequence(a, wide(_mask("_npu_flash_attention", a.mask)))
+
+
+def _each_sequence(a: SimpleNamespace, mask: torch.Tensor | None = None) -> None:
+    for _, rows in _rows(a.seq_len):
+        count = rows.stop - rows.start
+        keys, values = (x[rows].reshape(count, a.num_kv_heads, -1).transpose(0, 1) for x in (a.key, a.value))
+        _attend(a, rows, keys, values, None if mask is None else mask[:count, :count])
+
+
+def _rows(lengths: torch.Tensor) -> Iterator[tuple[int, slice]]:
+    """The number of each sequence, and where its tokens are."""
+    begin = 0
+    for entry, length in enumerate(lengths.tolist()):
+        yield entry, slice(begin, begin + length)
+        begin += length
+
+
+def _of_pages(a: SimpleNamespace, cache: torch.Tensor, entry: int, length: int) -> torch.Tensor:
+    """(kv heads, length, D) of a sequence from a cache (pages, tokens, kv heads, D)."""
+    return read_pages(cache.flatten(2), a.block_table[entry], length, a.num_kv_heads, 0)
+
+
+def _mask(operator: str, mask: torch.Tensor) -> torch.Tensor:
+    if not mask.is_floating_point() or mask.dim() != 2:
+        refuse(operator, f"a mask of {sizes(mask)}", "floats of two axes that are added to the scores are computed")
+    return mask
+
+
+def _attend(
+    a: SimpleNamespace,
+    rows: slice,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    masked: torch.Tensor | None = None,
+) -> None:
+    """Writes what some rows of the queries attend, on keys and values (kv heads, length, D)."""
+    q = a.query[rows].reshape(rows.stop - rows.start, a.num_heads, -1).transpose(0, 1)
+    bias, masked = (None if x is None else x[None, None] for x in (bias, masked))
+    problem = core.Problem(wide(q)[None], wide(keys)[None], wide(values)[None], a.scale_value, bias, bias_is_scaled=False, masked=masked)
+    out = a.out[rows]
+    out.copy_(core.attend(problem).out[0].transpose(0, 1).reshape(out.shape))

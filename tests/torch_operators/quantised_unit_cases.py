@@ -1,0 +1,169 @@
+"""Normalisations and gated units that quantise their results, by their formulas; integers exactly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from tests.torch_operators.activation_cases import _swiglu
+from tests.torch_operators.normalisation_cases import _rms
+from tests.torch_operators.quantising_cases import _dynamic, _int4, _int8, _rows
+from tests.torch_operators.walk import case, rand, randn
+
+Array = np.ndarray
+
+
+def _norm_quant(x: Array, gamma: Array, beta: Array, scale: Array, offset: Array, epsilon: float = 1e-6, dst_dtype: Any = None) -> Array:
+    return (_int4 if dst_dtype else _int8)((_rms(x, gamma, epsilon)[0] + beta) * scale + offset)
+
+
+case(
+    "npu_rms_norm_quant", randn(3, 8), randn(8), randn(8), torch.tensor([20.0]), torch.tensor([3], dtype=torch.int8), reference=_norm_quant
+)
+case(
+    "npu_rms_norm_quant",
+    randn(3, 8),
+    randn(8),
+    randn(8),
+    torch.tensor([2.0]),
+    torch.tensor([1], dtype=torch.int8),
+    options={"dst_dtype": torch.quint4x2},
+    reference=_norm_quant,
+)
+
+
+def _add_quant(
+    a: Array, b: Array, g: Array, s1: Array, z1: Any, beta: Any = None, s2: Any = None, z2: Any = None, div_mode: bool = True
+) -> Any:
+    y = _rms(a + b, g)[0] + (0 if beta is None else beta)
+    parts = [
+        np.zeros(y.shape, np.int8) if s is None else _int8((y / s if div_mode else y * s) + (0 if z is None else z))
+        for s, z in ((s1, z1), (s2, z2))
+    ]
+    return (*parts, a + b)
+
+
+_N = (randn(3, 8), randn(3, 8), randn(8))
+case("npu_add_rms_norm_quant", *_N, rand(8) + 0.1, torch.arange(8, dtype=torch.int32), reference=_add_quant)
+case(
+    "npu_add_rms_norm_quant",
+    *_N,
+    rand(8) * 9,
+    None,
+    randn(8),
+    rand(8) * 5,
+    torch.arange(8, dtype=torch.int32),
+    options={"div_mode": False},
+    reference=_add_quant,
+)
+
+
+def _add_dynamic(
+    a: Array, b: Array, g: Array, smooth_scale1: Any = None, smooth_scale2: Any = None, beta: Any = None, output_mask: Any = None
+) -> Any:
+    y = _rms(a + b, g)[0] + (0 if beta is None else beta)
+    wanted = output_mask or [True, smooth_scale1 is not None and smooth_scale2 is not None]
+    pairs = [
+        _rows(y if s is None else y * s) if w else (np.zeros(y.shape, np.int8), np.zeros(y.shape[:-1]))
+        for s, w in zip((smooth_scale1, smooth_scale2), wanted, strict=True)
+    ]
+    return pairs[0][0], pairs[1][0], a + b, pairs[0][1], pairs[1][1]
+
+
+case("npu_add_rms_norm_dynamic_quant", *_N, reference=_add_dynamic)
+case(
+    "npu_add_rms_norm_dynamic_quant",
+    *_N,
+    options={"smooth_scale1": rand(8), "smooth_scale2": rand(8), "beta": randn(8)},
+    reference=_add_dynamic,
+)
+case("npu_add_rms_norm_dynamic_quant", *_N, options={"smooth_scale2": rand(8), "output_mask": [False, True]}, reference=_add_dynamic)
+
+
+def _glu_quant(
+    x: Array, smooth_scales: Any = None, group_index: Any = None, activate_left: bool = False, quant_mode: int = 1, group_list_type: int = 0
+) -> Any:
+    y = _swiglu(x if activate_left else np.roll(x, x.shape[-1] // 2, -1))
+    ends = None if group_index is None else (np.cumsum(group_index) if group_list_type else group_index)
+    return _dynamic(y, smooth_scales, ends)
+
+
+case("npu_swiglu_quant", randn(4, 16), options={"quant_mode": 1}, reference=_glu_quant)
+case(
+    "npu_swiglu_quant",
+    randn(6, 16),
+    options={
+        "quant_mode": 1,
+        "smooth_scales": rand(2, 8),
+        "group_index": torch.tensor([2, 4], dtype=torch.int32),
+        "group_list_type": 1,
+        "activate_left": True,
+    },
+    reference=_glu_quant,
+)
+
+
+def _dequant_glu(
+    x: Array,
+    weight_scale: Array,
+    activation_scale: Array,
+    quant_scale: Any = None,
+    group_index: Any = None,
+    activate_left: bool = False,
+    quant_mode: int = 1,
+    swiglu_mode: int = 0,
+) -> Any:
+    owner = np.zeros(len(x), int) if group_index is None else np.repeat(np.arange(len(group_index)), group_index)
+    y = x * weight_scale.reshape(-1, x.shape[1])[owner] * activation_scale.reshape(-1, 1)
+    if swiglu_mode == 0:
+        y = _swiglu(y if activate_left else np.roll(y, y.shape[1] // 2, -1))
+    else:
+        glu, linear = (
+            (y[:, ::2], y[:, 1::2]) if swiglu_mode == 1 else np.split(y if activate_left else np.roll(y, y.shape[1] // 2, -1), 2, -1)
+        )
+        glu, linear = np.minimum(glu, 7.0), np.clip(linear, -7.0, 7.0)
+        y = glu / (1 + np.exp(-1.702 * glu)) * (linear + 1)
+    return _rows(y if quant_scale is None else y * quant_scale.reshape(-1, y.shape[1])[owner])
+
+
+_S = torch.randint(-30000, 30000, (5, 16), dtype=torch.int32)
+case(
+    "npu_dequant_swiglu_quant",
+    _S,
+    options={"weight_scale": rand(1, 16) / 9999, "activation_scale": rand(5), "quant_mode": 1},
+    reference=_dequant_glu,
+)
+for _mode in (1, 2):
+    case(
+        "npu_dequant_swiglu_quant",
+        _S,
+        options={
+            "weight_scale": rand(2, 16) / 999,
+            "activation_scale": rand(5, 1),
+            "quant_scale": rand(2, 8),
+            "group_index": torch.tensor([2, 3]),
+            "quant_mode": 1,
+            "swiglu_mode": _mode,
+        },
+        reference=_dequant_glu,
+    )
+
+
+def _library_norm(x: Array, gamma: Array, beta: Array, scale: Array, offset: Array, out: Array, eps: float = 1e-5) -> Any:
+    return None, _int8((_rms(x, gamma.reshape(-1), eps)[0] + beta.reshape(-1)) / scale + offset)
+
+
+_INTO = torch.zeros(3, 8, dtype=torch.int8)
+_BY = (torch.tensor([0.3]), torch.tensor([2], dtype=torch.int8))
+case("_npu_quant_rms_norm", randn(3, 8), randn(1, 8), randn(1, 8), *_BY, _INTO, reference=_library_norm, written=(5,))
+case(
+    "_npu_quantize_per_tensor",
+    randn(3, 8, scale=9.0),
+    rand(8, low=0.1),
+    torch.tensor([3], dtype=torch.int8),
+    _INTO,
+    reference=lambda x, s, z, y: (None, _int8(np.round(x / s) + z)),
+    written=(3,),
+)
