@@ -9,6 +9,7 @@ import torch
 
 from anycann.adapters.torch.device import devices
 from anycann.adapters.torch.device.aliasing import adopt, host_alias, mark_storage, tensors_are_known, to_host
+from anycann.adapters.torch.device.bernoulli import draw
 from anycann.adapters.torch.device.generators import default_generator
 
 _aten = torch.ops.aten
@@ -120,7 +121,7 @@ def dropout(tensor: Any, p: float, train: bool | None) -> tuple[Any, Any]:
     index, host = tensor.get_device(), host_alias(tensor)
     if p == 0 or train is False or not host.numel():
         return adopt(host.clone(), index), adopt(torch.ones_like(host, dtype=torch.bool), index)
-    mask = torch.empty_like(host, dtype=torch.bool).bernoulli_(1 - p, generator=default_generator(index))
+    mask = draw(default_generator(index), 1 - p, torch.empty_like(host, dtype=torch.bool))
     scale = 0.0 if p == 1 else 1 / (1 - p)
     return adopt((mask * host).mul_(scale), index), adopt(mask, index)
 

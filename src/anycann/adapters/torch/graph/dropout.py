@@ -13,6 +13,9 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from anycann.adapters.torch.device.aliasing import host_alias
+from anycann.adapters.torch.device.bernoulli import draw
+from anycann.adapters.torch.device.generators import default_generator
 from anycann.frontends.torch_fx.translate import dense_order
 
 aten = torch.ops.aten
@@ -27,7 +30,11 @@ def split_dropout(graph: torch.fx.Graph) -> None:
 
 def kept_by_dropout(sizes: Sequence[int], strides: Sequence[int], p: float, device: torch.device) -> torch.Tensor:
     """The elements that dropout keeps, drawn as aten::native_dropout draws them on a CPU."""
-    return torch.empty_strided(sizes, strides, dtype=torch.bool, device=device).bernoulli_(1 - p)
+    kept = torch.empty_strided(sizes, strides, dtype=torch.bool, device=device)
+    if device.type == "cpu":
+        return draw(torch.default_generator, 1 - p, kept)
+    draw(default_generator(kept.get_device()), 1 - p, host_alias(kept))
+    return kept
 
 
 def _split(graph: torch.fx.Graph, node: Node) -> None:
