@@ -162,3 +162,26 @@ def test_apex_has_its_optimizers_and_modules() -> None:
     assert isinstance(convert_syncbn_model(nn.Sequential(nn.BatchNorm2d(3)))[0], nn.SyncBatchNorm)
     with pytest.raises(ImportError, match="cannot import name 'NoSuchOptimizer'"):
         from apex.optimizers import NoSuchOptimizer  # noqa: F401
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_schedule_of_the_learning_rate_steps_what_amp_prepared(before: bool) -> None:
+    from apex import amp
+
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
+    if before:
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+    model, optimizer = amp.initialize(model, optimizer, opt_level="O2", loss_scale="dynamic", verbosity=0)
+    if not before:
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+    first = model[0].weight.clone()
+    loss = functional.cross_entropy(model(batch()[0]), batch()[1])
+    with amp.scale_loss(loss, optimizer) as scaled:
+        scaled.backward()
+    optimizer.step()
+    schedule.step()
+    optimizer.zero_grad()
+    assert not torch.equal(first, model[0].weight)
+    assert model[0].weight.grad is None
+    assert schedule.get_last_lr() == [0.01]

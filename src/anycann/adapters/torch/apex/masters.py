@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import MethodType
 from typing import Any
 
 import torch
@@ -24,8 +25,9 @@ class Prepared:
         if masters:
             self._make_masters()
         self._step, self._zero_grad = optimizer.step, optimizer.zero_grad
-        optimizer.step, optimizer.zero_grad = self.step, self.zero_grad
         optimizer._amp_stash = self
+        # Methods of the optimizer: torch's schedulers of the learning rate bind the function of `optimizer.step` to it once more.
+        optimizer.step, optimizer.zero_grad = MethodType(_step, optimizer), MethodType(_zero_grad, optimizer)
 
     def _make_masters(self) -> None:
         """Put a float32 copy in the place of each 16-bit parameter; state that is there already goes with it."""
@@ -88,6 +90,14 @@ class Prepared:
         self._zero_grad(set_to_none)
         for parameter, _ in self.pairs:
             parameter.grad = None
+
+
+def _step(optimizer: Any, closure: Callable[[], Any] | None = None) -> Any:
+    return optimizer._amp_stash.step(closure)
+
+
+def _zero_grad(optimizer: Any, set_to_none: bool = True) -> None:
+    optimizer._amp_stash.zero_grad(set_to_none)
 
 
 def average(parameters: list[Any]) -> None:
