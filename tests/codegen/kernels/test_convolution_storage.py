@@ -26,6 +26,8 @@ TARGETS = pytest.mark.parametrize("target", runnable_targets(), ids=lambda t: t.
 SHAPES = {
     "padded": shape_of(9, 20, (5, 11), 3, pads=1),
     "depthwise": shape_of(20, 20, (5, 11), 3, pads=1, strides=2, group=20),
+    "wide depthwise": shape_of(20, 20, (4, 45), 7, pads=3, group=20),
+    "dilated depthwise": shape_of(17, 17, (9, 24), 5, pads=3, strides=2, dilations=2, group=17),
     "odd groups": shape_of(15, 9, (6, 9), 3, pads=1, group=3),
     "few outputs": shape_of(37, 2, (5, 7), 3, pads=1),
     "pointwise": shape_of(33, 17, (5, 5), 1),
@@ -88,6 +90,15 @@ def test_stored_inputs_give_the_sums_of_their_widened_values(name, dtype, target
             assert np.abs(got - want).max() <= (1e-14 if dtype is dtypes.float64 else 2e-6) * np.abs(want).max()
         else:
             assert np.array_equal(got, want)
+
+
+def test_neighbouring_pixels_of_a_depthwise_convolution_share_what_was_widened():
+    """A row of seven taps over n pixels reads n + 6 inputs; every tap of every pixel would be seven times n."""
+    shape = replace(shape_of(16, 16, (9, 64), 7, group=16), dtype=dtypes.bfloat16)
+    e, _ = _emit(shape, by_name("avx512"), True, None)
+    lines = e.finish("counted")[1].splitlines()
+    widened, products = (sum(text in line for line in lines) for text in ("zext <16 x i16>", "call <16 x float> @llvm.fma"))
+    assert 0 < 3 * widened < products
 
 
 @TARGETS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from anycann.codegen.emitter import Emitter
-from anycann.codegen.kernels.convolution_sums import multiply_add
+from anycann.codegen.kernels.convolution_products import multiply_add
 from anycann.codegen.kernels.matmul_shape import first_lanes
 from anycann.codegen.values import Value, vector_type
 from anycann.target.target import Target

@@ -8,13 +8,13 @@ from itertools import product
 from typing import TypeAlias
 
 from anycann.codegen.emitter import Emitter
-from anycann.codegen.kernels.arithmetic_rate import has_fma
 from anycann.codegen.kernels.convolution_columns import TapSpan, TileKind
 from anycann.codegen.kernels.convolution_kernel import DirectKernel, Place
 from anycann.codegen.kernels.convolution_method import channel_block
+from anycann.codegen.kernels.convolution_products import add_product
 from anycann.codegen.kernels.convolution_shape import Axis
+from anycann.codegen.kernels.convolution_sliding import row_of_taps, slides
 from anycann.codegen.values import Value, is_float, vector_type
-from anycann.target.target import Target
 
 
 class Window:
@@ -144,12 +144,22 @@ def _span(
     in_block, rows = outer[0], outer[1:]
     channels = _channels_of_block(e, kernel, window.in_blocks, in_block)
 
-    def body(indices: list[Value], sums: list[Value]) -> list[Value]:
-        tap, channel = indices
+    def places(tap: Value) -> tuple[Value, Value]:
+        """The offset of the input, and the number of the weights."""
         offset, number = spatial, e.const(0)
         for axis, k in zip(kernel.axes, [*rows, tap], strict=True):
             offset = e.add(offset, e.mul(k, axis.dilation * axis.in_stride * kernel.layout.pixel))
             number = e.add(number, e.mul(k, axis.tap_stride))
+        return offset, number
+
+    if slides(kernel, span) and all(tap.text.isdigit() for tap in taps):
+        offset, number = places(e.const(0))
+        weights = e.gep(window.weights, e.mul(number, window.tap_size), kernel.shape.accumulator.register)
+        return row_of_taps(e, kernel, span, kernel.source.fetcher(e, window.place.origin, offset, in_block, e.const(0)), weights, sums)
+
+    def body(indices: list[Value], sums: list[Value]) -> list[Value]:
+        tap, channel = indices
+        offset, number = places(tap)
         at = e.add(e.add(e.mul(in_block, window.in_block_size), e.mul(number, window.tap_size)), e.mul(channel, kernel.lanes))
         if window.later is not None:
             _prefetch_later(e, window, at)
@@ -225,29 +235,5 @@ def _products(
                 if window.fetches_soon:
                     e.prefetch(e.gep(at_row, _SOON_BYTES, "i8"))
             at = pixel * blocks + j
-            factor = narrowed(e, x, window.vector(j))
-            if kernel.multiplies_words:
-                sums[at] = _multiply_words(e, kernel.target, factor, rows[i, j], sums[at])
-            else:
-                sums[at] = multiply_add(e, kernel.target, factor, rows[i, j], sums[at])
+            sums[at] = add_product(e, kernel, narrowed(e, x, window.vector(j)), rows[i, j], sums[at])
     return sums
-
-
-def _multiply_words(e: Emitter, target: Target, a: Value, b: Value, c: Value) -> Value:
-    """a * b + c of int32 that fit into 16 bits, by instructions that multiply both halves of a lane: the upper half of b is made zero."""
-    words = vector_type("i16", 2 * a.lanes)
-    low = e.binary("and", b, e.const(0xFFFF, b.type))
-    left, right = (e.op(f"bitcast {v.type} {v.text} to {words}", words) for v in (a, low))
-    if target.has("avx512vnni") and a.lanes == 16:
-        return e.call("llvm.x86.avx512.vpdpwssd.512", c.type, [c, left, right])
-    name = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}[a.lanes]
-    return e.binary("add", c, e.call(f"llvm.x86.{name}", c.type, [left, right]))
-
-
-def multiply_add(e: Emitter, target: Target, a: Value, b: Value, c: Value) -> Value:
-    """a * b + c, in one instruction where the processor has it; never a call of a library."""
-    if not is_float(a.element):
-        return e.binary("add", e.binary("mul", a, b), c)
-    if has_fma(target):
-        return e.fma(a, b, c)
-    return e.binary("fadd", e.binary("fmul", a, b), c)

@@ -16,8 +16,9 @@ from math import prod
 
 from anycann.codegen.conversions import to_storage
 from anycann.codegen.emitter import Emitter
+from anycann.codegen.kernels.convolution_products import multiply_add
 from anycann.codegen.kernels.convolution_shape import Axis, ConvolutionShape, axes
-from anycann.codegen.kernels.convolution_sums import Range, multiply_add, nest
+from anycann.codegen.kernels.convolution_sums import Range, nest
 from anycann.codegen.kernels.convolution_write import digits
 from anycann.codegen.kernels.matmul_packing import transpose
 from anycann.codegen.kernels.matmul_shape import Operand, first_lanes

@@ -8,8 +8,9 @@ from itertools import product
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution_inputs import Elements
 from anycann.codegen.kernels.convolution_kernel import Initial, Write
+from anycann.codegen.kernels.convolution_products import multiply_add
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
-from anycann.codegen.kernels.convolution_sums import Range, multiply_add, narrowed, nest
+from anycann.codegen.kernels.convolution_sums import Range, narrowed, nest
 from anycann.codegen.kernels.winograd_tile import POINTS, WinogradTile, input_stride, product_stride
 from anycann.codegen.values import Value, vector_type
 from anycann.target.target import Target

@@ -11,8 +11,8 @@ from itertools import product
 import numpy as np
 
 from anycann.codegen.emitter import Emitter
+from anycann.codegen.kernels.convolution_products import multiply_add
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
-from anycann.codegen.kernels.convolution_sums import multiply_add
 from anycann.codegen.kernels.winograd_tile import PATCH, POINTS
 from anycann.codegen.values import Value
 from anycann.target.target import Target
