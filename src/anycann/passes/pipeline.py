@@ -10,6 +10,7 @@ from onnx_ir.passes import common
 
 from anycann.graph.registry import TensorType
 from anycann.graph.verify import verify
+from anycann.passes.identities import remove_identities
 from anycann.passes.loop_invariants import move_invariants
 from anycann.passes.loop_values import drop_carried_values
 from anycann.passes.rules import RULES, apply_rules
@@ -38,7 +39,7 @@ def passes(input_types: Mapping[str, TensorType | None], switched_off: frozenset
         ("loop invariants", lambda model: move_invariants(model.graph)),
         ("specialise", lambda model: _specialise(model, input_types)),
         ("unused", _common(common.RemoveUnusedNodesPass)),
-        ("identity", _remove_identities),
+        ("identity", lambda model: remove_identities(model.graph)),
         ("common_subexpressions", _common(lambda: common.CommonSubexpressionEliminationPass(size_limit=64))),
         ("rules", lambda model: apply_rules(model.graph, [rule for rule in rules if not rule.early])),
         ("leftovers", _common(common.RemoveUnusedNodesPass)),
@@ -76,36 +77,3 @@ def _common(make: Callable[[], object]) -> Pass:
         return [f"{before} nodes -> {model.graph.num_nodes()}"]
 
     return run
-
-
-def _remove_identities(model: ir.Model) -> list[str]:
-    """Identity(x) -> x, as a Cast of x to its own type, also where it is an output of the graph and a node makes x.
-
-    onnx_ir's pass fails on values of an outer graph.
-    """
-    removed = 0
-    for node in list(model.graph):
-        if node.domain == "" and (node.op_type == "Identity" or _casts_nothing(node)) and _hand_on(node, model.graph):
-            model.graph.remove(node, safe=True)
-            removed += 1
-    return [f"{removed} nodes removed"]
-
-
-def _casts_nothing(node: ir.Node) -> bool:
-    source = node.inputs[0] if node.op_type == "Cast" else None
-    return source is not None and source.dtype is not None and source.dtype == node.attributes["to"].as_int()
-
-
-def _hand_on(node: ir.Node, graph: ir.Graph) -> bool:
-    """Let the operand of an Identity take its place; False where the graph would return an input, a constant, or one value twice."""
-    source, result = node.inputs[0], node.outputs[0]
-    assert source is not None
-    if result.is_graph_output():
-        producer = source.producer()
-        if producer is None or producer.graph is not graph or source.is_graph_output() or list(graph.outputs).count(result) > 1:
-            return False
-        graph.outputs[list(graph.outputs).index(result)] = source
-        source.type, source.shape = source.type or result.type, source.shape or result.shape
-        result.name, source.name = None, result.name
-    result.replace_all_uses_with(source)
-    return True
