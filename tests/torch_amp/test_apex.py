@@ -164,6 +164,7 @@ def test_apex_has_its_optimizers_and_modules() -> None:
         from apex.optimizers import NoSuchOptimizer  # noqa: F401
 
 
+@pytest.mark.filterwarnings("ignore:Seems like `optimizer.step")  # torch sees that amp came after the schedule
 @pytest.mark.parametrize("before", [True, False])
 def test_a_schedule_of_the_learning_rate_steps_what_amp_prepared(before: bool) -> None:
     from apex import amp
