@@ -105,6 +105,17 @@ def test_few_pixels_with_many_weights_are_computed_deep():
     assert default_tile(shape_of(64, 64, (56, 56), 3, pads=1), target).depth == 0
 
 
+def test_a_part_of_a_row_stays_in_the_cache_while_all_channel_blocks_read_it():
+    target = by_name("avx512")
+    shape = shape_of(1024, 256, (64, 64), 1)
+    tile = default_tile(shape, target)
+    assert tile.blocks_inner
+    assert tile.merge
+    _, tasks = generate(shape, target)
+    parts = tasks // -(-shape.out_blocks(target.lanes) // tile.blocks)
+    assert 4 * shape.in_channels * shape.in_pixels / parts <= target.l2_bytes // 2
+
+
 @TARGETS
 def test_an_empty_batch_or_image_has_no_tasks(target):
     assert generate(shape_of(8, 8, (4, 4), 1, batch=0), target)[1] == 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -116,6 +116,14 @@ def source(
     return _Broadcast(shape, lanes, layout, elements)
 
 
+def prefetch_block(e: Emitter, source: Source, origin: Value, spatial: Value, in_block: Value, offsets: Iterable[int]) -> None:
+    """Ask for the lines of a channel block at these offsets, where pixels are channel blocks and all lanes see the same channels."""
+    if isinstance(source, _Broadcast) and source.layout.channel == 1:
+        first = source.place(e, origin, spatial, in_block, e.const(0))
+        for offset in offsets:
+            e.prefetch(source.elements.moved(e, first, offset))
+
+
 @dataclass(frozen=True)
 class _Broadcast:
     """All lanes of an output vector see the same input channels."""
@@ -132,12 +140,16 @@ class _Broadcast:
         return e.mul(group, self.shape.group_inputs)
 
     def fetcher(self, e: Emitter, origin: Value, spatial: Value, in_block: Value, channel: Value) -> Fetch:
-        first = self.elements.moved(e, self.elements.pointer, e.add(self._channel_offset(e, origin, in_block, channel), spatial))
+        first = self.place(e, origin, spatial, in_block, channel)
 
         def fetch(i: int, offset: int) -> Value:
             return self.elements.scalar(e, self.elements.moved(e, first, offset + i * self.layout.channel), self.lanes)
 
         return fetch
+
+    def place(self, e: Emitter, origin: Value, spatial: Value, in_block: Value, channel: Value) -> Value:
+        """Where a channel of a channel block lies at pixel 0."""
+        return self.elements.moved(e, self.elements.pointer, e.add(self._channel_offset(e, origin, in_block, channel), spatial))
 
     def _channel_offset(self, e: Emitter, origin: Value, in_block: Value, channel: Value) -> Value:
         if aligned_groups(self.shape, self.lanes):

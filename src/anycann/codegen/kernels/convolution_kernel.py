@@ -11,7 +11,7 @@ from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution_columns import TapSpan, tile_count
 from anycann.codegen.kernels.convolution_estimate import ConvolutionTile
 from anycann.codegen.kernels.convolution_inputs import InputLayout, Source, input_layout
-from anycann.codegen.kernels.convolution_method import Method, last_lanes, method
+from anycann.codegen.kernels.convolution_method import Method, last_lanes, method, packed_size
 from anycann.codegen.kernels.convolution_shape import Axis, ConvolutionShape, axes, images_axis
 from anycann.codegen.values import Value, vector_type
 from anycann.target.target import Target
@@ -118,7 +118,18 @@ class DirectKernel:
         tile_cycles = self.tile.columns * self.tile.blocks * self.shape.group_inputs * max(1, self.shape.taps)
         tiles = tile_count(self.axes[-1], self.tile.columns)
         most = max(1, tiles * tile_cycles // _PART_CYCLES)
-        return min(tiles, most, -(-_ENOUGH_TASKS // others))
+        return min(tiles, most, max(-(-_ENOUGH_TASKS // others), self._parts_that_stay))
+
+    @property
+    def _parts_that_stay(self) -> int:
+        """Parts of a row whose input stays in the second-level cache while all channel blocks of it are computed; 1 if rows go first."""
+        if not self.tile.blocks_inner or self.group_blocks <= self.blocks:
+            return 1
+        shape, cache = self.shape, self.target.l2_bytes
+        weights = shape.accumulator.nbytes * packed_size(shape, self.lanes) // self.groups
+        room = cache * 3 // 4 - weights if weights <= cache // 2 else cache // 2
+        row = shape.dtype.nbytes * shape.group_inputs * self.axes[-1].in_size * prod(axis.kernel for axis in self.axes[:-1])
+        return -(-row // room)
 
     @property
     def tasks_of_whole_rows(self) -> int:

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution_columns import TapSpan, TileKind
+from anycann.codegen.kernels.convolution_inputs import prefetch_block
 from anycann.codegen.kernels.convolution_kernel import DirectKernel, Place
 from anycann.codegen.kernels.convolution_method import channel_block
 from anycann.codegen.kernels.convolution_products import add_product
@@ -166,7 +167,24 @@ def _span(
         return _products(e, window, span, e.gep(window.weights, at, kernel.shape.accumulator.register), offset, in_block, channel, sums)
 
     unroll = kernel.tile.unroll
+    _prefetch_pixels(e, window, span, in_block, spatial)
     return nest(e, [(*taps, 1), (e.const(0), channels, unroll)], sums, body)
+
+
+# Input channel blocks that the pixels of a tile are fetched ahead: they lie a plane apart, where no processor expects them. Pointwise
+# convolutions, which use them once, measured 1.0 to 1.3 times as fast on 16 shapes from 7 x 7 to 160 x 160; 3 x 3 ones 0.94 to 1.08.
+_BLOCKS_AHEAD = 2
+
+
+def _prefetch_pixels(e: Emitter, window: Window, span: TapSpan, in_block: Value, spatial: Value) -> None:
+    """Fetch the lines of a tile's pixels of a later input channel block."""
+    kernel = window.kernel
+    if kernel.shape.taps > 1 or window.in_blocks <= _BLOCKS_AHEAD:
+        return
+    step = kernel.axes[-1].stride * kernel.axes[-1].in_stride * kernel.layout.pixel
+    apart = max(1, _LINE_BYTES // (step * kernel.shape.dtype.nbytes))
+    offsets = [pixel * step for pixel in range(span.first_pixel, span.stop_pixel, apart)]
+    prefetch_block(e, kernel.source, window.place.origin, spatial, e.add(in_block, _BLOCKS_AHEAD), offsets)
 
 
 # How far ahead of the products weights are fetched into the first-level cache; measured from 256 to 2048.
