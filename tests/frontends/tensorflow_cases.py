@@ -11,6 +11,7 @@ import sys
 
 import numpy as np
 import tensorflow as tf  # type: ignore[import-not-found]
+from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2  # type: ignore[import-not-found]
 
 v1, nn, raw = tf.compat.v1, tf.compat.v1.nn, tf.raw_ops
 rng = np.random.default_rng()
@@ -25,8 +26,11 @@ def case(name: str, build: Callable[..., object], *operands: np.ndarray, shape: 
         made = build(*inputs)
         results = [tf.identity(t, name=f"y{n}") for n, t in enumerate(made if isinstance(made, (list, tuple)) else [made])]
         with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
             values = session.run(results, dict(zip(inputs, operands, strict=True)))
-        CASES[name] = (graph.as_graph_def().SerializeToString(), list(operands), [np.asarray(value) for value in values])
+            names = [result.op.name for result in results]
+            frozen = v1.graph_util.convert_variables_to_constants(session, graph.as_graph_def(), names)
+        CASES[name] = (frozen.SerializeToString(), list(operands), [np.asarray(value) for value in values])
 
 
 def f(*shape: int) -> np.ndarray:
@@ -147,8 +151,40 @@ def moves() -> None:
     case("dropout", lambda a: v1.cond(keep(False, []), lambda: nn.dropout(a, rate=0.5), lambda: a + 1), a)
 
 
+def loops() -> None:
+    v1.disable_control_flow_v2()
+    case("counted", lambda x: tf.while_loop(lambda i, a: i < 9, lambda i, a: (i + 1, a * 1.5 + x), [tf.constant(0), x]), f(3, 4))
+    case("until", lambda x: tf.while_loop(lambda a: tf.reduce_sum(tf.abs(a)) < 1000.0, lambda a: [a * 2.0], [x]), f(3, 4))
+    inner = lambda i, a: tf.while_loop(lambda j, b: j < i, lambda j, b: (j + 1, b * 1.1), [tf.constant(0), a])[1]  # noqa: E731
+    case("nested", lambda x: tf.while_loop(lambda i, a: i < 4, lambda i, a: (i + 1, inner(i, a)), [tf.constant(0), x])[1], f(2, 3))
+    case("map", lambda x: tf.map_fn(lambda row: tf.reduce_sum(row * row) + row, x), f(6, 4))
+    case("scan", lambda x: tf.scan(lambda a, row: a * 0.5 + row, x), f(6, 4))
+    rnn, x = v1.nn.rnn_cell, f(3, 7, 5)
+    for shape in (None, [None, None, 5]):
+        case(f"lstm {shape}", lambda x: v1.nn.dynamic_rnn(rnn.LSTMCell(8), x, dtype=tf.float32), x, shape=shape)
+    lengths = np.array([2, 5, 4], np.int32)
+    case("gru", lambda x, lengths: v1.nn.dynamic_rnn(rnn.GRUCell(8), x, lengths, dtype=tf.float32), x, lengths)
+    for open_ in (False, True):
+        for lowered in (False, True):
+            _keras(f"keras {open_} {lowered}", x, open_, lowered)
+
+
+def _keras(name: str, x: np.ndarray, open_: bool, lowered: bool) -> None:
+    """A network of Keras, frozen with its loops as functions, or lowered to frames."""
+    layers = tf.keras.layers
+    network = tf.keras.Sequential([layers.Bidirectional(layers.GRU(6, return_sequences=True)), layers.LSTM(4)])
+    expected = network(x).numpy()
+    signature = tf.TensorSpec([None, None, 5] if open_ else x.shape, tf.float32, name="x0")
+    function = tf.function(network).get_concrete_function(signature)
+    frozen = convert_variables_to_constants_v2(function, lower_control_flow=lowered)
+    graph = frozen.graph.as_graph_def()
+    node = graph.node.add(name="y0", op="Identity", input=[frozen.outputs[0].name])
+    node.attr["T"].type = 1
+    CASES[name] = (graph.SerializeToString(), [x], [expected])
+
+
 if __name__ == "__main__":
-    for fill in (convolutions, pictures, elements, moves):
+    for fill in (convolutions, pictures, elements, moves, loops):
         fill()
     with open(sys.argv[1], "wb") as file:
         pickle.dump(CASES, file)

@@ -245,15 +245,6 @@ def test_every_operator_that_is_missing_is_named() -> None:
         load_frozen_graph(graph.content())
 
 
-def test_while_loops_are_refused_with_what_can_be_done() -> None:
-    graph = GraphDef()
-    graph.placeholder("x", (2,))
-    graph.node("Enter", "x", name="loop/Enter", frame_name="loop")
-    graph.node("Exit", "loop/Enter", name="loop/Exit")
-    with pytest.raises(UnsupportedError, match=r"node 'loop/Exit' \(Exit\) belongs to a while loop of TensorFlow 1"):
-        load_frozen_graph(graph.content())
-
-
 def test_what_is_no_graph_is_told() -> None:
     with pytest.raises(ModelError, match="not a GraphDef of TensorFlow"):
         load_frozen_graph(b'node {\n  name: "x"\n}\n')

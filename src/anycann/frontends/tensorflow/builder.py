@@ -17,13 +17,18 @@ _SIZED = {"Reshape": 1, "Expand": 1, "ConstantOfShape": 0}  # operator -> the op
 
 
 class Builder:
-    """The graph that grows. `source` is the name of TensorFlow's node that is being converted: new nodes are named after it."""
+    """The graph that grows. `source` is the name of TensorFlow's node that is being converted: new nodes are named after it.
 
-    def __init__(self) -> None:
-        self.graph = ir.Graph([], [], nodes=[], opset_imports={"": OPSET})
-        self.source = ""
+    outer: the builder of the graph that has this one as the body of a loop; constants are the outermost graph's.
+    """
+
+    def __init__(self, outer: Builder | None = None) -> None:
+        self.source: str = outer.source if outer is not None else ""
+        self.graph = ir.Graph([], [], nodes=[], opset_imports={"": OPSET}, name=f"{self.source}/body" if outer is not None else None)
+        self._root: Builder = outer._root if outer is not None else self
         self._count = 0
         self._small: dict[tuple[str, tuple[int, ...], bytes], ir.Value] = {}
+        self._named: set[str] = set()
 
     def input(self, name: str, dtype: np.dtype, shape: Sequence[int | None] | None) -> ir.Value:
         """A new input of the graph; None: an open size, or an open rank."""
@@ -31,8 +36,14 @@ class Builder:
         self.graph.inputs.append(value)
         return value
 
+    def parameter(self, what: str, dtype: np.dtype, shape: Sequence[int | None] | None) -> ir.Value:
+        """A new input of the body of a loop."""
+        return self.input(self._name(what), dtype, shape)
+
     def constant(self, array: object, dtype: object = None) -> ir.Value:
         """A value known beforehand; small ones are kept once."""
+        if self._root is not self:
+            return self._root.constant(array, dtype)
         known = np.ascontiguousarray(array, dtype).reshape(np.shape(array))  # type: ignore[call-overload]
         key = (str(known.dtype), known.shape, known.tobytes()) if known.size <= 64 and known.dtype != object else None
         if key is not None and key in self._small:
@@ -75,23 +86,51 @@ class Builder:
         self.graph.append(node)
         return result
 
+    def loop(self, trips: ir.Value | None, condition: ir.Value, initial: Sequence[ir.Value], body: ir.Graph) -> list[ir.Value]:
+        """The results of a Loop. body: as the operator wants it, the condition first among its outputs, what is stacked behind."""
+        results = body.outputs[1:]
+        node = ir.Node("", "Loop", [trips, condition, *initial], [ir.AttrGraph("body", body)], num_outputs=len(results))
+        node.name = self._name("Loop")
+        set_sources(node, [self.source])
+        known = None if trips is None else known_array(trips)
+        for number, (made, result) in enumerate(zip(node.outputs, results, strict=True)):
+            made.name, made.type, sizes = f"{node.name}:{number}", result.type, sizes_of(result)
+            if number >= len(initial) and sizes is not None:
+                sizes = (None if known is None else int(known), *sizes)
+            made.shape = None if sizes is None else ir.Shape(sizes)
+        self.graph.append(node)
+        return list(node.outputs)
+
     def name_last(self, name: str) -> None:
-        """The last node of those that a node of TensorFlow became takes its name."""
-        if len(self.graph) and (self.graph[-1].name or "").startswith(f"{name}/"):
+        """The last node of those that a node of TensorFlow became takes its name, if none has it: a condition is converted twice."""
+        taken = self._root._named
+        if len(self.graph) and (self.graph[-1].name or "").startswith(f"{name}/") and name not in taken:
             self.graph[-1].name = name
+            taken.add(name)
+
+    def copy(self, value: ir.Value) -> ir.Value:
+        """A value of this graph, whatever graph `value` is of."""
+        node = self._identity(value)
+        self.graph.append(node)
+        return node.outputs[0]
 
     def _handing_on(self, value: ir.Value) -> ir.Graph:
+        node = self._identity(value)
+        return ir.Graph([], list(node.outputs), nodes=[node], name=f"{node.name}/body")
+
+    def _identity(self, value: ir.Value) -> ir.Node:
         node = ir.Node("", "Identity", [value], name=self._name("Identity"))
         node.outputs[0].name, node.outputs[0].type, node.outputs[0].shape = f"{node.name}:0", value.type, value.shape
-        return ir.Graph([], list(node.outputs), nodes=[node], name=f"{node.name}/body")
+        set_sources(node, [self.source])
+        return node
 
     def _folded(self, node: ir.Node) -> Iterable[np.ndarray]:
         known = [None if v is None or v.const_value is None else v.const_value.numpy() for v in node.inputs]
         return [np.asarray(array) for array in evaluate_node(ir.to_proto(node), OPSET, known)]
 
     def _name(self, what: str) -> str:
-        self._count += 1
-        return f"{self.source}/{what}_{self._count}"
+        self._root._count += 1
+        return f"{self.source}/{what}_{self._root._count}"
 
 
 def known_array(value: ir.Value) -> np.ndarray | None:
@@ -121,7 +160,12 @@ def _rank_of_sizes(node: ir.Node) -> None:
 
 
 def _common_shape(one: ir.Value, other: ir.Value) -> ir.Shape | None:
-    first, second = sizes_of(one), sizes_of(other)
+    sizes = common_sizes(sizes_of(one), sizes_of(other))
+    return None if sizes is None else ir.Shape(sizes)
+
+
+def common_sizes(first: Sequence[int | None] | None, second: Sequence[int | None] | None) -> tuple[int | None, ...] | None:
+    """Sizes that both have; those that differ are open."""
     if first is None or second is None or len(first) != len(second):
         return None
-    return ir.Shape([a if a == b else None for a, b in zip(first, second, strict=True)])
+    return tuple(a if a == b else None for a, b in zip(first, second, strict=True))

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias, TypeVar, cast
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 import numpy as np
 import onnx_ir as ir
 
-from anycann.frontends.tensorflow.builder import Builder, known_array, sizes_of
+from anycann.frontends.tensorflow.builder import known_array, sizes_of
 from anycann.frontends.tensorflow.graph import SourceNode
 from anycann.frontends.tensorflow.layout import Tensor, channels_first, channels_last
 from anycann.frontends.tensorflow.values import numpy_dtype
 from anycann.support.errors import ModelError, UnsupportedError
 
+if TYPE_CHECKING:
+    from anycann.frontends.tensorflow.conversion import Conversion
+
 Result: TypeAlias = "Tensor | ir.Value | Sequence[Tensor | ir.Value]"
 Convert: TypeAlias = "Callable[[Call], Result]"
 T = TypeVar("T")
+DEAD, MISSING = Tensor(dead=True), Tensor()  # what no condition leads to, and what an operator without a row would give
 HUGE = int(np.iinfo(np.int64).max)
 
 
 class Call:
     """A node with its operands. Operands are named by number; `self.op` adds a node to the graph that is built."""
 
-    def __init__(self, builder: Builder, node: SourceNode, tensors: Sequence[Tensor], readers: Mapping[str, int]):
-        self.builder, self.node, self.tensors, self._readers = builder, node, tensors, readers
+    def __init__(self, conversion: Conversion, node: SourceNode, tensors: Sequence[Tensor]):
+        self.conversion, self.node, self.tensors = conversion, node, tensors
+        builder = self.builder = conversion.builder
         self.op, self.ops, self.constant = builder.op, builder.ops, builder.constant
 
     # ---- operands
@@ -51,7 +56,7 @@ class Call:
 
     def is_only_reader(self, number: int) -> bool:
         """Whether nobody else reads what the node behind an operand gives."""
-        return self._readers.get(self.node.inputs[number].node, 0) == 1
+        return self.conversion.readers.get(self.node.inputs[number].node, 0) == 1
 
     @property
     def channels_are_last(self) -> bool:

@@ -1,18 +1,27 @@
-"""A GraphDef as nodes and edges: what the wanted outputs need, in an order that computes."""
+"""A GraphDef as nodes and edges: what the wanted outputs need, in an order that computes; its functions are graphs too."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from anycann.frontends.tensorflow.schema import parse_graph
 from anycann.frontends.tensorflow.values import attribute_value
-from anycann.support.errors import ModelError, UnsupportedError, UsageError, context
+from anycann.support.errors import ModelError, UsageError, context
 
-LOOPS = frozenset({"Enter", "RefEnter", "Exit", "RefExit", "NextIteration", "RefNextIteration", "LoopCond"})
+ARGUMENT = "_Arg"  # the operator of nodes that stand for the parameters of a function
 WITHOUT_RESULTS = frozenset({"NoOp", "Assert", "Placeholder", "Const"})  # nodes that nobody reads and that are no outputs all the same
+_LATER_RESULTS = {
+    "value_indices": 1,
+    "value_index": 1,
+    "output_true": 1,
+    "indices": 1,
+    "idx": 1,
+    "flow": 1,
+    "count": 2,
+}  # as functions name them
 
 
 @dataclass(frozen=True)
@@ -47,9 +56,11 @@ class SourceNode:
 
 @dataclass(frozen=True)
 class SourceGraph:
-    """All nodes of a GraphDef, by name."""
+    """All nodes of a GraphDef or of a function, by name. functions: of the GraphDef, by name."""
 
     nodes: Mapping[str, SourceNode]
+    functions: Mapping[str, Function] = field(default_factory=dict)
+    loops: Mapping[str, Loop] = field(default_factory=dict)  # those of TensorFlow 1, by the node that stands for all of one
 
     def ends(self) -> tuple[Edge, ...]:
         """First results of the nodes that nobody reads: what a graph returns when it is not told."""
@@ -57,7 +68,7 @@ class SourceGraph:
         return tuple(Edge(name) for name, node in self.nodes.items() if name not in read and node.op not in WITHOUT_RESULTS)
 
     def needed(self, outputs: Iterable[Edge], fed: frozenset[str] = frozenset()) -> tuple[SourceNode, ...]:
-        """The nodes that `outputs` need, operands first; those in `fed` are taken as they are. Raises ModelError, UnsupportedError."""
+        """The nodes that `outputs` need, operands first; those in `fed` are taken as they are. Raises ModelError."""
         order: dict[str, SourceNode] = {}
         opened: set[str] = set()
         stack = [(edge.node, False) for edge in reversed(tuple(outputs))]
@@ -71,11 +82,6 @@ class SourceGraph:
                 continue
             if name in opened:
                 raise ModelError(f"{node} needs its own result")
-            if node.op in LOOPS:
-                raise UnsupportedError(
-                    f"{node} belongs to a while loop of TensorFlow 1 (Enter, NextIteration, Exit), which is not there yet; "
-                    "unroll the loop, or export the model to ONNX and use --framework=5"
-                )
             opened.add(name)
             stack.append((name, True))
             if name not in fed:
@@ -91,22 +97,73 @@ class SourceGraph:
         return edge
 
 
+@dataclass(frozen=True)
+class Function:
+    """A graph with parameters and results."""
+
+    graph: SourceGraph
+    parameters: tuple[str, ...]  # nodes of ARGUMENT
+    results: tuple[Edge, ...]
+
+
+@dataclass(frozen=True)
+class Region:
+    """What a loop computes in a turn. parameters: for each variable the edges that stand for it. results: what it comes to."""
+
+    graph: SourceGraph
+    parameters: tuple[tuple[Edge, ...], ...]
+    results: tuple[Edge, ...]
+
+
+@dataclass(frozen=True)
+class Loop:
+    """While `condition`, compute `body`, whose results are the variables of the next turn."""
+
+    condition: Region
+    body: Region
+
+
 def read_graph(content: bytes) -> SourceGraph:
     """The graph in a serialised GraphDef. Raises ModelError for a damaged one."""
-    nodes: dict[str, SourceNode] = {}
-    for proto in parse_graph(content).node:
+    proto = parse_graph(content)
+    functions: dict[str, Function] = {}
+    for each in proto.library.function:
+        functions[each.signature.name] = _function(each, functions)
+    return SourceGraph(_nodes(proto.node), functions)
+
+
+def _nodes(protos: Iterable[Any], parameters: Iterable[str] = ()) -> dict[str, SourceNode]:
+    nodes = {name: SourceNode(name, ARGUMENT, (), {}) for name in parameters}
+    for proto in protos:
         if proto.name in nodes:
             raise ModelError(f"two nodes are called {proto.name!r}")
         inputs = tuple(_edge(text) for text in proto.input if not text.startswith("^"))
         nodes[proto.name] = SourceNode(proto.name, proto.op, inputs, {entry.key: entry.value for entry in proto.attr})
     _check_edges(nodes.values(), nodes)
-    return SourceGraph(nodes)
+    return nodes
+
+
+def _function(proto: Any, functions: Mapping[str, Function]) -> Function:
+    """`functions` may still grow: a function may call one that is defined behind it."""
+    with context(f"in function '{proto.signature.name}'"):
+        parameters = tuple(argument.name for argument in proto.signature.input_arg)
+        returned = {entry.key: entry.value for entry in proto.ret}
+        nodes = _nodes(proto.node_def, parameters)
+        missing = [argument.name for argument in proto.signature.output_arg if argument.name not in returned]
+        if missing:
+            raise ModelError(f"nothing is returned for result {missing[0]!r}")
+        results = tuple(_edge(returned[argument.name]) for argument in proto.signature.output_arg)
+        _check_edges([SourceNode("return", "return", results, {})], nodes)
+        return Function(SourceGraph(nodes, functions), parameters, results)
 
 
 def _edge(text: str) -> Edge:
-    """`name` or `name:index`, as inputs are written."""
+    """`name` or `name:index`, as inputs are written; in functions `name:result:index`, where most operators have one result."""
     name, colon, index = text.rpartition(":")
-    return Edge(name, int(index)) if colon and index.isdecimal() else Edge(text)
+    if not colon or not index.isdecimal():
+        return Edge(text)
+    name, _, result = name.partition(":")
+    return Edge(name, int(index) + _LATER_RESULTS.get(result, 0))
 
 
 def _check_edges(nodes: Iterable[SourceNode], known: Mapping[str, SourceNode]) -> None:

@@ -8,9 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
 import onnx_ir as ir
 
 from anycann.frontends.tensorflow.builder import Builder, sizes_of
+from anycann.support.errors import UnsupportedError
+
+
+class NotStacked(UnsupportedError):
+    """A list of tensors is used in a way that its items alone do not serve."""
+
 
 Branch = tuple[ir.Value, bool]  # the condition of a Switch, and the side of it
 
@@ -23,12 +30,45 @@ class Padded:
     edges: tuple[tuple[int, int], ...]
 
 
+@dataclass(frozen=True, eq=False)
+class Reserved:
+    """A list of tensors (TensorList, TensorArray) that nothing was written to yet. element: the shape of each; None: not known.
+
+    in_turn: the list as a turn of a loop finds it, which has what the turns before wrote.
+    """
+
+    size: ir.Value
+    dtype: np.dtype
+    element: tuple[int | None, ...] | None
+    in_turn: bool = False
+
+
+@dataclass(frozen=True)
+class Written:
+    """`list_` with `item` at place `index`."""
+
+    list_: Reserved
+    index: ir.Value
+    item: ir.Value
+
+    def stack(self, builder: Builder) -> ir.Value:
+        """The items, zeros but for the one. Raises NotStacked for a list that has others."""
+        if self.list_.in_turn:
+            raise NotStacked("a list of tensors is read in the loop that writes it")
+        one = builder.constant([1], np.int64)
+        size, place = (builder.op("Cast", value, to=int(ir.DataType.INT64)) for value in (self.list_.size, self.index))
+        sizes = builder.op("Concat", builder.op("Reshape", size, one), builder.op("Shape", self.item), axis=0)
+        empty = builder.op("Expand", builder.constant(0, self.list_.dtype), sizes)
+        item = builder.op("Unsqueeze", self.item, builder.constant([0], np.int64))
+        return builder.op("ScatterND", empty, builder.op("Reshape", place, builder.constant([1, 1], np.int64)), item)
+
+
 @dataclass(eq=False)
 class Tensor:
     """A result of a node of TensorFlow. `last`: its axes in TensorFlow's order; `first`: axis -1 moved to place 1. One of them is there.
 
     branches: the sides of conditions on which the value means something. dead: no condition leads here. padded: what it is with zeros
-    around it, which a convolution can add by itself.
+    around it, which a convolution can add by itself. A list of tensors is their stack; reserved, written: one that is none yet.
     """
 
     last: ir.Value | None = None
@@ -36,6 +76,8 @@ class Tensor:
     branches: frozenset[Branch] = field(default_factory=frozenset)
     dead: bool = False
     padded: Padded | None = None
+    reserved: Reserved | None = None
+    written: Written | None = None
 
     @property
     def any(self) -> ir.Value:
@@ -55,7 +97,12 @@ class Tensor:
 
 def channels_last(builder: Builder, tensor: Tensor) -> ir.Value:
     """The value in TensorFlow's order."""
+    if tensor.written is not None:
+        tensor.last = tensor.written.stack(builder)
+        tensor.written = None
     if tensor.last is None:
+        if tensor.reserved is not None:
+            raise NotStacked("a list of tensors is read before anything is written to it")
         assert tensor.first is not None
         rank = _rank(tensor.first)
         tensor.last = _moved(builder, tensor.first, [0, *range(2, rank), 1])

@@ -35,8 +35,10 @@ _MESSAGES: dict[str, tuple[str, ...]] = {
         "16 uint32_val uint32*", "17 uint64_val uint64*",
     ),
     "FunctionDefLibrary": ("1 function FunctionDef*",),
-    "FunctionDef": ("1 signature OpDef", "3 node_def NodeDef*"),
-    "OpDef": ("1 name string",),
+    "FunctionDef": ("1 signature OpDef", "3 node_def NodeDef*", "4 ret RetEntry*"),
+    "OpDef": ("1 name string", "2 input_arg ArgDef*", "3 output_arg ArgDef*"),
+    "ArgDef": ("1 name string",),
+    "RetEntry": ("1 key string", "2 value string"),
 }  # fmt: skip
 _ONE_OF = {"AttrValue": "value"}  # exactly one field of these is set
 
