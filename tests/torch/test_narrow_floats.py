@@ -65,3 +65,51 @@ def test_the_report_says_what_was_computed_in_float32() -> None:
     done = subprocess.run([sys.executable, "-c", program], env=surroundings, capture_output=True, text=True, check=True)
     (line,) = (line for line in done.stderr.splitlines() if "float32" in line)
     assert line.startswith("computed in float32 and rounded, for torch's cpu kernel takes no 16-bit floats: aten::avg_pool3d")
+
+
+def test_operators_that_round_between_steps_are_computed_in_float32() -> None:
+    x, places, scalar = torch.randn(1, 2, 9, 7).half(), (torch.rand(1, 4, 5, 2) * 2 - 1).half(), 2.7
+    sampled = torch.nn.functional.grid_sample(x.npu(), places.npu(), align_corners=False)
+    assert torch.equal(sampled.cpu(), torch.nn.functional.grid_sample(x.float(), places.float(), align_corners=False).half())
+    lists = [[torch.randn(33).bfloat16() for _ in range(3)] for _ in range(2)]
+    added = torch._foreach_add(*([tensor.npu() for tensor in tensors] for tensors in lists), alpha=scalar)
+    for result, a, b in zip(added, *lists, strict=True):
+        assert torch.equal(result.cpu(), (a.float() + scalar * b.float()).bfloat16())
+    torch._foreach_addcdiv_(added, added, added, 0.3)
+    assert added[0].dtype == torch.bfloat16
+
+
+_OPERANDS = [("mm", ((3, 4), (4, 5))), ("addmv", ((3,), (3, 4), (4,))), ("bmm", ((2, 3, 4), (2, 4, 5)))]
+
+
+@pytest.mark.parametrize(("operator", "shapes"), _OPERANDS)
+def test_products_of_floats_of_two_dtypes_are_in_the_wider_one(operator: str, shapes: tuple[tuple[int, ...], ...]) -> None:
+    first, *others = (torch.randn(shape) for shape in shapes)
+    product = getattr(torch, operator)(first.half().npu(), *(tensor.npu() for tensor in others))
+    assert product.dtype == torch.float32
+    torch.testing.assert_close(product.cpu(), getattr(torch, operator)(first.half().float(), *others))
+
+
+def test_an_lstm_cell_takes_narrower_inputs_than_its_weights_and_trains() -> None:
+    cell = torch.nn.LSTMCell(4, 3)
+    moved, x = torch.nn.LSTMCell(4, 3).npu(), torch.randn(5, 4).half()
+    moved.load_state_dict(cell.state_dict())
+    hidden, _ = moved(x.npu())
+    expected, _ = cell(x.float())
+    torch.testing.assert_close(hidden.cpu().float(), expected, rtol=2e-3, atol=2e-3)
+    hidden.float().sum().backward()
+    expected.sum().backward()
+    torch.testing.assert_close(moved.weight_ih.grad.cpu(), cell.weight_ih.grad, rtol=2e-3, atol=2e-3)
+
+
+def test_lists_of_tensors_take_scalars_and_copies_from_the_host() -> None:
+    lists = [[torch.rand(4) + 1 for _ in range(2)] for _ in range(3)]
+    scalars = torch.tensor([0.5, 2.0])
+    moved = [[tensor.npu() for tensor in tensors] for tensors in lists]
+    found = torch._foreach_addcdiv(*moved, scalars)
+    for result, a, b, c, scalar in zip(found, *lists, scalars, strict=True):
+        torch.testing.assert_close(result.cpu(), a + scalar * b / c)
+    npu, host = torch.zeros(3).npu(), torch.zeros(2, dtype=torch.int64)
+    torch._foreach_copy_([npu, host], [torch.ones(3).npu(), torch.ones(2, dtype=torch.int64)])
+    assert npu.cpu().tolist() == [1, 1, 1]
+    assert host.tolist() == [1, 1]

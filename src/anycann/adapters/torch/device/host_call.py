@@ -1,8 +1,12 @@
-"""A call of torch's cpu operator that makes up for what its kernel does not take and Ascend's does: 16-bit floats, numbers for tensors."""
+"""A call of torch's cpu operator that makes up for what its kernel does not take and Ascend's does.
+
+That is 16-bit floats, numbers for tensors, and floats of several dtypes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 import re
 from typing import Any
 
@@ -13,34 +17,47 @@ from anycann.adapters.torch.device import report
 
 _NARROW = (torch.float16, torch.bfloat16)
 _NO_NARROW_KERNEL = re.compile(r"not implemented for '(Half|BFloat16)'|Unsupported datatype for add_")
+_TWO_DTYPES = re.compile(r"same dtype|expected scalar type")
+# These have 16-bit cpu kernels that round between steps; Ascend's round the result.
+ROUNDED_BETWEEN = frozenset((
+    "grid_sampler_2d", "grid_sampler_2d_backward", "grid_sampler_3d", "grid_sampler_3d_backward", "soft_margin_loss",
+    "soft_margin_loss_backward", "_foreach_addcmul", "_foreach_addcmul_", "_foreach_addcdiv", "_foreach_addcdiv_",
+))  # fmt: skip
+_ROUNDED_BEFORE_ADDING = frozenset(("_foreach_add", "_foreach_add_", "_foreach_sub", "_foreach_sub_"))  # alpha times the second
+_PROMOTING = frozenset(("mm", "bmm", "mv", "dot", "addmm", "addbmm", "baddbmm", "addmv", "addr"))  # of floats of several dtypes
 
 
 def host_call(op: Any, tensors: tuple[int, ...]) -> Callable[..., Any]:
     """The cpu operator of the `torch._ops.OpOverload`; `tensors` are the positions of its arguments that are tensors.
 
-    A number that stands for a tensor becomes one where the operator does not take it so. What torch computes in float32 only is computed
-    in float32, and the results are rounded to the dtypes that they should have.
+    A number that stands for a tensor becomes one where the operator does not take it so. What torch computes well in float32 only is
+    computed in float32, and the results are rounded to the dtypes that they should have. Products promote their operands.
     """
-    call = op._op
+    call, name = op._op, op._schema.name.partition("::")[2]
 
     def run(*args: Any, **keywords: Any) -> Any:
-        try:
-            return call(*args, **keywords)
-        except RuntimeError as error:
-            numbers = [at for at in tensors if at < len(args) and isinstance(args[at], (int, float, complex))]
-            if _takes_no_number(error) and numbers:
-                return run(*_with_tensors(args, numbers), **keywords)
-            if not _takes_no_narrow_floats(error):
-                raise
+        rounds = name in ROUNDED_BETWEEN or (name in _ROUNDED_BEFORE_ADDING and keywords.get("alpha", 1) != 1)
+        if not rounds or not _has_narrow(args):
+            try:
+                return call(*args, **keywords)
+            except RuntimeError as error:
+                numbers = [at for at in tensors if at < len(args) and isinstance(args[at], (int, float, complex))]
+                if _takes_no_number(error) and numbers:
+                    return run(*_with_tensors(args, numbers), **keywords)
+                if _takes_no_mixture(op, error) and len({value.dtype for value in args if isinstance(value, torch.Tensor)}) > 1:
+                    return call(*_promoted(args), **keywords)
+                if not _takes_no_narrow_floats(error):
+                    raise
         report.computed_wide.add(op._schema.name)
         return _in_float32(op, args, keywords)
 
     return run
 
 
-def did_nothing(error: Exception) -> bool:
+def did_nothing(op: Any, error: Exception) -> bool:
     """Whether a cpu operator refused the kind of its arguments, before it did anything, and `host_call` has another way."""
-    return isinstance(error, RuntimeError) and (_takes_no_number(error) or _takes_no_narrow_floats(error))
+    kinds = _takes_no_number(error) or _takes_no_narrow_floats(error) or _takes_no_mixture(op, error)
+    return isinstance(error, RuntimeError) and kinds
 
 
 def _takes_no_number(error: Exception) -> bool:
@@ -49,6 +66,20 @@ def _takes_no_number(error: Exception) -> bool:
 
 def _takes_no_narrow_floats(error: Exception) -> bool:
     return _NO_NARROW_KERNEL.search(str(error)) is not None
+
+
+def _takes_no_mixture(op: Any, error: Exception) -> bool:
+    return op._schema.name.partition("::")[2] in _PROMOTING and _TWO_DTYPES.search(str(error)) is not None
+
+
+def _has_narrow(values: Any) -> bool:
+    return any(isinstance(value, torch.Tensor) and value.dtype in _NARROW for value in tree_leaves(values))
+
+
+def _promoted(args: tuple[Any, ...]) -> list[Any]:
+    """The arguments, all tensors in the widest of their dtypes."""
+    dtype = reduce(torch.promote_types, (value.dtype for value in args if isinstance(value, torch.Tensor)))
+    return [value.to(dtype) if isinstance(value, torch.Tensor) else value for value in args]
 
 
 def _with_tensors(args: tuple[Any, ...], numbers: list[int]) -> list[Any]:
@@ -90,10 +121,11 @@ def _rounded(result: Any, op: Any, args: tuple[Any, ...], keywords: dict[str, An
     leaves, structure = tree_flatten(result)
     try:
         given = tree_map(_shape_of, (args, keywords))
-        dtypes = [shape.dtype for shape in tree_leaves(op(*given[0], **given[1]))]
-    except (RuntimeError, NotImplementedError):
-        dtypes = [pairs[0][0].dtype if leaf.dtype == torch.float32 else leaf.dtype for leaf in leaves]
-    return tree_unflatten([leaf.to(dtype) for leaf, dtype in zip(leaves, dtypes, strict=True)], structure)
+        dtypes = [None if shape is None else shape.dtype for shape in tree_leaves(op(*given[0], **given[1]))]
+    except RuntimeError:
+        dtypes = [pairs[0][0].dtype if leaf is not None and leaf.dtype == torch.float32 else None for leaf in leaves]
+    rounded = [leaf if leaf is None or dtype is None else leaf.to(dtype) for leaf, dtype in zip(leaves, dtypes, strict=True)]
+    return tree_unflatten(rounded, structure)
 
 
 def _shape_of(value: Any) -> Any:

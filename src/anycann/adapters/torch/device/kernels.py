@@ -22,7 +22,9 @@ Kernel: TypeAlias = Callable[..., Any]
 _HOST = torch.device("cpu")
 _KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 # These take indices, or values, from the host, as those of Ascend's transformer library take lengths.
-_TAKE_HOST_TENSORS = frozenset({"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put", "copy_"})
+_TAKE_HOST_TENSORS = frozenset(
+    {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put", "copy_", "_foreach_copy_"}
+)
 
 
 def kernel_for(op: Any) -> Kernel:
@@ -71,7 +73,7 @@ class Arguments:
         self.tensors = signature.tensors
         self.lists = signature.lists
         library, _, name = op._schema.name.partition("::")
-        self.host_tensors_allowed = library == "atb" or name in _TAKE_HOST_TENSORS
+        self.host_tensors_allowed = library == "atb" or name in _TAKE_HOST_TENSORS or "scalars" in signature.names
 
     def to_host(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[list[Any], int, bool]:
         """The positional arguments on the host, the npu of the tensors (-1: none is on an npu), and whether some were on the host.

@@ -10,7 +10,7 @@ import torch
 
 from anycann.adapters.torch.device import accelerator_only, aliasing, attention, creation, dispatch_table, report, sparse
 from anycann.adapters.torch.device.failures import explained
-from anycann.adapters.torch.device.host_call import did_nothing
+from anycann.adapters.torch.device.host_call import ROUNDED_BETWEEN, did_nothing
 from anycann.adapters.torch.device.integer_labels import widened
 from anycann.adapters.torch.device.kernels import Kernel, kernel_for
 from anycann.adapters.torch.device.native import Fast
@@ -122,9 +122,10 @@ def _enable(fast: Fast, op: Any) -> None:
     signature = signature_of(op)
 
     def explain(error: Exception, *args: Any) -> Exception | None:
-        return None if did_nothing(error) else explained(error, op, args, {})
+        return None if did_nothing(op, error) else explained(error, op, args, {})
 
-    plain = not signature.lists and not signature.outs and not {"generator", "device"} & set(signature.names)
+    plain = op._schema.name.partition("::")[2] not in ROUNDED_BETWEEN
+    plain = plain and not signature.lists and not signature.outs and not {"generator", "device"} & set(signature.names)
     plain = plain and len(signature.names) <= MOST_ARGUMENTS and signature.tensors_by_position
     if plain and signature.in_place is not None:
         fast.enable(Kind.IN_PLACE, op._op, explain, signature.tensors, signature.in_place.position)
