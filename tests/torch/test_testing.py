@@ -102,6 +102,8 @@ def test_relative_tolerance(x: object, y: object, same: bool) -> None:
         (torch.tensor([True]), torch.tensor([False]), False),
         (torch.tensor(3), 3, True),
         (float("nan"), float("nan"), True),
+        (np.array([True, False]), np.array([1.0, 0.0], np.float16), True),
+        (np.array([True, False]), np.array([1.0, 1.0], np.float16), False),
     ],
 )
 def test_equality_has_a_tolerance(x: object, y: object, same: bool) -> None:
@@ -116,6 +118,7 @@ def test_equality_has_a_tolerance(x: object, y: object, same: bool) -> None:
 def test_inputs_are_the_same_on_both_devices() -> None:
     for cpu, npu in (
         create_common_tensor([np.float16, -1, (2, 3)], -3, 3),
+        create_common_tensor([np.float32, 2, (2, 3), "transposed"], -3, 3),
         create_dtype_tensor((4,), torch.int32, no_zero=True),
         create_dtype_tensor((4,), torch.bool),
     ):

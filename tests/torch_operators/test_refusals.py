@@ -151,6 +151,9 @@ def test_formats_are_properties_of_tensors() -> None:
     y.sum().backward()
     assert torch.equal(x.grad, torch.ones_like(x))
     assert get_npu_format(npu_format_cast_(torch.ones(2, 2), y)) == 29
+    assert get_npu_format(npu_format_cast(npu_format_cast(x, Format.ND), y)) == Format.FRACTAL_NZ
+    assert get_npu_format(npu_format_cast(y, Format.ND)) == Format.NCHW, "the format before Ascend's own"
+    assert get_npu_format(npu_format_cast(npu_format_cast(x, Format.ND), Format.NCHW)) == Format.NCHW
     with pytest.raises(RuntimeError, match=r"format 77; accepted: UNDEFINED \(-1\)"):
         npu_format_cast(x, 77)
 

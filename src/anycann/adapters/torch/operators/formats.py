@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
@@ -31,28 +32,54 @@ class Format(IntEnum):
     NC = 35
 
 
+@dataclass(frozen=True)
+class _Kept:
+    """A format, and the last one of a tensor that is not Ascend's own."""
+
+    format: Format
+    base: Format
+
+
 _formats: Any = WeakTensorKeyDictionary()
 _BY_RANK = {4: Format.NCHW, 5: Format.NCDHW}
+_INTERNAL = {Format.NC1HWC0, Format.FRACTAL_Z, Format.NC1HWC0_C04, Format.FRACTAL_NZ, Format.NDC1HWC0, Format.FRACTAL_Z_3D}
 
 
 def get_npu_format(self: torch.Tensor) -> int:
     """The format that a tensor was given, or the one that belongs to its rank."""
-    return int(_formats.get(self, _BY_RANK.get(self.dim(), Format.ND)))
+    return int(_kept(self).format)
 
 
-def npu_format_cast(self: torch.Tensor, acl_format: int, customize_dtype: int | None = None) -> torch.Tensor:
-    """A tensor of the same values and another format. NotImplementedError for a customize_dtype, RuntimeError for unknown formats."""
+def npu_format_cast(self: torch.Tensor, acl_format: int | torch.Tensor, customize_dtype: int | None = None) -> torch.Tensor:
+    """A tensor of the same values and another format, by number or that of a tensor; ND for one of Ascend's own means the one before it.
+
+    NotImplementedError for a customize_dtype, RuntimeError for unknown formats.
+    """
     refuse_given("npu_format_cast", "its layouts are not documented", customize_dtype=customize_dtype)
-    known = _known(acl_format)
-    result = torch.ops.npu._npu_format_cast(self, int(known))
-    _formats[result] = known
+    kept = _cast(self, acl_format)
+    result = torch.ops.npu._npu_format_cast(self, int(kept.format))
+    _formats[result] = kept
     return result
 
 
 def npu_format_cast_(self: torch.Tensor, src: torch.Tensor | int) -> torch.Tensor:
     """Gives a tensor the format of another, or one by number."""
-    _formats[self] = _known(get_npu_format(src) if isinstance(src, torch.Tensor) else src)
+    _formats[self] = _cast(self, src)
     return self
+
+
+def _kept(tensor: torch.Tensor) -> _Kept:
+    of_rank = _BY_RANK.get(tensor.dim(), Format.ND)
+    return _formats.get(tensor, _Kept(of_rank, of_rank))
+
+
+def _cast(tensor: torch.Tensor, wanted: int | torch.Tensor) -> _Kept:
+    new, old = _known(get_npu_format(wanted) if isinstance(wanted, torch.Tensor) else wanted), _kept(tensor)
+    if new in _INTERNAL:
+        return _Kept(new, old.base)
+    if old.format in _INTERNAL and new == Format.ND:
+        new = old.base
+    return _Kept(new, new)
 
 
 def empty_with_format(

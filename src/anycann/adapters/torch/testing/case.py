@@ -122,6 +122,8 @@ class TestCase(Base):  # type: ignore[misc,unused-ignore]
             self._compare(x.item(), y, tolerance, message, exact)
         elif isinstance(y, torch.Tensor) and isinstance(x, Number | np.bool_):
             self._compare(x, y.item(), tolerance, message, exact)
+        elif isinstance(x, np.ndarray) and isinstance(y, np.ndarray) and (x.dtype == np.bool_) != (y.dtype == np.bool_):
+            self._compare(np.asarray(x, float), np.asarray(y, float), tolerance, message, exact)
         elif isinstance(x, torch.Tensor | np.ndarray) and isinstance(y, np.ndarray | list | tuple):
             self._compare(torch.as_tensor(x), torch.as_tensor(y), tolerance, message, exact)
         elif isinstance(x, bool | str | bytes | type) or isinstance(y, bool | str | bytes | type):

@@ -30,8 +30,8 @@ def set_npu_device() -> str:
 def create_common_tensor(
     item: Sequence[Any], minValue: float, maxValue: float, device: str | torch.device | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """A uniformly random tensor on the CPU and on `device`; `item` is numpy dtype, npu format (-1: none) and shape."""
-    dtype, npu_format, shape = item
+    """A uniformly random tensor on the CPU and on `device`; `item`: numpy dtype, npu format (-1: none), shape, what else tests keep."""
+    dtype, npu_format, shape = item[:3]
     return _both(np.random.uniform(minValue, maxValue, shape).astype(dtype), npu_format, device)
 
 
