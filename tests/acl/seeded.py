@@ -58,9 +58,10 @@ _MARK = re.compile(r"#([!?]) (\S+)")
 
 @cache
 def _models() -> TemporaryDirectory[str]:
-    """A folder with fixed.om (x: float32[2,3] -> y, the same) and gears.om (batches of 1 and 4)."""
+    """A folder with fixed.om (x: float32[2,3] -> y, the same), open.om (float32[n,3]) and gears.om (batches of 1 and 4)."""
     folder = TemporaryDirectory()
     _write(f"{folder.name}/fixed.om", "2", None)
+    _write(f"{folder.name}/open.om", "n", None)
     options = CompileOptions(
         gears=({"x": (1, 3)}, {"x": (4, 3)}), arguments={"dynamic_batch_size": "1,4", "input_shape": "x:-1,3"}, input_shapes={"x": (-1, 3)}
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from anycann.acl.data_buffers import DataBuffer, Dataset
@@ -13,6 +13,7 @@ from anycann.acl.sanitizer.access import check_access, side, wrote
 from anycann.acl.sanitizer.pending import Work
 from anycann.acl.sanitizer.ranges import Range
 from anycann.acl.sanitizer.state import Call, Made, Sanitizer, after, before
+from anycann.acl.tensor_descs import TensorDesc
 
 _EXECUTE = ("acl.mdl.execute", "acl.mdl.execute_async", "acl.mdl.execute_v2")
 _LOADS = tuple(f"acl.mdl.load_{how}" for how in ("from_file", "from_mem", "from_file_with_mem", "from_mem_with_mem", "with_config"))
@@ -103,7 +104,7 @@ def _check_run(state: Sanitizer, call: Call) -> None:
         state.found(call, "gear-not-set", text, _lines(state, call.number("inputs")))
     for role, dataset, tensors in (("input", inputs, model.inputs), ("output", outputs, model.outputs)):
         _check_count(state, call, role, dataset, tensors)
-        for slot in _slots(model, role, dataset, tensors, inputs.gear):
+        for slot in _slots(model, role, dataset, tensors, inputs.gear, inputs.descs if role == "input" else {}):
             _check_slot(state, call, slot)
 
 
@@ -136,11 +137,12 @@ def _ran(state: Sanitizer, call: Call) -> None:
     inputs, outputs = _dataset(call, "inputs"), _dataset(call, "outputs")
     if model is None or inputs is None or outputs is None:
         return
-    reads = tuple(slot.range for slot in _slots(model, "input", inputs, model.inputs, inputs.gear))
-    writes = tuple(slot.range for slot in _slots(model, "output", outputs, model.outputs, inputs.gear))
+    stream = _stream(state, call)
+    made = outputs.descs if stream is None and call.error is None else {}
+    reads = tuple(slot.range for slot in _slots(model, "input", inputs, model.inputs, inputs.gear, inputs.descs))
+    writes = tuple(slot.range for slot in _slots(model, "output", outputs, model.outputs, inputs.gear, made))
     for place in writes:
         wrote(state, place)
-    stream = _stream(state, call)
     if stream is not None:
         state.pending.add(Work(call.name, stream, call.where, reads, writes, call.number("model_id")))
 
@@ -153,11 +155,15 @@ def _gear_chosen(state: Sanitizer, call: Call) -> None:
             wrote(state, Range(buffer.address, buffer.size))
 
 
-def _slots(model: Model, role: str, dataset: Dataset, tensors: Sequence[Tensor], gear: int | None) -> Iterator[_Slot]:
+def _slots(
+    model: Model, role: str, dataset: Dataset, tensors: Sequence[Tensor], gear: int | None, described: Mapping[int, TensorDesc]
+) -> Iterator[_Slot]:
+    """described: what is said of tensors whose shapes are open."""
     chosen = model.gears[gear] if model.gears and gear is not None else None
     specs = (chosen.inputs if role == "input" else chosen.outputs) if chosen is not None else ()
     for number, (tensor, buffer) in enumerate(zip(tensors, _buffers(dataset), strict=False)):
-        yield _Slot(role, tensor, buffer, bytes_of(specs[number]) if number < len(specs) else tensor.most_bytes)
+        needed = bytes_of(specs[number]) if number < len(specs) else tensor.most_bytes
+        yield _Slot(role, tensor, buffer, needed or (described[number].nbytes if number in described else 0))
 
 
 def _buffers(dataset: Dataset) -> list[DataBuffer]:
