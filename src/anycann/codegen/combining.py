@@ -33,6 +33,17 @@ def combine(e: Emitter, kind: str, dtype: DType, a: Value, b: Value) -> Value:
     return emit_op(e, Op(_OPERATION[kind], (operand, operand), dtype), [a, b])
 
 
+def extreme(e: Emitter, kind: str, values: list[Value]) -> Value:
+    """The largest or smallest of several floats, lane by lane; NaN if one is, which is asked of two at once."""
+    predicate, nan = "ogt" if kind == "max" else "olt", e.compare("uno", values[0], values[-1])
+    for a, b in zip(values[1::2], values[2::2], strict=False):
+        nan = e.binary("or", nan, e.compare("uno", a, b))
+    while len(values) > 1:
+        pairs = [e.select(e.compare(predicate, a, b), a, b) for a, b in zip(values[::2], values[1::2], strict=False)]
+        values = pairs + values[len(values) & ~1 :]
+    return e.select(nan, e.const(math.nan, values[0].type), values[0])
+
+
 def combine_all(e: Emitter, kind: str, dtype: DType, totals: list[Value]) -> Value:
     """Several vectors (a power of two) by pairs, then the lanes of what is left by halves: a scalar."""
     while len(totals) > 1:

@@ -9,7 +9,7 @@ A kernel has the signature `void name(ptr args, i64 begin, i64 end, ptr scratch)
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 import hashlib
@@ -96,6 +96,19 @@ class Emitter(Instructions):
         yield
         self.branch(done)
         self.start_block(done)
+
+    def either(self, condition: Value, then: Callable[[], Value], otherwise: Callable[[], Value]) -> Value:
+        """What `then` or `otherwise` gives, of which only one runs; the scalar i1 `condition` decides."""
+        first, second, done = self.label("then"), self.label("else"), self.label("endif")
+        self.do(f"br i1 {condition.text}, label %{first}, label %{second}")
+        found = []
+        for label, value in ((first, then), (second, otherwise)):
+            self.start_block(label)
+            found.append((value(), self.block))
+            self.branch(done)
+        self.start_block(done)
+        arms = ", ".join(f"[ {value.text}, %{block} ]" for value, block in found)
+        return self.op(f"phi {found[0][0].type} {arms}", found[0][0].type)
 
     # ---- the module
     def finish(self, family: str) -> tuple[str, str]:

@@ -153,6 +153,12 @@ class Instructions:
         """`llvm.<name>.<type of the first operand>`; integer and float names are LLVM's (`smax`, `fma`, `maxnum`, `floor`)."""
         return self.call(f"llvm.{name}.{mangle(operands[0].type)}", result or operands[0].type, operands)
 
+    def extreme(self, name: str, a: Value, b: Value) -> Value:
+        """`maximum` or `minimum`: NaN if either is NaN, any of two zeros. Best with an accumulator as `b`, for `a` is what is compared."""
+        full = f"llvm.{name}.{mangle(a.type)}"
+        self.declarations[full] = f"declare {a.type} @{full}({a.type}, {a.type})"
+        return self.op(f"call nsz {a.type} @{full}({a.type} {a.text}, {b.type} {b.text})", a.type)
+
     def fma(self, a: Value, b: Value, c: Value) -> Value:
         """a * b + c with one rounding."""
         return self.intrinsic("fma", [a, b, c])

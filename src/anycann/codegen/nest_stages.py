@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
+from itertools import product
+from math import prod
 
 from anycann.codegen.accesses import FlatNest, Stage
 from anycann.codegen.clipping import Bounds, clip
-from anycann.codegen.combining import combine, combine_all, neutral
+from anycann.codegen.combining import combine, combine_all, extreme, neutral
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.lanes import Lanes
 from anycann.codegen.stores import emit_store
@@ -18,6 +20,7 @@ from anycann.te.dtypes import DType
 from anycann.te.expression import Op, Var
 from anycann.te.traversal import walk
 
+_WRITTEN_OUT = range(2, 17)  # elements of a window of which the largest is found without loops
 UNROLL = 4  # accumulators of a long row: additions of one do not wait for each other
 
 
@@ -110,11 +113,14 @@ class StageWriter:
         stage, bounds = clip(stage, vector, neutral(kind, dtype))
         clipped = bool(bounds) and not any(isinstance(x, Op) and x.name == "select" for x in walk(stage.body))
 
+        def here() -> Lanes:
+            found = self._lanes(lanes, vector, bound, mask, stage)
+            found.clipped = clipped
+            return found
+
         def nest(loops: Sequence[Var], total: Value) -> Value:
             if not loops:
-                here = self._lanes(lanes, vector, bound, mask, stage)
-                here.clipped = clipped
-                return combine(self.e, kind, dtype, total, self._contribution(stage, here))
+                return combine(self.e, kind, dtype, total, self._contribution(stage, here()))
             if len(loops) == 1 and loops[0] not in bounds and loops[0].extent >= 2 * self.unroll:
                 return several(loops[0], total)
             first, last = self._limits(loops[0], bounds.get(loops[0], Bounds()))
@@ -138,7 +144,34 @@ class StageWriter:
                 totals[number - whole] = add(totals[number - whole], self.e.const(number))
             return reduce(lambda a, b: combine(self.e, kind, dtype, a, b), totals)
 
+        if dtype.is_float and kind in ("max", "min") and not stage.keeps and prod(v.extent for v in stage.over) in _WRITTEN_OUT:
+            whole = self._whole(bounds)
+            if whole is None:
+                return self._extreme(stage, here)
+            return self.e.either(whole, lambda: self._extreme(stage, here), lambda: nest(stage.over, start))
         return nest(stage.over, start)
+
+    def _whole(self, bounds: Mapping[Var, Bounds]) -> Value | None:
+        """Whether these loops run over their whole extent; None where all do."""
+        found: Value | None = None
+        for variable, bound in bounds.items():
+            first, last = self._limits(variable, bound)
+            whole = self.e.binary(
+                "and", self.e.compare("eq", first, self.e.const(0)), self.e.compare("eq", last, self.e.const(variable.extent))
+            )
+            found = whole if found is None else self.e.binary("and", found, whole)
+        return found
+
+    def _extreme(self, stage: Stage, lanes: Callable[[], Lanes]) -> Value:
+        """The largest or smallest element of a small window, written out. What lanes get that do not exist is never read."""
+        assert stage.kind is not None
+        found = []
+        for place in product(*(range(v.extent) for v in stage.over)):
+            self.values |= {v: self.e.const(index) for v, index in zip(stage.over, place, strict=True)}
+            here = lanes()
+            value = here.value(stage.body)
+            found.append(here.spread(value) if here.lanes > 1 else value)
+        return extreme(self.e, stage.kind, found)
 
     def _limits(self, variable: Var, bounds: Bounds) -> tuple[Value, Value]:
         scalar = Lanes(self.e, 1, None, self.values, self.pointers)

@@ -172,7 +172,7 @@ def fmin(e: Emitter, a: Value, b: Value) -> Value:
     if is_number(a) or is_number(b):
         a, b = (b, a) if is_number(b) else (a, b)
         return e.select(e.compare("olt", a, b), a, b)
-    return e.select(is_nan(e, a), a, e.select(e.compare("olt", a, b), a, b))
+    return e.extreme("minimum", b, a)
 
 
 def fmax(e: Emitter, a: Value, b: Value) -> Value:
@@ -180,7 +180,7 @@ def fmax(e: Emitter, a: Value, b: Value) -> Value:
     if is_number(a) or is_number(b):
         a, b = (b, a) if is_number(b) else (a, b)
         return e.select(e.compare("ogt", a, b), a, b)
-    return e.select(is_nan(e, a), a, e.select(e.compare("ogt", a, b), a, b))
+    return e.extreme("maximum", b, a)
 
 
 def floor(e: Emitter, x: Value) -> Value:
