@@ -113,3 +113,35 @@ def test_lists_of_tensors_take_scalars_and_copies_from_the_host() -> None:
     torch._foreach_copy_([npu, host], [torch.ones(3).npu(), torch.ones(2, dtype=torch.int64)])
     assert npu.cpu().tolist() == [1, 1, 1]
     assert host.tolist() == [1, 1]
+
+
+def test_labels_of_32_bits_count_and_encode_as_they_are() -> None:
+    labels = torch.tensor([2, 0, 1], dtype=torch.int32)
+    encoded = torch.nn.functional.one_hot(labels.npu(), 4)
+    assert encoded.dtype == torch.int32
+    assert torch.equal(encoded.cpu(), torch.nn.functional.one_hot(labels.long(), 4).int())
+    scores, out = torch.randn(3, 4), torch.empty(0).npu()
+    target = torch.tensor([[3, 0, -1, 1]] * 3)
+    torch._C._nn.multilabel_margin_loss(scores.npu(), target.int().npu(), out=out)
+    torch.testing.assert_close(out.cpu(), torch._C._nn.multilabel_margin_loss(scores, target))
+
+
+def test_losses_of_16_bits_are_summed_in_float32() -> None:
+    scores, target = torch.rand(4000, 5).half(), torch.randint(0, 5, (4000,))
+    loss = torch.nn.functional.nll_loss(scores.npu(), target.npu(), reduction="sum")
+    assert torch.equal(loss.cpu(), torch.nn.functional.nll_loss(scores.float(), target, reduction="sum").half())
+
+
+def test_an_out_tensor_of_the_right_number_of_elements_keeps_its_shape() -> None:
+    rows = torch.zeros(2, 3).npu()
+    torch.logspace(0, 3, 4, base=2, out=rows.narrow(1, 1, 2))
+    assert rows.cpu().tolist() == [[0, 1, 2], [0, 4, 8]]
+    out = torch.empty(500, dtype=torch.float16).npu()
+    torch.normal(mean=torch.full((500,), 2.0, dtype=torch.float16).npu(), std=0.1, out=out)
+    assert 1.9 < out.float().mean() < 2.1
+
+
+def test_convolutions_of_a_library_of_the_host_run_here_too() -> None:
+    x, weight, bias = torch.randn(1, 2, 5, 6), torch.randn(3, 2, 2, 2), torch.randn(3)
+    moved = torch._nnpack_spatial_convolution(x.npu(), weight.npu(), bias.npu(), [1, 0])
+    torch.testing.assert_close(moved.cpu(), torch.nn.functional.conv2d(x, weight, bias, padding=(1, 0)))

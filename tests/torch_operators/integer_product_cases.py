@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -152,3 +153,37 @@ case(
 
 
 # quantised units
+
+
+def _biased(x: Array, scale: Array, rows: Array | None, bias: Array | None, output_dtype: Any = None) -> Array:
+    whole = bias is not None and bias.dtype == np.int32
+    y = (x + bias if whole else x) * scale * (1 if rows is None else rows[:, None])
+    return y if bias is None or whole else y + bias
+
+
+_SUMS = torch.randint(-9999, 9999, (3, 8), dtype=torch.int32)
+_BIASES = (torch.randint(-999, 999, (8,), dtype=torch.int32), randn(8), None)
+for _bias in _BIASES:
+    case("npu_dequant_bias", _SUMS, rand(8) / 999, rand(3), _bias, reference=_biased, tolerance=2e-2)
+
+
+def _gelu(x1: Array, x2: Array, rows: Array, columns: Array, bias: Any = None, approximate: str = "gelu_erf") -> Array:
+    left, right = (_unpack(x) if x.dtype == np.int32 else x for x in (x1, x2))
+    y = _biased(left.astype(int) @ right.astype(int), columns, rows, bias)
+    if approximate == "gelu_tanh":
+        return 0.5 * y * (1 + np.tanh(np.sqrt(2 / np.pi) * (y + 0.044715 * y**3)))
+    return 0.5 * y * (1 + np.vectorize(math.erf)(y / np.sqrt(2)))
+
+
+for _bias, _form in zip(_BIASES, ("gelu_erf", "gelu_tanh", "gelu_erf"), strict=True):
+    _options = {"bias": _bias, "approximate": _form}
+    case("npu_quant_matmul_gelu", _X, _W, rand(3) / 999, rand(8) / 9, options=_options, reference=_gelu, tolerance=1e-2)
+case("npu_quant_matmul_gelu", _PACKED, _FOUR, rand(3) / 9, rand(16), reference=_gelu, tolerance=1e-2)
+case(
+    "npu_quant_matmul_reduce_sum",
+    random_bytes(2, 3, 5),
+    random_bytes(2, 5, 4),
+    options={"x1_scale": rand(2, 3) / 999, "x2_scale": rand(4).bfloat16()},
+    reference=lambda x, w, x1_scale, x2_scale: ((x.astype(int) @ w.astype(int)) * x1_scale[..., None] * x2_scale).sum(0),
+    tolerance=1e-2,
+)

@@ -69,7 +69,7 @@ def _partial(x: Array, w: Array, target: Array, first: int, last: int, return_lo
     predicted = np.array([0.0 if out else below[n, own[n]] for n, out in enumerate(elsewhere)])
     bits = [bool(out) for out in elsewhere] + [True] * (-len(target) % 8)
     packed = [int("".join("01"[bit] for bit in bits[i : i + 8]), 2) for i in range(0, len(bits), 8)]
-    return logits.max(1), np.exp(below).sum(1), predicted, np.array(packed), own, logits if return_logits else np.empty(0)
+    return logits.max(1), np.exp(below).sum(1), predicted, np.array(packed), own, logits if return_logits else None
 
 
 _OF_ROWS = torch.randint(0, 15, (11,), dtype=torch.int32)

@@ -359,3 +359,5 @@ case(
     reference=_listed,
 )
 case("npu_scatter_list_", _CACHES, torch.tensor([1, 5, 0]), randn(3, 2, 1, 3), reference=lambda *a: [None, _listed(*a)], written=(0,))
+
+case("copy_memory_", randn(2, 3), randn(2, 3), reference=lambda x, y: (y, y), written=(0,))

@@ -114,3 +114,15 @@ case(
     reference=lambda x, w, c: (None, c + x.T @ w),
     written=(2,),
 )
+
+
+def _added(y: Array, x: Array, w: Array, groups: Array, group_list_type: int = 0) -> Array:
+    ends = np.cumsum(groups) if group_list_type else groups
+    parts = [x[a:b].T @ w[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+    return y + np.stack(parts).reshape(y.shape)
+
+
+_K = (randn(6, 2), randn(6, 3), torch.tensor([2, 2, 5]))
+case("npu_grouped_matmul_add", randn(6, 3), *_K, reference=_added, differentiable=True)
+case("npu_grouped_matmul_add", randn(3, 2, 3), *_K[:2], torch.tensor([2, 0, 4]), options={"group_list_type": 1}, reference=_added)
+case("npu_grouped_matmul_add_", randn(6, 3), *_K, reference=lambda *a: (_added(*a),) * 2, written=(0,))

@@ -113,7 +113,7 @@ def _second(
     first, last = active_expert_range or (0, expert_num)
     k, flat = expert_idx.shape[1], expert_idx.reshape(-1)
     order = sorted((i for i in range(flat.size) if first <= flat[i] < last), key=lambda i: flat[i])
-    rest = [i for i in range(flat.size) if not first <= flat[i] < last]
+    rest = sorted((i for i in range(flat.size) if not first <= flat[i] < last), key=lambda i: (flat[i] < first, max(flat[i], first)))
     size = expert_num * expert_capacity if drop_pad_mode else (flat.size if active_num <= 0 else min(active_num, flat.size))
     out, scales, where = np.zeros((size, x.shape[1])), np.zeros(size), np.full(flat.size, -1, np.int32)
     used: dict[int, int] = {}

@@ -118,6 +118,10 @@ def _linear_backward_shapes(x: Any, grad: Any, weight: Any, mask: list[bool]) ->
     return tuple(grad.new_empty(size if wanted else (0,)) for size, wanted in zip(sizes, mask, strict=True))
 
 
+def _spatial_convolution(x: Any, weight: Any, bias: Any, padding: Any, stride: Any = 1) -> Any:
+    return torch.nn.functional.conv2d(x, weight, bias, stride, padding if len(padding) == 2 else padding[0])
+
+
 def _on_host(function: Callable[..., Any]) -> Callable[..., Any]:
     """The npu kernel that runs `function` on aliases of its arguments."""
 
@@ -144,6 +148,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
         "batch_norm_backward_elemt": _backward_elements,
         "linear_backward": _linear_backward,
         "convolution_overrideable": torch.convolution,
+        "_nnpack_spatial_convolution": _spatial_convolution,
     }.items()
 }
 

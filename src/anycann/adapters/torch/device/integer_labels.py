@@ -16,10 +16,14 @@ _OPERATORS = {
     "multi_margin_loss": _TARGET,
     "multi_margin_loss_backward": _TARGET + 1,
     "multilabel_margin_loss_forward": _TARGET,
+    "multilabel_margin_loss_forward.output": _TARGET,
+    "multi_margin_loss.out": _TARGET,
+    "nll_loss_forward.output": _TARGET,
     "multilabel_margin_loss_backward": _TARGET + 1,
     "one_hot": 0,
     "bincount": 0,
 }
+_OF_THE_LABELS_DTYPE = {"one_hot"}
 
 
 def widened(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
@@ -30,8 +34,9 @@ def widened(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
 
     def kernel_of_wide_labels(*args: Any, **keywords: Any) -> Any:
         labels = args[position]
-        if labels.dtype == torch.int32:
-            args = (*args[:position], labels.long(), *args[position + 1 :])
-        return kernel(*args, **keywords)
+        if labels.dtype != torch.int32:
+            return kernel(*args, **keywords)
+        result = kernel(*args[:position], labels.long(), *args[position + 1 :], **keywords)
+        return result.to(labels.dtype) if name in _OF_THE_LABELS_DTYPE else result
 
     return kernel_of_wide_labels

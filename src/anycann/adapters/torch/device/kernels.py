@@ -267,8 +267,8 @@ def _filling(op: Any, signature: Signature) -> Kernel:
 
 def _empty_like(out: Any) -> Any:
     if isinstance(out, torch.Tensor):
-        return torch.empty(0, dtype=out.dtype, device="cpu")
-    return [torch.empty(0, dtype=tensor.dtype, device="cpu") for tensor in out]
+        return torch.empty(out.shape, dtype=out.dtype, device="cpu")
+    return [_empty_like(tensor) for tensor in out]
 
 
 def _fill(out: Any, values: Any) -> None:

@@ -12,7 +12,8 @@ import torch
 
 _NAMESPACES = ("npu", "atb")
 _SUBPACKAGES = ("optim", "contrib")  # `import torch_npu` is enough for them
-_TENSOR_METHODS = ("npu_format_cast", "npu_format_cast_", "npu_dtype_cast", "npu_dtype_cast_", "npu_confusion_transpose")
+_TENSOR_METHODS = ("npu_format_cast", "npu_format_cast_", "npu_dtype_cast", "npu_dtype_cast_", "npu_confusion_transpose",
+                   "copy_memory_")  # fmt: skip
 
 
 class _Namespace(torch._ops._OpNamespace):

@@ -96,9 +96,9 @@ def linear_online_max_sum(
     vocab_start_index: int,
     vocab_end_index: int,
     return_logits: bool = False,
-) -> tuple[torch.Tensor, ...]:
+) -> tuple[torch.Tensor | None, ...]:
     """Of logits = input @ weight.T of a part of the vocabulary: (largest of each row, sum of exponentials below it, logit of the target
-    below it, bits of rows whose target is elsewhere, targets in this part or 0, the logits or nothing). Both ends belong to the part.
+    below it, bits of rows whose target is elsewhere, targets in this part or 0, the logits or None). Both ends belong to the part.
     """
     require(target.shape == input.shape[:1], "npu_fused_linear_online_max_sum", sizes(input, weight, target), "(N, H), (V, H) and (N,)")
     logits = (wide(input) @ wide(weight).T).to(input.dtype)
@@ -107,7 +107,7 @@ def linear_online_max_sum(
     elsewhere = (target < vocab_start_index) | (target > vocab_end_index)
     own = torch.where(elsewhere, 0, target - vocab_start_index)
     predicted = torch.where(elsewhere, 0.0, below.gather(1, own.long()[:, None])[:, 0])
-    kept = logits if return_logits else logits.new_empty(0)
+    kept = logits if return_logits else None
     return largest, below.exp().sum(-1), predicted, _packed(elsewhere), own.to(target.dtype), kept
 
 

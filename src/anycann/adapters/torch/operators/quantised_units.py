@@ -124,7 +124,10 @@ def swiglu_quant(
     group_list_type: int = 0,
     dst_type: torch.dtype | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(integers, scale of each row) of swiglu of the last axis, smoothed, each row by its largest value."""
+    """(integers, scale of each row) of swiglu of the last axis, smoothed, each row by its largest value.
+
+    Offsets are for static quantisation.
+    """
     operator = "npu_swiglu_quant"
     if quant_mode != 1:
         refuse(
@@ -132,7 +135,6 @@ def swiglu_quant(
             f"quant_mode={quant_mode}",
             "dynamic quantisation (1) is computed; what scale static quantisation returns is not documented",
         )
-    refuse_given(operator, "dynamic quantisation has none", offsets=offsets)
     if dst_type not in (None, torch.int8, torch.quint4x2):
         refuse(operator, f"dst_type={dst_type}", "int8 and quint4x2 are computed")
     y = _swiglu(operator, wide(x), activate_left)

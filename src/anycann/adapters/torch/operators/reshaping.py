@@ -19,6 +19,12 @@ def confusion_transpose(self: torch.Tensor, perm: list[int], shape: list[int], t
     return self.reshape(shape).permute(perm).contiguous().clone()
 
 
+@composed("copy_memory_(Tensor(a!) self, Tensor src, bool non_blocking=False) -> Tensor(a!)")
+def copy_memory_(self: torch.Tensor, src: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+    """torch's copy_ from a tensor on the same device."""
+    return self.copy_(src, non_blocking)
+
+
 @composed("npu_transpose(Tensor self, int[] perm, bool require_contiguous=True) -> Tensor")
 def transpose(self: torch.Tensor, perm: list[int], require_contiguous: bool = True) -> torch.Tensor:
     """Permuted, contiguous."""

@@ -134,7 +134,7 @@ def init_routing_v2(*given: Any, **options: Any) -> tuple[torch.Tensor, ...]:
     first, last = a.active_expert_range or (0, a.expert_num)
     experts = a.expert_idx.reshape(-1).long()
     inside = (experts >= first) & (experts < last)
-    order = torch.sort(torch.where(inside, experts, 2**31), stable=True).indices
+    order = torch.sort(torch.where(experts >= first, experts, 2**31), stable=True).indices
     available = int(inside.sum())
     sources, owners = order[:available], experts[order[:available]]
     counts = torch.bincount(owners - first, minlength=last - first)
