@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import metadata
 from pathlib import Path
 import subprocess
 import sys
@@ -185,3 +186,10 @@ def test_utilities_know_devices_and_streams_as_the_npu_does() -> None:
     assert torch.npu.utils._get_device_index("npu:1") == 1
     assert torch.npu.utils.current_device() == torch.npu.current_device()
     assert torch.npu.utils.synchronize is torch.npu.synchronize
+
+
+def test_libraries_find_torch_npu_among_the_installed_packages() -> None:
+    assert metadata.version("torch_npu") == metadata.version("torch-npu") == torch_npu.__version__
+    assert "torch_npu" in {distribution.name for distribution in metadata.distributions()}
+    with pytest.raises(metadata.PackageNotFoundError):
+        metadata.version("torch_npu_of_nobody")

@@ -237,3 +237,18 @@ for step in range(5):
     (trace,) = tmp_path.glob("torch_prof_*.json")
     assert "aten::exp" in trace.read_text()
     assert run(program.replace('"TORCH"', "None")).split() == list("01234")
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_a_script_of_a_program_that_chooses_the_older_executor_runs() -> None:
+    @torch.jit.script
+    def rotated(x: torch.Tensor, turn: torch.Tensor) -> torch.Tensor:
+        even, odd = x[..., 0], x[..., 1]
+        return torch.stack([even * turn[0] - odd * turn[1], odd * turn[0] + even * turn[1]], -1)
+
+    before = torch._C._jit_set_profiling_executor(False)
+    x = torch.randn(3, 2, device="npu", requires_grad=True)
+    for _ in range(3):
+        rotated(x, torch.tensor([0.0, 1.0], device="npu")).sum().backward()
+    assert before
+    assert x.grad.tolist() == [[3.0, -3.0]] * 3

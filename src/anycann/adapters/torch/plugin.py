@@ -10,7 +10,7 @@ from types import ModuleType
 
 import torch
 
-from anycann.adapters.torch import amp, distributed, operators, profiler, transfer
+from anycann.adapters.torch import amp, distributed, distribution, operators, profiler, transfer
 from anycann.adapters.torch.device import backend
 from anycann.adapters.torch.graph import install as graph
 
@@ -18,6 +18,7 @@ from anycann.adapters.torch.graph import install as graph
 PARTS: tuple[Callable[[ModuleType], None], ...] = (
     amp.install,
     distributed.install,
+    distribution.install,
     graph.install,
     operators.install,
     profiler.install,

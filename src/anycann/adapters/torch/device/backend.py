@@ -21,6 +21,7 @@ from anycann.adapters.torch.device import (
     parameters,
     pinned_memory,
     registration,
+    scripts,
     sharing,
     storage,
     tensor_types,
@@ -65,6 +66,7 @@ def install(torch_npu: ModuleType) -> None:
     parameters.install()
     data_parallel.install()
     sharing.install()
+    scripts.install()
     tensor_types.install()
     virtual_devices.install()
     accelerator.install(npu)
