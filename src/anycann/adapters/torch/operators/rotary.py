@@ -106,7 +106,8 @@ def _turned(operator: str, x: torch.Tensor, mode: str) -> torch.Tensor:
     if mode == "half":
         front, back = x.chunk(2, -1)
         return torch.cat((-back, front), -1)
-    require(mode == "interleave", operator, f"The rotary_mode of {operator} should be half or interleave, but got {mode}", "half, interleave")
+    if mode != "interleave":
+        refuse(operator, f"rotary_mode={mode!r}", f"The rotary_mode of {operator} should be half or interleave, but got {mode}")
     return torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2)
 
 
