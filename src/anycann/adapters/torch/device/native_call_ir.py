@@ -6,8 +6,14 @@ from anycann.adapters.torch.device.native_words import BYTES_AT, MOST_ARGUMENTS,
 
 
 def call_ir() -> str:
-    """`torch_npu_call`: aliases (`convert`), the call, the results. `slow` is taken only if the operator did nothing yet."""
-    return f"""
+    """`torch_npu_call`: aliases, the call, the results. `slow` is taken only if the operator did nothing yet."""
+    stages = (_enter(), _arguments(), _alias(), _compute(), _error(), _results(), _slow(), _helpers())
+    return "".join(stages)
+
+
+def _enter() -> str:
+    """The words of the kernel, and whether it can be run here: `slow` or `ready`."""
+    return f"""\
 define ptr @torch_npu_call(ptr %self, ptr %args, i64 %count, ptr %names) {{
 entry:
   %given = alloca [{MOST_ARGUMENTS + 1} x ptr]
@@ -45,6 +51,12 @@ ready:
   %drop = inttoptr i64 %drop_reference to ptr
   br label %convert
 
+"""
+
+
+def _arguments() -> str:
+    """A loop over the arguments: what is no tensor passes as it is, a plain tensor of the one npu goes to `alias`, all else to `bail`."""
+    return """\
 convert:
   %i = phi i64 [0, %ready], [%i.next, %pass], [%i.next2, %aliased]
   %index = phi i64 [-1, %ready], [%index, %pass], [%where, %aliased]
@@ -103,6 +115,12 @@ look2:
   %all_fine = and i1 %fine, %agrees
   br i1 %all_fine, label %alias, label %bail
 
+"""
+
+
+def _alias() -> str:
+    """A cpu tensor on the memory of an npu tensor, then the next argument; or `bail`, which drops the aliases."""
+    return """\
 alias:
   %to_dlpack.o = inttoptr i64 %to_dlpack to ptr
   store ptr %arg, ptr %slot
@@ -136,6 +154,12 @@ bail:
   call void @drop_aliases(ptr %drop, ptr %given, i64 %owned)
   br label %slow
 
+"""
+
+
+def _compute() -> str:
+    """The cpu operator on the aliases: `computed` or `error`."""
+    return """\
 converted:
   %nowhere = icmp eq i64 %index, -1
   br i1 %nowhere, label %slow, label %compute
@@ -147,6 +171,12 @@ compute:
   %wrong = icmp eq ptr %result, null
   br i1 %wrong, label %error, label %computed
 
+"""
+
+
+def _error() -> str:
+    """What is raised for an error of the operator; if it did nothing yet, the whole operator runs again in `slow`."""
+    return f"""\
 error:
 {loads("fetch_error", "normalise_error", "set_error")}
 {word_of("explain", Word.EXPLAIN)}
@@ -189,6 +219,12 @@ set:
 raise:
   ret ptr null
 
+"""
+
+
+def _results() -> str:
+    """The results become the npu's: one tensor, the argument that was written, or a tuple; what code cannot claim Python does."""
+    return f"""\
 computed:
   switch i64 %kind, label %several [
     i64 {int(Kind.TENSOR)}, label %one
@@ -256,6 +292,12 @@ by_python:
   call void %drop(ptr %result)
   ret ptr %adopted
 
+"""
+
+
+def _slow() -> str:
+    """The kernel of Python, with the arguments as they came."""
+    return f"""\
 slow:
 {word_of("slow.i", Word.SLOW)}
   %slow.o = inttoptr i64 %slow.i to ptr
@@ -265,7 +307,13 @@ slow:
   ret ptr %slow.result
 }}
 
-define internal void @drop_aliases(ptr %drop, ptr %given, i64 %owned) {{
+"""
+
+
+def _helpers() -> str:
+    """References that are given back: of aliases, by the bits of their places, and of what may be null."""
+    return """\
+define internal void @drop_aliases(ptr %drop, ptr %given, i64 %owned) {
 entry:
   br label %next
 
@@ -285,9 +333,9 @@ take:
 
 done:
   ret void
-}}
+}
 
-define internal void @drop_if_any(ptr %drop, ptr %object) alwaysinline {{
+define internal void @drop_if_any(ptr %drop, ptr %object) alwaysinline {
 entry:
   %none = icmp eq ptr %object, null
   br i1 %none, label %done, label %take
@@ -298,7 +346,7 @@ take:
 
 done:
   ret void
-}}
+}
 
 declare i64 @llvm.cttz.i64(i64, i1)
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)

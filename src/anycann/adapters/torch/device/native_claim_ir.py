@@ -36,6 +36,11 @@ def _store_record(*values: tuple[str, str]) -> str:
 
 def claim_ir() -> str:
     """`@move`: 0 if the tensor is now the npu's, 1 if only Python can do it, 2 if the npu has no room."""
+    return "".join((_inspect(), _account(), _change()))
+
+
+def _inspect() -> str:
+    """What is the npu's already is `done`; what has no memory of its own, or special keys, Python must do; else `memory`."""
     return f"""
 define internal i64 @move(ptr %table, ptr %tensor, i64 %index, i1 %change) {{
 entry:
@@ -60,7 +65,12 @@ inspect:
 
 refuse:
   ret i64 1
+"""
 
+
+def _account() -> str:
+    """Memory that the tensor alone has is entered in the account of the npu, and a record put before what frees it."""
+    return f"""
 memory:
   %data = call ptr @pointer(ptr %storage, i64 %data_at)
   %context.p = call ptr @at(ptr %storage, i64 %context_at)
@@ -101,7 +111,12 @@ enter:
   call void @count(ptr %account, i64 {Field.REQUESTED}, i64 %bytes)
   call void @count(ptr %account, i64 {Field.BLOCKS}, i64 1)
   br label %change_device
+"""
 
+
+def _change() -> str:
+    """The tensor and its memory change their device."""
+    return """
 change_device:
   %high = shl i64 %index, 8
   %device = or i64 %high, 20
@@ -118,7 +133,7 @@ change_keys:
 
 done:
   ret i64 0
-}}
+}
 """
 
 
