@@ -69,6 +69,15 @@ def test_large_planes_are_copied_into_place_from_blocks(size: int, copied: bool)
     assert found.values["y"].buffer.space == "output"
 
 
+@pytest.mark.parametrize(("channels", "first"), [(8, "Conv"), (64, "TransData")])
+def test_many_row_major_planes_are_put_into_blocks_before_they_are_read(channels: int, first: str) -> None:
+    text = f"g (float[1,{channels},4,5] x) => (float[1,24,4,5] y) {{ y = Conv(x, w) }}"
+    model = parse(text, w=floats(24, channels, 1, 1))
+    assert kernels(text, w=floats(24, channels, 1, 1))[0] == first
+    feeds = {"x": floats(1, channels, 4, 5)}
+    assert_same(run(model, feeds), by_definition(model, feeds))
+
+
 def test_what_follows_reads_the_blocks_and_not_the_copy() -> None:
     text = "g (float[1,8,9,9] x) => (float[1,32,9,9] y, float[1,16,9,9] z) { y = Conv(x, w) z = Conv(y, v) }"
     model = parse(text, w=floats(32, 8, 1, 1), v=floats(16, 32, 1, 1))
