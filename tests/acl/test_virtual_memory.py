@@ -105,3 +105,58 @@ def test_what_cannot_be_is_refused(acl: ModuleType) -> None:
     assert acl.rt.map_mem(virt, size, 0, memory, 0) == 107000
     assert acl.rt.unmap_mem(virt + 1) == 107000
     assert acl.rt.free_physical(5) == 100000
+
+
+IMPORT = """
+import sys
+import acl
+acl.init(), acl.rt.set_device(0)
+key = sys.stdin.readline().strip()
+print(acl.rt.device_get_bare_tgid()[0], flush=True)
+assert acl.rt.ipc_mem_import_by_key(key, 1) == (0, 107000)  # not named yet
+print(flush=True)
+assert sys.stdin.readline()
+ptr, ret = acl.rt.ipc_mem_import_by_key(key, 1)
+assert ret == 0, acl.get_recent_err_msg()
+assert acl.util.ptr_to_bytes(ptr, 5000) == bytes(range(250)) * 20
+assert acl.rt.memset(ptr, 5000, 9, 10) == 0
+assert acl.rt.memset(ptr, 5001, 9, 5001) != 0
+assert acl.rt.ipc_mem_import_by_key(key, 1) == (0, 107000)
+assert [acl.rt.ipc_mem_close(key), acl.rt.ipc_mem_close(key)] == [0, 107000]
+assert acl.rt.memset(ptr, 5000, 9, 10) != 0
+"""
+
+
+@pytest.mark.parametrize("size", [5000, 3 << 20])
+def test_memory_is_shared_with_another_process_by_a_key(acl: ModuleType, size: int) -> None:
+    (ptr, _), (other, _) = acl.rt.malloc(size, 0), acl.rt.malloc(64, 0)
+    data = bytes(range(250)) * 20
+    assert acl.rt.memcpy(ptr, size, acl.util.bytes_to_ptr(data), 5000, 1) == 0
+    key, ret = acl.rt.ipc_mem_get_export_key(ptr, 5000, 65, 0)
+    assert ret == 0
+    assert acl.util.ptr_to_bytes(ptr, 5000) == data
+    path = os.pathsep.join(path for path in (*sys.path, os.path.dirname(acl.__path__[0])) if path)
+    environment = {**os.environ, "PYTHONPATH": path}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment}
+    with subprocess.Popen([sys.executable, "-c", IMPORT], **pipes) as process:  # type: ignore[call-overload]
+        assert process.stdin is not None
+        assert process.stdout is not None
+        print(key, file=process.stdin, flush=True)
+        pid = int(process.stdout.readline())
+        assert process.stdout.readline() == "\n"
+        assert acl.rt.ipc_mem_set_import_pid(key, [pid]) == 0
+        print(file=process.stdin, flush=True)
+        assert process.wait(60) == 0
+    assert acl.util.ptr_to_bytes(ptr, 12) == bytes([9] * 10 + [10, 11])
+    assert acl.rt.ipc_mem_get_export_key(ptr + 64, 8, 65, 0) == ("", 107000)
+    assert acl.rt.ipc_mem_get_export_key(other, 65, 65, 1) == ("", 107000)
+    assert acl.rt.ipc_mem_get_export_key(other, 64, 8, 1) == ("", 107000)
+    assert acl.rt.ipc_mem_get_export_key(ptr, 8, 65, 1) == ("", 107000)
+    assert "has a key already" in acl.get_recent_err_msg()
+    assert acl.rt.ipc_mem_get_export_key(other, 64, 65, 1)[1] == 0
+    assert acl.rt.free(other) == 0  # with its key
+    assert [acl.rt.ipc_mem_close(key), acl.rt.ipc_mem_close(key)] == [0, 107000]
+    assert acl.util.ptr_to_bytes(ptr, 12) == bytes([9] * 10 + [10, 11])
+    assert acl.rt.free(ptr) == 0
+    assert acl.rt.ipc_mem_import_by_key(key, 0) == (0, 107000)
+    assert "cannot be opened" in acl.get_recent_err_msg()

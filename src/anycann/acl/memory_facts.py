@@ -9,7 +9,7 @@ import numpy as np
 
 from anycann.acl import types
 from anycann.acl.codes import Code
-from anycann.acl.entries import refused, status, value_and_status
+from anycann.acl.entries import status, value_and_status
 from anycann.acl.errors import AclError
 from anycann.acl.memory import check_copy, check_span, move, take_device_memory
 from anycann.acl.process import PROCESS
@@ -190,11 +190,3 @@ def mem_uce_repair(device: int, places: list) -> None:  # type: ignore[type-arg]
     PROCESS.device(device)
     if places:
         raise AclError(Code.INVALID_PARAM, f"{len(places)} places are given; accepted: those of acl.rt.get_mem_uce_info, which are none")
-
-
-# ---- what is not done
-_SHARED = "memory that acl.rt.malloc took is not shared between processes; acl.rt.malloc_physical takes memory that is"
-refused("acl.rt.ipc_mem_get_export_key", ("ptr", "size", "length", "flag"), _SHARED, failed=("",))
-refused("acl.rt.ipc_mem_set_import_pid", ("key", "pids"), _SHARED)
-refused("acl.rt.ipc_mem_import_by_key", ("key", "flag"), _SHARED, failed=(0,))
-refused("acl.rt.ipc_mem_close", ("key",), _SHARED)

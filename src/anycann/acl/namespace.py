@@ -63,6 +63,7 @@ _FILES = (
     "device_facts",
     "memory_facts",
     "virtual_memory",
+    "ipc_memory",
     "groups",
     "not_here",
 )

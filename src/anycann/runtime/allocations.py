@@ -45,8 +45,12 @@ class Allocations:
         self._lock = threading.Lock()
 
     def allocate(self, nbytes: int, kind: MemoryKind, device: int, filled: bool = False) -> Allocation:
-        """`nbytes` > 0 bytes, aligned to 64; `filled` by the caller, at once. Raises DeviceError if the machine has not so much."""
-        return self.adopt(memory.allocate(nbytes), kind, device, nbytes, filled)
+        """`nbytes` > 0 bytes, aligned to 64, those of a device to pages; `filled` by the caller, at once.
+
+        Raises DeviceError if the machine has not so much.
+        """
+        take = memory.allocate_pages if kind == "device" else memory.allocate
+        return self.adopt(take(nbytes), kind, device, nbytes, filled)
 
     def adopt(self, block: memory.Bytes, kind: MemoryKind, device: int, nbytes: int | None = None, filled: bool = False) -> Allocation:
         """Memory that somebody else took; the first `nbytes` of it count."""

@@ -16,6 +16,7 @@ from anycann.support.mapped import HUGE_PAGE_BYTES, want_huge_pages
 
 ALIGNMENT = 64
 SLACK_BYTES = 64
+PAGE_BYTES = 4096
 SMALL_BYTES = 4096  # an output of this size is written faster than an aligned place is found for it
 POISON = 0xFF  # as a float16, bfloat16, float32 or float64 it is a NaN, as an integer -1
 
@@ -35,6 +36,15 @@ def allocate(nbytes: int) -> Bytes:
     except (MemoryError, OSError, OverflowError, ValueError) as error:
         raise DeviceError(f"{nbytes} bytes of memory cannot be allocated: {error}") from error
     return raw[start : start + max(nbytes, 1)][:nbytes]  # numpy would leave an empty slice at the start of `raw`
+
+
+def allocate_pages(nbytes: int) -> Bytes:
+    """As `allocate`, at the start of pages that hold nothing else, so that other processes can be given them."""
+    if nbytes > HUGE_PAGE_BYTES:
+        return allocate(nbytes)
+    whole = allocate(-(-max(nbytes, 1) // PAGE_BYTES) * PAGE_BYTES + PAGE_BYTES - ALIGNMENT)
+    start = -address(whole) % PAGE_BYTES
+    return whole[start : start + nbytes]
 
 
 def _map(nbytes: int) -> Bytes:

@@ -60,6 +60,21 @@ def put_behind(address: int, physical: PhysicalMemory, offset: int, nbytes: int)
     return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
 
 
+def share(address: int, nbytes: int, more: int) -> PhysicalMemory:
+    """Put memory with the same content, and `more` bytes that lie nowhere, behind pages that hold nothing else. Raises DeviceError."""
+    physical = PhysicalMemory.take(nbytes + more)
+    os.pwrite(physical.descriptor, ctypes.string_at(address, nbytes), 0)
+    _mapped(address, nbytes, _READ_WRITE, _SHARED | _FIXED, physical.descriptor, 0)
+    return physical
+
+
+def keep(address: int, nbytes: int) -> None:
+    """End what `share` began: the content stays, and is this process's own again."""
+    content = ctypes.string_at(address, nbytes)
+    _mapped(address, nbytes, _READ_WRITE, _PRIVATE | _ANONYMOUS | _FIXED, -1, 0)
+    ctypes.memmove(address, content, nbytes)
+
+
 def take_away(address: int, nbytes: int) -> None:
     """Leave the addresses reserved, with nothing but zeros behind them."""
     _mapped(address, nbytes, _READ, _PRIVATE | _ANONYMOUS | _NO_RESERVE | _FIXED, -1, 0)

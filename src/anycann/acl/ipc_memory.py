@@ -1,0 +1,156 @@
+"""acl.rt: memory of acl.rt.malloc that several processes of a user share by a key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import os
+import struct
+
+from anycann.acl.codes import Code
+from anycann.acl.entries import status, value_and_status
+from anycann.acl.errors import AclError
+from anycann.acl.process import PROCESS
+from anycann.runtime import virtual_memory
+from anycann.runtime.allocations import Allocation
+from anycann.runtime.memory import PAGE_BYTES
+from anycann.runtime.virtual_memory import PhysicalMemory
+from anycann.support.errors import DeviceError
+
+_PREFIX = "anycann"
+_MOST_PROCESSES = PAGE_BYTES // 4 - 1
+_EVERYBODY = -1
+_CHECKED, _UNCHECKED = 0, 1  # flags of an export: whether the processes that may import are listed
+
+
+@dataclass(frozen=True)
+class _Key:
+    """Where the memory is: a file that `process` has open. Its last page lists the processes that may take it."""
+
+    process: int
+    descriptor: int
+    nbytes: int
+
+    def __str__(self) -> str:
+        return f"{_PREFIX}-{self.process}-{self.descriptor}-{self.nbytes}"
+
+
+@dataclass(frozen=True)
+class _Exported:
+    """Memory of this process that others may take, and where it lies here."""
+
+    memory: PhysicalMemory
+    address: int
+
+    def close(self) -> None:
+        virtual_memory.keep(self.address, self.memory.nbytes - PAGE_BYTES)
+        self.memory.close()
+
+
+_exported: dict[str, _Exported] = {}
+_imported: dict[str, tuple[int, int]] = {}  # key -> address and bytes that are mapped
+
+
+@value_and_status("acl.rt.ipc_mem_get_export_key", failed=("",), returns="(key, ret)")
+def ipc_mem_get_export_key(ptr: int, size: int, length: int, flags: int) -> str:
+    """A key for the first `size` bytes of memory of acl.rt.malloc, which nobody may write meanwhile.
+
+    length: 65. flags: 0 only processes of acl.rt.ipc_mem_set_import_pid may take it, 1 any process of this user.
+    """
+    found = PROCESS.allocations.find(ptr)
+    if found is None or found.kind != "device" or found.address != ptr or not 0 < size <= found.nbytes:
+        raise AclError(Code.RT_PARAM_INVALID, f"{size} bytes at {ptr:#x} do not begin memory of acl.rt.malloc, or are more than it has")
+    if flags not in (_CHECKED, _UNCHECKED):
+        raise AclError(Code.RT_PARAM_INVALID, f"flags {flags}; accepted: 0 (processes are listed), 1 (any process)")
+    if any(exported.address == ptr for exported in _exported.values()):
+        raise AclError(Code.RT_PARAM_INVALID, f"the memory at {ptr:#x} has a key already; acl.rt.ipc_mem_close comes first")
+    whole = -(-size // PAGE_BYTES) * PAGE_BYTES
+    shared = virtual_memory.share(ptr, whole, PAGE_BYTES)
+    key = str(_Key(os.getpid(), shared.descriptor, size))
+    if len(key) >= length:
+        _Exported(shared, ptr).close()
+        raise AclError(Code.RT_PARAM_INVALID, f"the key has {len(key)} characters; there is room for {length - 1}")
+    _exported[key] = _Exported(shared, ptr)
+    _allow(shared, [_EVERYBODY] if flags == _UNCHECKED else [])
+    return key
+
+
+@status("acl.rt.ipc_mem_set_import_pid")
+def ipc_mem_set_import_pid(key: str, pids: list[int]) -> None:
+    """The processes that may take the memory, by the numbers that acl.rt.device_get_bare_tgid tells them."""
+    if key not in _exported:
+        raise AclError(Code.RT_PARAM_INVALID, f"{key!r} is no key of acl.rt.ipc_mem_get_export_key in this process")
+    if len(pids) > _MOST_PROCESSES:
+        raise AclError(Code.RT_PARAM_INVALID, f"{len(pids)} processes; accepted: at most {_MOST_PROCESSES}")
+    _allow(_exported[key].memory, pids)
+
+
+@value_and_status("acl.rt.ipc_mem_import_by_key", returns="(ptr, ret)")
+def ipc_mem_import_by_key(key: str, flags: int) -> int:
+    """The address of the memory in this process. flags: 1 lets the devices of both reach each other, which they do anyway."""
+    device = PROCESS.context().device
+    place = _read(key)
+    if key in _imported:
+        raise AclError(Code.RT_PARAM_INVALID, f"{key!r} was imported before; acl.rt.ipc_mem_close comes first")
+    try:
+        memory = PhysicalMemory.of_process(place.process, place.descriptor)
+    except DeviceError as error:
+        raise AclError(Code.RT_PARAM_INVALID, f"{key!r}: {error}") from error
+    try:
+        _check_allowed(memory, key)
+        whole = memory.nbytes - PAGE_BYTES
+        address = virtual_memory.reserve(whole)
+        block = virtual_memory.put_behind(address, memory, 0, whole)
+    finally:
+        memory.close()
+    PROCESS.allocations.adopt(block, "device", device.number, place.nbytes, filled=True)
+    _imported[key] = address, whole
+    return address
+
+
+@status("acl.rt.ipc_mem_close")
+def ipc_mem_close(key: str) -> None:
+    """End sharing: where it was imported the address goes; where it was exported nobody can take it any more."""
+    if key in _imported:
+        address, nbytes = _imported.pop(key)
+        PROCESS.allocations.release(address)
+        virtual_memory.release(address, nbytes)
+    elif key in _exported:
+        _exported.pop(key).close()
+    else:
+        raise AclError(Code.RT_PARAM_INVALID, f"{key!r} is no key that is open in this process")
+
+
+def _allow(memory: PhysicalMemory, pids: list[int]) -> None:
+    os.pwrite(memory.descriptor, struct.pack(f"<{len(pids) + 1}i", len(pids), *pids), memory.nbytes - PAGE_BYTES)
+
+
+def _check_allowed(memory: PhysicalMemory, key: str) -> None:
+    page = os.pread(memory.descriptor, PAGE_BYTES, memory.nbytes - PAGE_BYTES)
+    (count,) = struct.unpack_from("<i", page)
+    pids = struct.unpack_from(f"<{min(count, _MOST_PROCESSES)}i", page, 4)
+    if _EVERYBODY not in pids and os.getpid() not in pids:
+        words = f"{key!r} is not for process {os.getpid()}; its owner names it by acl.rt.ipc_mem_set_import_pid, or exports with flag 1"
+        raise AclError(Code.RT_PARAM_INVALID, words)
+
+
+def _read(key: str) -> _Key:
+    prefix, *numbers = key.split("-")
+    if prefix != _PREFIX or len(numbers) != 3 or not all(number.isdecimal() for number in numbers):
+        raise AclError(Code.RT_PARAM_INVALID, f"{key!r} is no key of acl.rt.ipc_mem_get_export_key")
+    return _Key(*map(int, numbers))
+
+
+def _freed(gone: Allocation) -> None:
+    """Memory that is freed is shared no more."""
+    for key in [key for key, exported in _exported.items() if exported.address == gone.address]:
+        ipc_mem_close(key)
+
+
+def _forget() -> None:
+    """At the end of AscendCL nothing is shared any more."""
+    for key in (*_imported, *_exported):
+        ipc_mem_close(key)
+
+
+PROCESS.allocations.released.append(_freed)
+PROCESS.ending.append(_forget)
