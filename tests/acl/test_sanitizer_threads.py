@@ -8,7 +8,8 @@ import pytest
 
 from tests.acl.seeded import check
 from tests.acl.test_sanitizer_asynchronous import PICTURES, PICTURES_END
-from tests.acl.test_sanitizer_models import END as MODEL_END, FIXED, GEARS
+from tests.acl.test_sanitizer_models import END as MODEL_END
+from tests.acl.test_sanitizer_models import FIXED, GEARS
 
 STREAMS = """
 context, _ = acl.rt.get_context()
