@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from anycann.codegen.byte_lookup import lookup
 from anycann.codegen.conversions import convert, from_storage, to_storage
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.operations import emit_op
@@ -49,6 +50,7 @@ class Lanes:
     clipped: bool = False  # the loops around keep every read inside (clipping.py)
     existing: int | None = None  # so many of the lanes exist, whatever the mask says of them
     rounds_bfloat: bool = False  # the processor has an instruction that rounds a vector to bfloat16
+    permutes_bytes: bool = False  # it has one that permutes the bytes of two registers
 
     def value(self, expr: Expr, mask: Value | None = None) -> Value:
         """The value of expr: a scalar if it is the same in all lanes, else a vector. `mask` guards loads inside a select's branch."""
@@ -93,6 +95,8 @@ class Lanes:
         assert isinstance(expr, Op)
         if expr.name == "select":
             return self._select(expr, mask)
+        if expr.name == "lookup":
+            return self._lookup(expr, mask)
         operands = [self.value(operand, mask) for operand in expr.operands]
         if expr.name == "cast":
             return convert(e, operands[0], expr.operands[0].dtype, expr.dtype)
@@ -102,6 +106,11 @@ class Lanes:
         if any(operand.lanes > 1 for operand in operands):
             operands = [self.spread(operand) for operand in operands]
         return emit_op(e, expr, operands)
+
+    def _lookup(self, expr: Op, mask: Value | None) -> Value:
+        index, table = expr.operands
+        assert isinstance(table, Const)
+        return lookup(self.emitter, self.value(index, mask), int(table.value), self.permutes_bytes)
 
     def _select(self, expr: Op, mask: Value | None) -> Value:
         e = self.emitter

@@ -59,8 +59,10 @@ class StageWriter:
         for guard in (*self.nest.guards, *stage.guards):
             condition = here.spread(here.value(guard))
             mask = condition if mask is None else self.e.binary("and", mask, condition)
-        rounds = self.target.has("avx512bf16")
-        return Lanes(self.e, lanes, vector, self.values, self.pointers, bound, mask, existing=self.existing, rounds_bfloat=rounds)
+        return Lanes(
+            self.e, lanes, vector, self.values, self.pointers, bound, mask, existing=self.existing,
+            rounds_bfloat=self.target.has("avx512bf16"), permutes_bytes=self.target.has("avx512vbmi"),
+        )  # fmt: skip
 
     def _store(self, stage: Stage, lanes: int, vector: Var | None, bound: Mapping[int, Value], mask: Value | None) -> None:
         self._store_at(stage, self._lanes(lanes, vector, bound, mask, stage))

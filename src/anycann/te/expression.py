@@ -182,6 +182,14 @@ def bitcast(x: Expr, dtype: DType) -> Expr:
     return x if x.dtype == dtype else Op("bitcast", (x,), dtype)
 
 
+def lookup(index: Expr, table: bytes, dtype: DType) -> Expr:
+    """Byte number `index` (a uint8) of 256, as the 8-bit `dtype`. The table is a literal, one number of 256 bytes, the first lowest."""
+    assert index.dtype == dtypes.uint8
+    assert len(table) == 256
+    assert dtype.nbytes == 1
+    return Op("lookup", (index, Const(int.from_bytes(table, "little"), dtype)), dtype)
+
+
 def maximum(a: Operand, b: Operand) -> Expr:
     """The larger; NaN if either is."""
     return binary("max", a, b)

@@ -12,6 +12,7 @@ import onnx_ir as ir
 from anycann.passes.rules.attention import FuseAttention
 from anycann.passes.rules.attention_result import ReshapeAttention, TransposeAttention
 from anycann.passes.rules.batch_normalization import FoldBatchNormalization
+from anycann.passes.rules.byte_functions import TabulateBytes
 from anycann.passes.rules.dequantize_lstm import DequantizeLSTM
 from anycann.passes.rules.einsum import ProductOfEinsum
 from anycann.passes.rules.integer_products import IntegerConvolution, IntegerGemm, IntegerMatMul
@@ -37,7 +38,7 @@ RULES: tuple[Rule, ...] = (
     DequantizeLSTM(), FoldBatchNormalization(), SplitZeroPoint(), ProductOfEinsum(), FuseAttention(),
     MultiHeadAttention(), PackedAttention(), LowerAttention(), ReshapeAttention(), TransposeAttention(),
     BoundSuppression(), WriteRange(), SeparateWindows(), SeparateMaxPool(), MultiplyBeforeErf(), PointwiseConvolution(),
-    TwoTransposes(), TransposedOperand(),
+    TabulateBytes(), TwoTransposes(), TransposedOperand(),
 )  # fmt: skip
 
 
