@@ -148,16 +148,16 @@ def s8gemm(
     product.submit((a, b, c), (lda, ldb, ldc), alpha, beta, stream)
 
 
-@status("acl.blas.gemv_ex", limits="steps between the elements of x and y must be 1; matrices in NZ format are refused")
+@status("acl.blas.gemv_ex", limits="matrices in NZ format are refused")
 def gemv_ex(
     trans_a: int, m: int, n: int, alpha: int, a: int, lda: int, type_a: int, x: int, incx: int, type_x: int, beta: int, y: int, incy: int,
     type_y: int, compute_type: int, stream: int,
 ) -> None:  # fmt: skip
-    """y = alpha * op(A) @ x + beta * y; A has m rows and n columns as it lies in memory. incx, incy: -1 or 1."""
+    """y = alpha * op(A) @ x + beta * y; A has m rows and n columns as it lies in memory. incx, incy: -1, as Ascend wants, or 1."""
     _multiply_vector(trans_a, m, n, (type_a, type_x, type_y), alpha, a, lda, x, incx, beta, y, incy, compute_type, stream)
 
 
-@status("acl.blas.hgemv", limits="steps between the elements of x and y must be 1; matrices in NZ format are refused")
+@status("acl.blas.hgemv", limits="matrices in NZ format are refused")
 def hgemv(
     trans_a: int, m: int, n: int, alpha: int, a: int, lda: int, x: int, incx: int, beta: int, y: int, incy: int, compute_type: int,
     stream: int,
@@ -166,7 +166,7 @@ def hgemv(
     _multiply_vector(trans_a, m, n, (HALF, HALF, HALF), alpha, a, lda, x, incx, beta, y, incy, compute_type, stream)
 
 
-@status("acl.blas.s8gemv", limits="steps between the elements of x and y must be 1; matrices in NZ format are refused")
+@status("acl.blas.s8gemv", limits="matrices in NZ format are refused")
 def s8gemv(
     trans_a: int, m: int, n: int, alpha: int, a: int, lda: int, x: int, incx: int, beta: int, y: int, incy: int, compute_type: int,
     stream: int,

@@ -219,7 +219,7 @@ def set_tensor_const(desc: int, ptr: int, size: int) -> None:
     get(desc).constant = ctypes.string_at(ptr, size)
 
 
-refused("acl.trans_tensor_desc_format", ("desc", "format"), "formats of single tensors are not changed", failed=(0,))
+refused("acl.trans_tensor_desc_format", ("desc", "format"), "a function that AscendCL reserves and does not do", failed=(0,))
 
 
 @value("acl.data_type_size", returns="bytes")
