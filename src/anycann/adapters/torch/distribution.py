@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.metadata import Distribution, DistributionFinder, Prepared
+from importlib.metadata import Distribution, DistributionFinder
 from pathlib import Path
 import sys
 from types import ModuleType
@@ -38,7 +38,7 @@ class _Finder(DistributionFinder):
 
     def find_distributions(self, context: DistributionFinder.Context = DistributionFinder.Context()) -> Iterator[Distribution]:  # noqa: B008
         """The one, if it or all are asked for."""
-        if context.name is None or Prepared.normalize(context.name) == NAME:
+        if context.name is None or context.name.replace("-", "_").lower() == NAME:
             yield self._distribution
 
 
