@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from anycann.adapters.torch.operators import packing
 from anycann.adapters.torch.operators.precision import dtype_of, wide
-from anycann.adapters.torch.operators.registry import composed, refuse, require, sizes
+from anycann.adapters.torch.operators.registry import bound, composed, refuse, require, sizes
 from anycann.adapters.torch.operators.scattering import scatter_update
 
 _INT8_LARGEST, _INT4_LARGEST = 127, 7
@@ -41,59 +43,38 @@ def smoothed(operator: str, x: torch.Tensor, scales: torch.Tensor | None, group_
     return x * wide(scales)[group].reshape(x.shape)
 
 
-@composed(
-    "npu_dynamic_quant(Tensor input, *, Tensor? smooth_scales=None, Tensor? group_index=None, int? dst_type=None, "
-    'str quant_mode="pertoken", float dst_type_max=0.0) -> (Tensor, Tensor)',
-    missing="quant_mode other than 'pertoken', dst_type_max, float8 results",
-    differentiable=False,
+_DYNAMIC = (
+    "Tensor input, *, Tensor? smooth_scales=None, Tensor? group_index=None, int? dst_type=None, str quant_mode='pertoken', "
+    "float dst_type_max=0.0"
 )
-def dynamic_quant(
-    input: torch.Tensor,
-    *,
-    smooth_scales: torch.Tensor | None = None,
-    group_index: torch.Tensor | None = None,
-    dst_type: int | None = None,
-    quant_mode: str = "pertoken",
-    dst_type_max: float = 0.0,
-) -> _Pair:
+_REFUSED = "quant_mode other than 'pertoken', dst_type_max, float8 results"
+
+
+@composed(f"npu_dynamic_quant({_DYNAMIC}) -> (Tensor, Tensor)", missing=_REFUSED, differentiable=False)
+def dynamic_quant(*given: Any, **options: Any) -> _Pair:
     """(integers, float32 scale of each row of the last axis), symmetric."""
-    operator = "npu_dynamic_quant"
-    _only_tokens(operator, quant_mode, dst_type_max)
-    int4 = is_int4(operator, "dst_type", dst_type)
-    return quantise_rows(smoothed(operator, wide(input), smooth_scales, group_index), int4, operator)
+    x, int4 = _rows(operator := "npu_dynamic_quant", given, options)
+    return quantise_rows(x, int4, operator)
 
 
-@composed(
-    "npu_dynamic_quant_asymmetric(Tensor input, *, Tensor? smooth_scales=None, Tensor? group_index=None, int? dst_type=None, "
-    'str quant_mode="pertoken", float dst_type_max=0.0) -> (Tensor, Tensor, Tensor)',
-    missing="quant_mode other than 'pertoken', dst_type_max, float8 results",
-    differentiable=False,
-)
-def dynamic_quant_asymmetric(
-    input: torch.Tensor,
-    *,
-    smooth_scales: torch.Tensor | None = None,
-    group_index: torch.Tensor | None = None,
-    dst_type: int | None = None,
-    quant_mode: str = "pertoken",
-    dst_type_max: float = 0.0,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+@composed(f"npu_dynamic_quant_asymmetric({_DYNAMIC}) -> (Tensor, Tensor, Tensor)", missing=_REFUSED, differentiable=False)
+def dynamic_quant_asymmetric(*given: Any, **options: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """(integers, float32 scale, float32 offset of each row): x / scale + offset, from least to largest of the row."""
-    operator = "npu_dynamic_quant_asymmetric"
-    _only_tokens(operator, quant_mode, dst_type_max)
-    int4 = is_int4(operator, "dst_type", dst_type)
-    x = smoothed(operator, wide(input), smooth_scales, group_index)
+    x, int4 = _rows(operator := "npu_dynamic_quant_asymmetric", given, options)
     largest, steps = (_INT4_LARGEST, 15) if int4 else (_INT8_LARGEST, 255)
     scale = (x.amax(-1) - x.amin(-1)) / steps
     offset = largest - x.amax(-1) / scale
     return packing.quantised(x / scale.unsqueeze(-1) + offset.unsqueeze(-1), int4, operator), scale, offset
 
 
-def _only_tokens(operator: str, quant_mode: str, dst_type_max: float) -> None:
-    if quant_mode != "pertoken":
-        refuse(operator, f"quant_mode={quant_mode!r}", "'pertoken' is documented")
-    if dst_type_max != 0.0:
-        refuse(operator, f"dst_type_max={dst_type_max}", "it is not documented")
+def _rows(operator: str, given: tuple[Any, ...], options: dict[str, Any]) -> tuple[torch.Tensor, bool]:
+    """The smoothed input of a call, and whether it becomes four-bit integers."""
+    a = bound(operator, given, options)
+    if a.quant_mode != "pertoken":
+        refuse(operator, f"quant_mode={a.quant_mode!r}", "'pertoken' is documented")
+    if a.dst_type_max != 0.0:
+        refuse(operator, f"dst_type_max={a.dst_type_max}", "it is not documented")
+    return smoothed(operator, wide(a.input), a.smooth_scales, a.group_index), is_int4(operator, "dst_type", a.dst_type)
 
 
 @composed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 import math
 from typing import Any
@@ -14,7 +15,7 @@ _Tensors = list[torch.Tensor]
 _LARGEST_WEIGHT_NORM = 10.0
 
 
-class _Stepping(NpuFusedOptimizerBase):
+class _Stepping(NpuFusedOptimizerBase, ABC):
     """An optimizer that steps group after group, and in a group the parameters of one dtype at a time."""
 
     @torch.no_grad()
@@ -35,8 +36,9 @@ class _Stepping(NpuFusedOptimizerBase):
     def _before(self) -> None:
         """What is computed once for all groups."""
 
+    @abstractmethod
     def _update(self, group: dict[str, Any], parameters: _Tensors, gradients: _Tensors) -> None:
-        raise NotImplementedError
+        """Steps the parameters of one dtype of a group."""
 
     def _means(self, parameters: _Tensors, gradients: _Tensors, beta1: float, beta2: float) -> tuple[_Tensors, _Tensors]:
         """The running means of gradients and of their squares, with these gradients."""

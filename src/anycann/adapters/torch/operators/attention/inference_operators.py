@@ -52,33 +52,42 @@ def _separate(a: SimpleNamespace, name: str, place: int) -> Quantisation | None:
     return Quantisation(a.antiquant_mode, a.antiquant_scale[place], None if a.antiquant_offset is None else a.antiquant_offset[place])
 
 
-def _first(operator: str, a: SimpleNamespace) -> Call:
-    inside = {name: getattr(a, name) for name in ("dequant_scale1", "quant_scale1", "dequant_scale2")}
-    refuse_given(operator, "how probabilities are rounded inside is not documented", **inside)
-    refuse_given(operator, "it is reserved", key_rope_antiquant_scale=a.key_rope_antiquant_scale)
-    shared = None if a.key_shared_prefix is None else (a.key_shared_prefix, a.value_shared_prefix)
+def _call(operator: str, a: SimpleNamespace, *, heads: int, **others: Any) -> Call:
+    """What both versions name alike, and the `others`."""
     return Call(
         operator=operator,
         query=a.query,
         key=a.key,
         value=a.value,
-        heads=a.num_heads,
-        key_heads=a.num_key_value_heads or a.num_heads,
-        scale=a.scale,
+        heads=heads,
+        key_heads=a.num_key_value_heads or heads,
         layout=a.input_layout,
         sparsity=Sparsity(operator, a.sparse_mode, a.pre_tokens, a.next_tokens),
         mask=a.atten_mask,
         pse=a.pse_shift,
-        query_lengths=a.actual_seq_lengths,
-        key_lengths=a.actual_seq_lengths_kv,
         block_table=a.block_table,
         block_size=a.block_size,
-        query_padding_size=a.query_padding_size,
-        key_padding_size=a.kv_padding_size,
-        prefix=shared,
-        prefix_length=a.actual_shared_prefix_len[0] if a.actual_shared_prefix_len else None,
         query_rope=a.query_rope,
         key_rope=a.key_rope,
+        **others,
+    )
+
+
+def _first(operator: str, a: SimpleNamespace) -> Call:
+    inside = {name: getattr(a, name) for name in ("dequant_scale1", "quant_scale1", "dequant_scale2")}
+    refuse_given(operator, "how probabilities are rounded inside is not documented", **inside)
+    refuse_given(operator, "it is reserved", key_rope_antiquant_scale=a.key_rope_antiquant_scale)
+    return _call(
+        operator,
+        a,
+        heads=a.num_heads,
+        scale=a.scale,
+        query_lengths=a.actual_seq_lengths,
+        key_lengths=a.actual_seq_lengths_kv,
+        query_padding_size=a.query_padding_size,
+        key_padding_size=a.kv_padding_size,
+        prefix=None if a.key_shared_prefix is None else (a.key_shared_prefix, a.value_shared_prefix),
+        prefix_length=a.actual_shared_prefix_len[0] if a.actual_shared_prefix_len else None,
         key_quantisation=_separate(a, "key", 0),
         value_quantisation=_separate(a, "value", 1),
         result_scale=a.quant_scale2,
@@ -92,24 +101,13 @@ def _second(operator: str, a: SimpleNamespace) -> Call:
     refuse_given(operator, "queries of int8 are not computed", dequant_scale_query=a.dequant_scale_query)
     key = None if a.dequant_scale_key is None else Quantisation(a.key_quant_mode, a.dequant_scale_key, a.dequant_offset_key)
     value = None if a.dequant_scale_value is None else Quantisation(a.value_quant_mode, a.dequant_scale_value, a.dequant_offset_value)
-    return Call(
-        operator=operator,
-        query=a.query,
-        key=a.key,
-        value=a.value,
+    return _call(
+        operator,
+        a,
         heads=a.num_query_heads,
-        key_heads=a.num_key_value_heads or a.num_query_heads,
         scale=a.softmax_scale,
-        layout=a.input_layout,
-        sparsity=Sparsity(operator, a.sparse_mode, a.pre_tokens, a.next_tokens),
-        mask=a.atten_mask,
-        pse=a.pse_shift,
         query_lengths=a.actual_seq_qlen,
         key_lengths=a.actual_seq_kvlen,
-        block_table=a.block_table,
-        block_size=a.block_size,
-        query_rope=a.query_rope,
-        key_rope=a.key_rope,
         key_quantisation=key,
         value_quantisation=value,
         result_scale=a.quant_scale_out,
