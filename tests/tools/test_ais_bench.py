@@ -62,7 +62,7 @@ def test_the_lines_are_those_of_ais_bench(tmp_path: Path, capsys: pytest.Capture
     assert re.fullmatch("\n".join(lines) + "\n", capsys.readouterr().out)
 
 
-@pytest.mark.parametrize("more", [[], ["--run_mode", "tensor"], ["-rm", "full"], ["--pipeline", "1", "--threads", "2"]])
+@pytest.mark.parametrize("more", [[], ["--run_m", "tensor"], ["-rm", "full"], ["--pipeline", "1", "--threads", "2"]])
 def test_files_become_batches_and_outputs_become_files_again(tmp_path: Path, more: list[str]) -> None:
     (tmp_path / "in").mkdir()
     for number in (0, 1, 10):  # a batch of two, and one file that does not fill the second
@@ -221,6 +221,12 @@ def test_aclruntime_runs_on_its_tensors(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="output 'z' is not there"):
         session.run(["z"], [Tensor(X)])
     session.finalize()
+
+
+def test_element_types_are_indices_of_tables(tmp_path: Path) -> None:
+    (given,) = InferSession(0, write(tmp_path, "2, 3")).get_inputs()
+    assert (np.float32, np.float16)[given.datatype] is np.float32
+    assert int(type(given.datatype).int64) == 9
 
 
 def test_shapes_are_parsed() -> None:

@@ -87,7 +87,7 @@ _REFUSED = {
 
 def parser() -> argparse.ArgumentParser:
     """All options."""
-    made = argparse.ArgumentParser(prog="ais_bench", description="Benchmark of offline models, with Ascend's options.", allow_abbrev=False)
+    made = argparse.ArgumentParser(prog="ais_bench", description="Benchmark of offline models, with Ascend's options.")
     for row in _ROWS:
         first = row.names.split()[0]
         made.add_argument(

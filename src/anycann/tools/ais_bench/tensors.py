@@ -11,14 +11,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from anycann.acl.types import DATA_TYPES
 from anycann.runtime import memory
 from anycann.support.errors import UsageError
 
 HOST = -1
+_NUMBERS = {name: number for number, name in DATA_TYPES.items()}
 
 
 class DataType(Enum):
-    """Element types by aclruntime's names."""
+    """Element types by aclruntime's names. As a number each is its aclDataType."""
 
     float32 = "float32"
     float16 = "float16"
@@ -36,6 +38,11 @@ class DataType(Enum):
 
     def __str__(self) -> str:
         return f"dtype.{self.name}"
+
+    def __index__(self) -> int:
+        return _NUMBERS[self.value]
+
+    __int__ = __index__
 
 
 @dataclass
