@@ -81,3 +81,63 @@ def test_graphed_callables_compute_what_they_did() -> None:
     assert torch.equal(module.running_mean, before)
     graphed(x).sum().backward()
     assert x.grad.shape == x.shape
+
+
+def test_a_replay_draws_what_the_program_would_and_the_capture_draws_nothing() -> None:
+    own = torch.Generator("npu").manual_seed(3)
+
+    def draw() -> list[torch.Tensor]:
+        noise = torch.nn.functional.dropout(torch.ones(5000, device="npu"))
+        return [torch.rand(7, device="npu"), noise, torch.empty(5, device="npu").normal_(generator=own)]
+
+    torch.npu.manual_seed(5)
+    expected = [value.clone() for value in (*draw(), *draw())]
+    torch.npu.manual_seed(5)
+    own.manual_seed(3)
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        drawn = draw()
+    for wanted in (expected[:3], expected[3:]):
+        graph.replay()
+        assert all(torch.equal(one, other) for one, other in zip(drawn, wanted, strict=True))
+
+
+def test_states_that_a_capture_reads_and_sets_are_read_and_set_by_replays() -> None:
+    torch.npu.manual_seed(9)
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        torch.rand(3, device="npu")
+        state = torch.npu.get_rng_state()
+        first = torch.rand(4, device="npu")
+        torch.npu.set_rng_state(state)
+        second = torch.rand(4, device="npu")
+    graph.replay()
+    once = first.clone()
+    assert torch.equal(first, second)
+    graph.replay()
+    assert torch.equal(first, second)
+    assert not torch.equal(first, once)
+
+
+def test_a_capture_takes_no_other_seed() -> None:
+    torch.npu.manual_seed(1)
+    other = torch.npu.get_rng_state()
+    torch.npu.manual_seed(0)
+    for change in (lambda: torch.npu.manual_seed(1), lambda: torch.npu.set_rng_state(other)):
+        graph = torch.npu.NPUGraph()
+        with (
+            pytest.raises(RuntimeError, match=r"only if new seed is the same.*Got 1, the generator of npu:0 began with 0"),
+            torch.npu.graph(graph),
+        ):
+            change()
+    torch.npu.manual_seed(1)
+
+
+def test_a_generator_can_be_registered_before_the_capture() -> None:
+    own, graph = torch.Generator("npu").manual_seed(4), torch.npu.NPUGraph()
+    wanted = torch.rand(3, device="npu", generator=torch.Generator("npu").manual_seed(4))
+    graph.register_generator_state(own)
+    with torch.npu.graph(graph):
+        drawn = torch.rand(3, device="npu", generator=own)
+    graph.replay()
+    assert torch.equal(drawn, wanted)

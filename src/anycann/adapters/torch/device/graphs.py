@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from anycann.adapters.torch.device import streams
+from anycann.adapters.torch.device.graph_randomness import Randomness
 
 _pools = itertools.count(1)
 _capturing: list[NPUGraph] = []
@@ -42,13 +43,15 @@ class _Call:
 class _Recorder(TorchDispatchMode):
     """Runs operators and keeps them in `calls`; views need no second run."""
 
-    def __init__(self, calls: list[_Call]):
+    def __init__(self, calls: list[_Call], randomness: Randomness | None = None):
         super().__init__()
-        self.calls = calls
+        self.calls, self.randomness = calls, randomness
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten._local_scalar_dense.default:
             raise RuntimeError("a value of an npu tensor was asked for while a graph captures: replays could not ask again")
+        if self.randomness is not None and kwargs:
+            self.randomness.keep(kwargs.get("generator"))
         result = func(*args, **(kwargs or {}))
         if not func.is_view:
             self.calls.append(_Call(func, args, kwargs or {}, result))
@@ -80,6 +83,8 @@ class NPUGraph:
     def __init__(self, keep_graph: bool = False) -> None:
         self._entries: list[Any] = []
         self._recorder: _Recorder | None = None
+        self._randomness: Randomness | None = None
+        self._generators: list[Any] = []
         self._pool: tuple[int, int] | None = None
         self._captured = False
 
@@ -90,6 +95,7 @@ class NPUGraph:
         if self._captured:
             raise RuntimeError("this graph was captured; call reset() before capturing again")
         self._pool = pool or graph_pool_handle()
+        self._randomness = Randomness(self._entries, self._generators)
         self._begin_recording(self._entries)
         _capturing.append(self)
 
@@ -99,10 +105,12 @@ class NPUGraph:
             raise RuntimeError("capture_end() without capture_begin()")
         _capturing.pop()
         self._end_recording()
+        if self._randomness is not None:
+            self._randomness.end()
         self._captured = True
 
     def _begin_recording(self, calls: list[Any]) -> None:
-        self._recorder = _Recorder(calls)
+        self._recorder = _Recorder(calls, self._randomness)
         self._recorder.__enter__()
 
     def _end_recording(self) -> None:
@@ -121,6 +129,10 @@ class NPUGraph:
     def reset(self) -> None:
         """Forget what was captured, and let go of its memory."""
         self._entries, self._captured = [], False
+
+    def register_generator_state(self, generator: Any) -> None:
+        """Say before the capture that it will draw from `generator`, which is after it where it was."""
+        self._generators.append(generator)
 
     def pool(self) -> tuple[int, int]:
         """The identifier of the graph's memory, for another graph's capture."""

@@ -23,17 +23,24 @@ class _DefaultGenerators:
 
 
 default_generators = _DefaultGenerators()
+observers: list[Any] = []  # graphs that capture: told before a generator is seeded or set, and after its state was read
 
 
 def manual_seed(seed: int) -> None:
     """Seed the current npu's generator."""
-    default_generator(devices.current()).manual_seed(int(seed))
+    _seed(default_generator(devices.current()), int(seed))
 
 
 def manual_seed_all(seed: int) -> None:
     """Seed every npu's generator."""
     for generator in default_generators:
-        generator.manual_seed(int(seed))
+        _seed(generator, int(seed))
+
+
+def _seed(generator: Any, seed: int) -> None:
+    for observer in observers:
+        observer.is_seeded(generator, seed)
+    generator.manual_seed(seed)
 
 
 def seed() -> int:
@@ -55,17 +62,24 @@ def initial_seed() -> int:
 
 def get_rng_state(device: Any = "npu") -> Any:
     """The state of an npu's generator: a ByteTensor on the cpu."""
-    return default_generator(devices.index_of(device)).get_state()
+    generator = default_generator(devices.index_of(device))
+    state = generator.get_state()
+    for observer in observers:
+        observer.state_was_read(generator, state)
+    return state
 
 
 def get_rng_state_all() -> list[Any]:
     """The states of all npus' generators."""
-    return [generator.get_state() for generator in default_generators]
+    return [get_rng_state(index) for index in range(len(default_generators))]
 
 
 def set_rng_state(new_state: Any, device: Any = "npu") -> None:
     """Give an npu's generator a state that `get_rng_state` returned."""
-    default_generator(devices.index_of(device)).set_state(new_state)
+    generator = default_generator(devices.index_of(device))
+    for observer in observers:
+        observer.state_is_set(generator, new_state)
+    generator.set_state(new_state)
 
 
 def set_rng_state_all(new_states: Any) -> None:
