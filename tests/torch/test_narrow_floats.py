@@ -126,6 +126,18 @@ def test_labels_of_32_bits_count_and_encode_as_they_are() -> None:
     torch.testing.assert_close(out.cpu(), torch._C._nn.multilabel_margin_loss(scores, target))
 
 
+def test_places_of_32_bits_are_taken_and_put() -> None:
+    x, places = torch.randn(3, 4), torch.tensor([7, 0, 11], dtype=torch.int32)
+    assert torch.equal(torch.take(x.npu(), places.npu()).cpu(), torch.take(x, places.long()))
+    values = torch.randn(3)
+    assert torch.equal(x.npu().put_(places.npu(), values.npu()).cpu(), x.clone().put_(places.long(), values))
+
+
+def test_products_of_many_narrow_numbers_are_rounded_once() -> None:
+    x = (torch.rand(15, 7) + 1).half()
+    assert torch.equal(torch.prod(x.npu(), 0).cpu(), torch.prod(x.float(), 0).half())
+
+
 def test_losses_of_16_bits_are_summed_in_float32() -> None:
     scores, target = torch.rand(4000, 5).half(), torch.randint(0, 5, (4000,))
     loss = torch.nn.functional.nll_loss(scores.npu(), target.npu(), reduction="sum")

@@ -30,3 +30,13 @@ def test_both_ways_agree(causal: bool, dtype: torch.dtype, tolerance: float, hea
 
 def test_few_rows_of_shared_keys_are_not_for_it() -> None:
     assert core.attend_plainly(torch.randn(1, 4, 1, 8), torch.randn(1, 2, 9, 8), torch.randn(1, 2, 9, 8), 1.0, False) is None
+
+
+def test_gradients_with_dropout_take_seeds_with_and_without_axes() -> None:
+    q, k, v, above = (torch.randn(1, 2, 5, 4) for _ in range(4))
+    out, largest, total, _, seed, offset, *_ = torch.ops.npu.npu_fusion_attention_v3(q, k, v, 2, "BNSD", keep_prob=0.5)
+    rest = {"softmax_max": largest, "softmax_sum": total, "attention_in": out, "keep_prob": 0.5}
+    backward = torch.ops.npu.npu_fusion_attention_grad_v3
+    plain = backward(q, k, v, above, 2, "BNSD", seed=seed.reshape(1), offset=offset.reshape(1), **rest)
+    scalars = backward(q, k, v, above, 2, "BNSD", seed=seed.reshape(()), offset=offset.reshape(()), **rest)
+    assert all(torch.equal(a, b) for a, b in zip(plain[:3], scalars[:3], strict=True))

@@ -1,4 +1,4 @@
-"""int32 where torch's cpu kernels take int64 only: class labels and numbers to encode, which Ascend accepts in both."""
+"""int32 where torch's cpu kernels take int64 only: class labels, places and numbers to encode, which Ascend accepts in both."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ _OPERATORS = {
     "multi_margin_loss.out": _TARGET,
     "nll_loss_forward.output": _TARGET,
     "multilabel_margin_loss_backward": _TARGET + 1,
+    "put_": 1,
+    "take": 1,
     "one_hot": 0,
     "bincount": 0,
 }

@@ -242,4 +242,4 @@ def fusion_attention_grad_v2(*given: Any, **options: Any) -> tuple[torch.Tensor,
 def fusion_attention_grad_v3(*given: Any, **options: Any) -> tuple[torch.Tensor, ...]:
     """As `npu_fusion_attention_grad`, with seed and offset in tensors."""
     a = bound("npu_fusion_attention_grad_v3", given, options)
-    return _gradient(a, None if a.seed is None or a.keep_prob == 1 else torch.cat((a.seed, a.offset)))
+    return _gradient(a, None if a.seed is None or a.keep_prob == 1 else torch.stack((a.seed.reshape(()), a.offset.reshape(()))))
