@@ -112,6 +112,24 @@ case(
 )
 
 
+def _bytes_by_groups(x: Array, w: Array, scale: Array, offset: Array, pertoken_scale: Array, output_dtype: Any, group_sizes: Any) -> Array:
+    right, group, total = _unpack(w), group_sizes[2], offset.astype(float)[None]
+    for number, begin in enumerate(range(0, x.shape[1], group)):
+        total = total + ((x[:, begin : begin + group].astype(int) - 8) @ right[begin : begin + group].astype(int)) * _scale(scale)[number]
+    return total * pertoken_scale
+
+
+case(
+    "npu_quant_matmul",
+    random_bytes(3, 16),
+    _FOUR,
+    torch.ops.npu.npu_trans_quant_param(rand(32)).reshape(2, 16),
+    options={"offset": randn(16), "pertoken_scale": rand(3, 1), "output_dtype": torch.float16, "group_sizes": [0, 0, 8]},
+    reference=_bytes_by_groups,
+    tolerance=1e-2,
+)
+
+
 def _weights(
     x: Array,
     w: Array,

@@ -13,6 +13,7 @@ from anycann.adapters.torch.operators.registry import bound, composed, opaque, r
 
 # sums of this many products of two bytes are exact in float32
 _EXACT_DEPTH = 1024
+_HALF_OF_A_NIBBLE = 8
 
 
 def integer_product(x1: torch.Tensor, x2: torch.Tensor) -> torch.Tensor:
@@ -26,7 +27,8 @@ def integer_product(x1: torch.Tensor, x2: torch.Tensor) -> torch.Tensor:
 
 
 def _product_shape(x1: torch.Tensor, x2: torch.Tensor) -> list[int]:
-    columns = x2.shape[-1] * 8 if x2.dtype == torch.int32 and x2.shape[-2] == x1.shape[-1] * 8 else x2.shape[-1]
+    depth = x1.shape[-1] * (8 if x1.dtype == torch.int32 else 1)
+    columns = x2.shape[-1] * 8 if x2.dtype == torch.int32 and x2.shape[-2] == depth else x2.shape[-1]
     batch = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
     return [*batch, x1.shape[-2], columns]
 
@@ -116,10 +118,17 @@ def _by_groups(
     output_dtype: int | None,
     group_sizes: list[int],
 ) -> torch.Tensor:
-    """Four-bit integers with a scale and an offset (subtracted) for each group of the depth: sum of groups * scale, by token."""
+    """Four-bit integers with a scale and an offset (subtracted) for each group of the depth: sum of groups * scale, by token.
+
+    A left side of bytes is multiplied less 8, as two halves of four bits with a sign are, and the offset (N,) is added to the sum.
+    """
     group = group_sizes[2]
+    if group_sizes[:2] == [0, 0] and x1.dtype == torch.int8 and x2.dtype == torch.int32 and pertoken_scale is not None and bias is None:
+        return _bytes_by_groups(x1, x2, scale, offset, pertoken_scale, group).to(
+            dtype_of(output_dtype, operator, "output_dtype", torch.bfloat16)
+        )
     if group_sizes[:2] not in ([0, 0], [1, 1]) or x1.dtype != torch.int32 or pertoken_scale is None or bias is not None:
-        refuse(operator, f"group_sizes={group_sizes}", "[0 or 1, 0 or 1, k] with int4 operands, pertoken_scale and no bias is computed")
+        refuse(operator, f"group_sizes={group_sizes}", "[0 or 1, 0 or 1, k] with int4 weights, pertoken_scale and no bias is computed")
     left, right = _integers(operator, x1, x2)
     total = torch.zeros(left.shape[0], right.shape[1])
     for number, begin in enumerate(range(0, left.shape[1], group)):
@@ -127,6 +136,15 @@ def _by_groups(
         part = part if offset is None else part - offset[number].float()
         total += (left[:, begin : begin + group].float() @ part) * scale[number].float()
     return (total * pertoken_scale.reshape(-1, 1)).to(dtype_of(output_dtype, operator, "output_dtype", torch.bfloat16))
+
+
+def _bytes_by_groups(
+    x1: torch.Tensor, x2: torch.Tensor, scale: torch.Tensor, offset: torch.Tensor | None, pertoken_scale: torch.Tensor, group: int
+) -> torch.Tensor:
+    scales = packing.scale_of(scale).reshape(-1, scale.shape[-1])
+    weight = packing.weight_of_int4(x2, x1.shape[-1]).float() * scales.repeat_interleave(group, 0)[: x1.shape[-1]]
+    total = (x1.float() - _HALF_OF_A_NIBBLE) @ weight
+    return (total if offset is None else total + offset.float()) * pertoken_scale.reshape(-1, 1)
 
 
 def dequantised_weight(
