@@ -218,8 +218,15 @@ def test_aclruntime_runs_on_its_tensors(tmp_path: Path) -> None:
     (again,) = session.run(["y"], [Tensor(X)])
     again.to_host()
     assert (np.array(again, copy=True) == 2 * X).all()
+    (named,) = session.run(["y"], {"x": Tensor(np.frombuffer(X.tobytes()))})  # the bytes count, not their type
+    named.to_host()
+    assert (np.array(named) == 2 * X).all()
+    with pytest.raises(UsageError, match=r"tensors are given for y; .* has the inputs x"):
+        session.run(["y"], {"y": Tensor(X)})
     with pytest.raises(UsageError, match="output 'z' is not there"):
         session.run(["z"], [Tensor(X)])
+    assert named.dtype.name == "float32"
+    assert repr(session) == "<Model>\ndevice:\t0\ninput:\n  #0    x  (2, 3)  float32  6  24\noutput:\n  #0    y  (2, 3)  float32  6  24\n"
     session.finalize()
 
 

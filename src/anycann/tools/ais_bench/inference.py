@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 import math
 import time
@@ -68,6 +68,18 @@ class InferenceSession:
         return self._options
 
     # ---- what it takes and gives
+    def __str__(self) -> str:
+        parts = [f"<Model>\ndevice:\t{self.device}\n"]
+        for word, tensors in (("input", self.get_inputs()), ("output", self.get_outputs())):
+            lines = [
+                f"  #{number}    {t.name}  ({', '.join(map(str, t.shape))})  {t.datatype.name}  {t.size}  {t.realsize}\n"
+                for number, t in enumerate(tensors)
+            ]
+            parts.append(f"{word}:\n{''.join(lines)}")
+        return "".join(parts)
+
+    __repr__ = __str__
+
     def get_inputs(self) -> list[TensorDescription]:
         """Its inputs, without the one that chooses a gear; with the shapes that are set."""
         own = self.model.inputs[:-1] if self.model.gears else self.model.inputs
@@ -126,10 +138,12 @@ class InferenceSession:
         return [given[name] for name in names]
 
     # ---- runs
-    def run(self, names: Sequence[str], feeds: Sequence[Tensor | BaseTensor]) -> list[Tensor]:
-        """Run on one tensor for each input, in order, and answer with those outputs that are named, on the device."""
-        feeds_there = [self._on_device(feed) for feed in feeds]
+    def run(self, names: Sequence[str], feeds: Sequence[Tensor | BaseTensor] | Mapping[str, Tensor | BaseTensor]) -> list[Tensor]:
+        """Run on one tensor for each input, in order or by name, and answer with those outputs that are named, on the device."""
         descriptions = self.get_inputs()
+        if isinstance(feeds, Mapping):
+            feeds = self._in_order(feeds, [wanted.name for wanted in descriptions])
+        feeds_there = [self._on_device(feed) for feed in feeds]
         if len(feeds_there) != len(descriptions):
             raise UsageError(f"{len(feeds_there)} tensors are given; {self.model.where} has {len(descriptions)} inputs")
         arrays = [_as_described(data, wanted) for data, wanted in zip(feeds_there, descriptions, strict=True)]
@@ -145,6 +159,11 @@ class InferenceSession:
         if unknown:
             raise UsageError(f"output {unknown[0]!r} is not there; {self.model.where} has {', '.join(by_name)}")
         return [Tensor(np.asarray(by_name[name]), self.device) for name in names]
+
+    def _in_order(self, feeds: Mapping[str, Tensor | BaseTensor], names: Sequence[str]) -> list[Tensor | BaseTensor]:
+        if set(feeds) != set(names):
+            raise UsageError(f"tensors are given for {', '.join(feeds)}; {self.model.where} has the inputs {', '.join(names)}")
+        return [feeds[name] for name in names]
 
     def _on_device(self, feed: Tensor | BaseTensor) -> np.ndarray:
         if isinstance(feed, Tensor) and feed.device != -1:
@@ -187,6 +206,11 @@ class InferenceSession:
             _ask(reset_device, self.device)
         if self._owns_acl and not MODELS.live() and PROCESS.references:
             _ask(finalize)
+
+
+def model(modelPath: str, deviceId: int = 0, options: SessionOptions | None = None) -> InferenceSession:
+    """A session."""
+    return InferenceSession(modelPath, deviceId, options)
 
 
 def _sizes(shape: Sequence[object]) -> tuple[int, ...]:

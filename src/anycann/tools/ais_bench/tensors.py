@@ -126,6 +126,10 @@ class Tensor:
         return self._array.size
 
     @property
+    def dtype(self) -> DataType:
+        return DataType(self._array.dtype.name)
+
+    @property
     def data(self) -> np.ndarray:
         """The array, wherever it is."""
         return self._array
