@@ -11,10 +11,11 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes import common
 
+from anycann.assembly.bands import join_in_bands
 from anycann.assembly.compiled import Apart, Compiled, NodeReport
-from anycann.assembly.graph_space import FUSION, LAYOUT, graph_space
-from anycann.assembly.kernels import Generators, KernelMaker, Watch
-from anycann.assembly.placement import Placement
+from anycann.assembly.graph_space import BANDS, FUSION, LAYOUT, graph_space
+from anycann.assembly.kernels import Generators, KernelMaker, Launch, Watch
+from anycann.assembly.placement import Placement, stored_bytes
 from anycann.assembly.steps import StepWriter
 from anycann.assembly.weights import ConstantSink, Weights
 from anycann.codegen.contract_dots import multiplies_bfloat
@@ -25,7 +26,7 @@ from anycann.passes.aliases import find_aliases
 from anycann.passes.grouping import group_nodes
 from anycann.passes.layout import assign_layouts, insert_transfers
 from anycann.passes.narrow import narrow_values
-from anycann.passes.order import order_units
+from anycann.passes.order import Unit, order_units
 from anycann.passes.partition import AICORE, AICPU, CONTROL, DEFERRED, EMPTY, VIEW, Engine, assign_engines
 from anycann.passes.pipeline import Report, run_passes
 from anycann.passes.precision import round_inputs
@@ -92,7 +93,9 @@ class GraphCompiler:
         deferred = [node for node in graph if engines[node].kind == DEFERRED]
         aliases = find_aliases(units, layouts, graph, lanes)
         kernels = KernelMaker(generators, weights, layouts, aliases)
-        launches = kernels.launches(units)
+        launches: Mapping[Unit, list[Launch]] = kernels.launches(units)
+        if self.fuse and not switched_off & {FUSION, BANDS}:
+            units, launches = join_in_bands(units, launches, kernels, self.target, lambda value: stored_bytes(value, layouts, lanes))
         placement = Placement(graph, units, deferred, layouts, aliases, kernels, weights, lanes)
         writer = StepWriter(graph, placement, kernels, prefix)
         steps = tuple(writer.write(units, launches, deferred))

@@ -14,8 +14,9 @@ from anycann.om.plan import TensorSpec
 from anycann.passes.rules import RULES
 from anycann.target.target import Target
 
-FUSION, LAYOUT = "fusion", "layout"  # several nodes in one kernel; channels in blocks between convolutions
-GRAPH_SWITCHES = (FUSION, LAYOUT, *(rule.name for rule in RULES if not rule.early))
+# several nodes in one kernel; channels in blocks between convolutions; convolutions one after the other over bands of rows
+FUSION, LAYOUT, BANDS = "fusion", "layout", "bands"
+GRAPH_SWITCHES = (FUSION, LAYOUT, BANDS, *(rule.name for rule in RULES if not rule.early))
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 import math
 
@@ -104,11 +104,16 @@ class KernelMaker:
         self.texts: dict[str, str] = {}
         self.buffers: dict[str, Buffer] = {}
         self.reads: dict[Unit, frozenset[str]] = {}
-        self.workspaces: dict[Group, tuple[str, int]] = {}
+        self.workspaces: dict[Group, list[tuple[str, int]]] = {}
 
     def launches(self, units: Sequence[Unit]) -> dict[Unit, list[Launch]]:
         """The kernels of every AiCore unit, those whose result is a slice in place left out."""
         return {unit: self._launches(unit) for unit in units if unit.kind == AICORE and unit not in self._aliases.slices}
+
+    def keep_only(self, symbols: Iterable[str]) -> None:
+        """Forget the text of kernels that nothing launches."""
+        used = set(symbols)
+        self.texts = {symbol: text for symbol, text in self.texts.items() if symbol in used}
 
     def _launches(self, unit: Unit) -> list[Launch]:
         assert unit.group is not None
@@ -143,7 +148,7 @@ class KernelMaker:
         if generated.before is None or generated.workspace is None:
             return [kernel]
         self.texts[generated.before.symbol] = generated.before.ir
-        self.workspaces[group] = (generated.workspace.name, generated.workspace.nbytes)
+        self.workspaces[group] = [(generated.workspace.name, generated.workspace.nbytes)]
         return [Launch(generated.before, ()), kernel]
 
     def _keep(self, generated: Generated, group: Group | None = None) -> Kernel:
@@ -177,7 +182,7 @@ class KernelMaker:
             self._constants(group),
             self._generators.choices,
         )
-        self.workspaces[group] = (gates, nbytes)
+        self.workspaces[group] = [(gates, nbytes)]
         return [Launch(self._keep(projection), ()), Launch(self._keep(loop), tuple(layers))]
 
     def _generate(self, group: Group, outputs: Sequence[Output]) -> Generated:

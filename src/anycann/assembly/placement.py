@@ -62,9 +62,7 @@ class Placement:
         self.values[spec.name] = Location(spec, buffer, self._layouts.get(value, ND))
 
     def _nbytes(self, value: ir.Value) -> int:
-        type_ = static_type(value)
-        assert type_ is not None
-        return element_count(self._layouts.get(value, ND), type_.shape, self._lanes) * type_.dtype.nbytes
+        return stored_bytes(value, self._layouts, self._lanes)
 
     def _place(self) -> int:
         """Give every static value its buffer; answers the size of the arena."""
@@ -77,7 +75,7 @@ class Placement:
             Interval(name, nbytes, n, n)
             for n, unit in enumerate(self._units)
             if unit.group in self._kernels.workspaces
-            for name, nbytes in [self._kernels.workspaces[unit.group]]
+            for name, nbytes in self._kernels.workspaces[unit.group]
         ]
         self.intervals = [*intervals.values(), *work]
         plan = plan_memory(self.intervals)
@@ -119,3 +117,10 @@ class Placement:
                 if static_type(root) is not None and root not in outputs:
                     first.setdefault(root, number)
         return {v: Interval(v.name or "", self._nbytes(v), start, max(start, last.get(v, start))) for v, start in first.items()}
+
+
+def stored_bytes(value: ir.Value, layouts: Mapping[ir.Value, str], lanes: int) -> int:
+    """Bytes of a value of static type, in its layout."""
+    type_ = static_type(value)
+    assert type_ is not None
+    return element_count(layouts.get(value, ND), type_.shape, lanes) * type_.dtype.nbytes

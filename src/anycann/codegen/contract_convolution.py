@@ -8,7 +8,7 @@ from anycann.codegen.contract_weights import Order, Weights, has_phases, kernel_
 from anycann.codegen.conversions import convert, from_storage
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel
-from anycann.codegen.kernels.convolution import emit_convolution
+from anycann.codegen.kernels.convolution import emit_convolution, row_tasks
 from anycann.codegen.kernels.convolution_method import method, reads_channels_last
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_space import AlgorithmSpace, ConvolutionSpace, WinogradSpace
@@ -90,7 +90,7 @@ def generate_convolution(
     def weights(order: Order) -> Weights:
         return ordered_weights(operator, order, target, blocked, constants, outputs[0].name)
 
-    scratch, flops = 0, shape.flops
+    scratch, flops, rows = 0, shape.flops, None
     if has_phases(operator):
         found = weights("deconv")
         tasks = emit_transposed_convolution(e, shape, target, *pointers, write, blocked)
@@ -103,9 +103,9 @@ def generate_convolution(
         found = weights("conv")
         tile = choices.tile(ConvolutionSpace(shape, target, blocked))
         tasks = emit_convolution(e, shape, target, tile, *pointers, write, blocked, zero_point=zero_point, channels_last=channels_last)
-        family = "conv"
+        family, rows = "conv", row_tasks(shape, target, tile, blocked, channels_last)
     symbol, ir = e.finish(family)
-    kernel = Kernel(symbol, ir, (x, found.name, *zero, *tail.inputs, *(o.name for o in outputs)), tasks, scratch, flops)
+    kernel = Kernel(symbol, ir, (x, found.name, *zero, *tail.inputs, *(o.name for o in outputs)), tasks, scratch, flops, rows)
     return Generated(kernel, found.packed, found.before, found.workspace)
 
 

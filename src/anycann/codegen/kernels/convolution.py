@@ -7,9 +7,11 @@ but the last, the range of kernel taps is clipped to the input for each row; alo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 
 from anycann.codegen.emitter import Emitter
+from anycann.codegen.kernel import RowTasks
 from anycann.codegen.kernels.convolution_columns import segments, tile_count
 from anycann.codegen.kernels.convolution_deep import emit_pixels, sums_area
 from anycann.codegen.kernels.convolution_estimate import ConvolutionTile
@@ -22,7 +24,7 @@ from anycann.codegen.kernels.convolution_write import Spill, digits, plain_write
 from anycann.codegen.values import Value
 from anycann.target.target import Target
 
-__all__ = ["ConvolutionShape", "ConvolutionTile", "Initial", "Write", "emit_convolution", "plain_writer"]
+__all__ = ["ConvolutionShape", "ConvolutionTile", "Initial", "Write", "emit_convolution", "plain_writer", "row_tasks"]
 
 
 def emit_convolution(
@@ -66,6 +68,26 @@ def emit_convolution(
         return 1
     emit_tasks(e, kernel, e.begin, e.end, spill)
     return kernel.tasks
+
+
+def row_tasks(shape: ConvolutionShape, target: Target, tile: ConvolutionTile, blocked_input: bool, channels_last: bool) -> RowTasks | None:
+    """How the tasks of `emit_convolution` lie along the rows of the one image; None where they do not."""
+    if shape.batch != 1 or len(shape.in_size) != 2 or tile.depth or tile.images:
+        return None
+    nowhere = Value("null", "ptr")
+    elements = source(shape, target.lanes, blocked_input, nowhere, None, channels_last)
+    kernel = DirectKernel(shape, target, tile, elements, nowhere, _no_write, None, blocked_input, channels_last)
+    if len(kernel.axes) != 2 or kernel.cycles < INLINE_CYCLES:
+        return None
+    block_groups = -(-kernel.group_blocks // kernel.blocks)
+    outer, inner = (1, block_groups) if tile.blocks_inner else (block_groups, 1)
+    height, pad = shape.in_size[0], shape.pads_begin[0]
+    reach = (shape.kernel[0] - 1) * shape.dilations[0] - pad
+    return RowTasks(kernel.groups * outer, kernel.rows, kernel.parts * inner, height, shape.strides[0], -pad, reach)
+
+
+def _no_write(e: Emitter, index: Sequence[Value], vector: Value) -> None:
+    raise AssertionError("only the order of tasks is asked of this kernel")
 
 
 def emit_tasks(e: Emitter, kernel: DirectKernel, begin: Value, end: Value, spill: Spill | None) -> None:

@@ -1,0 +1,83 @@
+"""Kernels one after the other, over bands of rows: what one writes the next one reads while it is in the cache.
+
+A task is a band of rows of the last kernel. A kernel computes the rows that the next one needs for it and that were not computed yet, by
+calling its own tasks: the kernels are the functions they are alone. Tasks that begin a part of the range compute the rows before it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from anycann.codegen.emitter import Emitter
+from anycann.codegen.kernel import Kernel, RowTasks
+from anycann.codegen.values import POINTER, Value
+
+_FUNCTION, _TAIL = "define void", "attributes #0"  # a module: declarations, the function, attributes
+
+
+def in_bands(kernels: Sequence[Kernel], rows: int) -> Kernel:
+    """The kernel that computes what `kernels` do, `rows` rows of the last one in each task; its arguments are theirs in order.
+
+    Each kernel but the first reads the result of the one before as argument 0; all have `rows`.
+    """
+    e = Emitter()
+    tasks = [_row_tasks(kernel) for kernel in kernels]
+    args = [e.gep(e.args, sum(len(k.arguments) for k in kernels[:number]), POINTER) for number in range(len(kernels))]
+    done = [first for first, _ in _needed(e, tasks, e.mul(e.begin, rows), e.mul(e.begin, rows))]
+    with e.loop(e.begin, e.end, carried=done) as band:
+        first = e.mul(band.index, rows)
+        needed = _needed(e, tasks, first, e.smin(e.add(first, rows), e.const(tasks[-1].rows)))
+        for number, kernel in enumerate(kernels):
+            _call(e, kernel, tasks[number], args[number], band.values[number], needed[number][1])
+        band.carry([e.smax(before, stop) for before, (_, stop) in zip(band.values, needed, strict=True)])
+    symbol, text = e.finish("bands")
+    return Kernel(
+        symbol,
+        _one_module([kernel.ir for kernel in kernels], text),
+        tuple(name for kernel in kernels for name in kernel.arguments),
+        -(-tasks[-1].rows // rows),
+        max(kernel.scratch_bytes for kernel in kernels),
+        sum(kernel.flops for kernel in kernels),
+    )
+
+
+def _row_tasks(kernel: Kernel) -> RowTasks:
+    assert kernel.rows is not None, f"{kernel.symbol} has no rows"
+    return kernel.rows
+
+
+def _needed(e: Emitter, tasks: Sequence[RowTasks], first: Value, stop: Value) -> list[tuple[Value, Value]]:
+    """The rows of each kernel that `first` to `stop` of the last one need: the first, and the one behind the last.
+
+    All rows for the last band, so that no row is left out that nobody reads.
+    """
+    found = [(first, stop)]
+    for reader in reversed(tasks[1:]):
+        all_rows = e.const(reader.in_rows)
+        low = e.smin(e.smax(e.add(e.mul(first, reader.stride), reader.first), e.const(0)), all_rows)
+        high = e.smin(e.smax(e.add(e.mul(e.sub(stop, 1), reader.stride), reader.last + 1), e.const(0)), all_rows)
+        high = e.select(e.compare("eq", stop, e.const(reader.rows)), all_rows, high)
+        found.insert(0, (low, high))
+        first, stop = low, high
+    return found
+
+
+def _call(e: Emitter, kernel: Kernel, tasks: RowTasks, args: Value, first: Value, stop: Value) -> None:
+    """Rows `first` to `stop` of a kernel, none if it is past them."""
+    with e.when(e.compare("slt", first, stop)), e.loop(0, tasks.outer) as outer:
+        row = e.mul(outer.index, tasks.rows)
+        begin, end = (e.mul(e.add(row, each), tasks.inner) for each in (first, stop))
+        operands = f"ptr {args.text}, i64 {begin.text}, i64 {end.text}, ptr {e.scratch.text}"
+        e.do(f"call void @{kernel.symbol}({operands})")
+
+
+def _one_module(kernels: Sequence[str], caller: str) -> str:
+    """The functions of several modules in one; only `caller` is seen from outside, and every function is there once."""
+    declarations, functions = dict[str, None](), dict[str, None]()
+    for text in (*kernels, caller):
+        start, end = text.index(_FUNCTION), text.rindex(_TAIL)
+        declarations |= dict.fromkeys(line for line in text[:start].splitlines() if line)
+        scope = "define" if text is caller else "define internal"
+        functions[text[start:end].replace("define", scope, 1)] = None
+    tail = caller[caller.rindex(_TAIL) :]
+    return "\n".join((*declarations, *functions)) + tail

@@ -1,0 +1,94 @@
+"""Convolutions over bands of rows: any part of the range of tasks, in any order, gives what the kernels give one after the other."""
+
+from __future__ import annotations
+
+from convolution_harness import Native, aligned, packed, runnable_targets, shape_of, to_blocked
+import numpy as np
+import pytest
+
+from anycann.codegen.bands import in_bands
+from anycann.codegen.emitter import Emitter
+from anycann.codegen.kernel import Kernel, RowTasks
+from anycann.codegen.kernels.convolution import emit_convolution, plain_writer, row_tasks
+from anycann.codegen.kernels.convolution_estimate import ConvolutionTile
+from anycann.codegen.kernels.convolution_shape import ConvolutionShape
+from anycann.codegen.kernels.convolution_tile import default_tile, tiles
+from anycann.codegen.objects import emit_object
+from anycann.runtime.loader import LoadedCode
+from anycann.target.target import Target
+
+CHAINS = {
+    "widen, filter, narrow": [
+        shape_of(20, 48, (33, 26), 1),
+        shape_of(48, 48, (33, 26), 3, group=48, pads=1),
+        shape_of(48, 17, (33, 26), 1),
+    ],
+    "strides": [shape_of(16, 40, (71, 64), 1), shape_of(40, 40, (71, 64), 3, group=40, pads=1, strides=2)],
+    "wide padding before": [shape_of(24, 24, (31, 24), 1), shape_of(24, 24, (31, 24), 5, group=24, pads=(4, 2), ends=(0, 2))],
+    "dilated, padding behind": [shape_of(24, 24, (38, 35), 1), shape_of(24, 24, (38, 35), 3, group=24, pads=0, ends=(4, 4), dilations=2)],
+    "rows that nobody reads": [shape_of(16, 32, (41, 30), 1), shape_of(32, 32, (41, 30), 2, strides=3)],
+    "groups": [shape_of(32, 64, (28, 28), 1, group=2), shape_of(64, 64, (28, 28), (3, 1), pads=(1, 0), group=4)],
+}
+
+
+def kernel_of(shape: ConvolutionShape, target: Target, number: int) -> Kernel:
+    e, tile = Emitter(), next(tile for tile in tiles(shape, target) if rows_of(shape, target, tile))
+    x, w, y = (e.argument(i) for i in range(3))
+    tasks = emit_convolution(e, shape, target, tile, x, w, plain_writer(y, shape, target.lanes))
+    return Kernel(*e.finish("conv"), (f"x{number}", f"w{number}", f"x{number + 1}"), tasks, rows=rows_of(shape, target, tile))
+
+
+def rows_of(shape: ConvolutionShape, target: Target, tile: ConvolutionTile) -> RowTasks | None:
+    return row_tasks(shape, target, tile, blocked_input=True, channels_last=False)
+
+
+def native(kernel: Kernel, target: Target) -> Native:
+    code = LoadedCode({kernel.symbol: emit_object(kernel.ir, target)}, target)
+    return Native(code, code.address(kernel.symbol), kernel.tasks)
+
+
+@pytest.mark.parametrize("target", runnable_targets(), ids=lambda t: t.name)
+@pytest.mark.parametrize("name", CHAINS)
+def test_any_part_in_any_order_gives_the_same_bits(name: str, target: Target) -> None:
+    shapes, lanes, rng = CHAINS[name], target.lanes, np.random.default_rng(len(name))
+    kernels = [kernel_of(shape, target, number) for number, shape in enumerate(shapes)]
+    assert all(kernel.rows is not None and kernel.rows.outer * kernel.rows.rows * kernel.rows.inner == kernel.tasks for kernel in kernels)
+    first = shapes[0]
+    x = to_blocked(rng.standard_normal((1, first.in_channels, *first.in_size)).astype(np.float32), lanes)
+    x[np.isnan(x)] = 0  # between two of the kernels, lanes beyond the channels are numbers
+    weights = [
+        packed(rng.standard_normal((s.out_channels, s.group_inputs, *s.kernel)).astype(np.float32), s, lanes, blocked=True) for s in shapes
+    ]
+
+    def empty() -> list[np.ndarray]:
+        return [aligned(s.out_blocks(lanes) * lanes * s.out_pixels) for s in shapes]
+
+    def arguments(results: list[np.ndarray]) -> list[np.ndarray]:
+        return [each for number, w in enumerate(weights) for each in ((x, *results)[number], w, results[number])]
+
+    wanted = empty()
+    for number, kernel in enumerate(kernels):
+        native(kernel, target)(*arguments(wanted)[3 * number : 3 * number + 3])
+    for rows in (1, 7):
+        bands = in_bands(kernels, rows)
+        run = native(bands, target)
+        assert bands.tasks == -(-shapes[-1].out_size[0] // rows)
+        for step in (1, 3, bands.tasks):
+            got = empty()
+            for begin in reversed(range(0, bands.tasks, step)):
+                run(*arguments(got), begin=begin, end=min(begin + step, bands.tasks))
+            np.testing.assert_array_equal(got[-1], wanted[-1])
+            if step == bands.tasks:
+                np.testing.assert_array_equal(np.concatenate(got), np.concatenate(wanted))
+
+
+def test_kernels_whose_tasks_are_no_rows_say_so() -> None:
+    target = runnable_targets()[0]
+
+    def rows(shape: ConvolutionShape) -> RowTasks | None:
+        return rows_of(shape, target, default_tile(shape, target))
+
+    assert rows(shape_of(32, 32, (30, 30), 3, pads=1)) is not None
+    assert rows(shape_of(32, 32, (30, 30), 3, pads=1, batch=2)) is None
+    assert rows(shape_of(32, 32, (900,), 3, pads=1)) is None
+    assert rows(shape_of(4, 4, (2, 2), 1)) is None
