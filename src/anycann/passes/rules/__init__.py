@@ -26,6 +26,7 @@ from anycann.passes.rules.requantise import QuantizeByProduct
 from anycann.passes.rules.rule import Rule, replace
 from anycann.passes.rules.separate_pool import SeparateMaxPool
 from anycann.passes.rules.suppression import BoundSuppression
+from anycann.passes.rules.table_rows import FunctionOfRows, OneHotProduct
 from anycann.passes.rules.transposed_product import SeparateWindows
 from anycann.passes.rules.transposes import TransposedOperand, TwoTransposes
 from anycann.passes.rules.write_range import WriteRange
@@ -38,7 +39,7 @@ RULES: tuple[Rule, ...] = (
     DequantizeLSTM(), FoldBatchNormalization(), SplitZeroPoint(), ProductOfEinsum(), FuseAttention(),
     MultiHeadAttention(), PackedAttention(), LowerAttention(), ReshapeAttention(), TransposeAttention(),
     BoundSuppression(), WriteRange(), SeparateWindows(), SeparateMaxPool(), MultiplyBeforeErf(), PointwiseConvolution(),
-    TabulateBytes(), TwoTransposes(), TransposedOperand(),
+    OneHotProduct(), FunctionOfRows(), TabulateBytes(), TwoTransposes(), TransposedOperand(),
 )  # fmt: skip
 
 
