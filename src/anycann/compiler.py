@@ -25,7 +25,7 @@ from anycann.om.plan import Program, TensorSpec
 from anycann.om.weights import store_graph
 from anycann.passes.memory import Interval
 from anycann.passes.pipeline import Report
-from anycann.passes.precision import storage_of
+from anycann.passes.precision import KEEP_TYPES, storage_of
 from anycann.support.errors import UsageError, context
 from anycann.target.target import Target, host
 from anycann.tuning.bank import open_bank
@@ -48,7 +48,7 @@ class CompileOptions:
     input_shapes: Mapping[str, tuple[Size, ...]] = field(default_factory=dict)
     gears: tuple[Mapping[str, tuple[int, ...]], ...] = ()
     out_nodes: tuple[str, ...] = ()
-    precision_mode: str = "must_keep_origin_dtype"
+    precision_mode: str = KEEP_TYPES
     soc_version: str = "host"
     switched_off: frozenset[str] = frozenset()
     fuse: bool = True

@@ -23,7 +23,7 @@ from anycann.om.growing import GrowingConstants
 from anycann.om.model import OfflineModel, input_key
 from anycann.om.plan import Program, TensorSpec
 from anycann.om.weights import load_graph
-from anycann.passes.precision import storage_of
+from anycann.passes.precision import KEEP_TYPES, storage_of
 from anycann.support.heap import give_back
 from anycann.target.target import Target
 from anycann.tuning.bank import open_bank
@@ -53,10 +53,11 @@ class Ready:
 class JustInTimeCompiler:
     """Compiles one model for any input shapes; all its programs share `constants`. Safe to use from several threads.
 
-    load: gives the model, when it is first asked for. apart: kernels are compiled in other processes, so that this one does without LLVM.
+    load: gives the model, when it is first asked for. precision_mode: "" keeps its types. apart: kernels are compiled in other processes,
+    so that this one does without LLVM.
     """
 
-    def __init__(self, load: Callable[[], ir.Model], choices: Choices, precision_mode: str = "must_keep_origin_dtype", apart: bool = False):
+    def __init__(self, load: Callable[[], ir.Model], choices: Choices, precision_mode: str = "", apart: bool = False):
         self._load = load
         self._apart = apart
         self.constants = GrowingConstants()
@@ -64,15 +65,15 @@ class JustInTimeCompiler:
         self._load_region = self.regions.__getitem__
         self._target = choices.target
         self._compiler = GraphCompiler(
-            choices.target, self.constants, storage_of(precision_mode), choices.switched_off, choices.fuse, open_bank(choices.target)
+            choices.target, self.constants, storage_of(precision_mode or KEEP_TYPES), choices.switched_off, choices.fuse, open_bank(choices.target)
         )
         self._lock = threading.Lock()
 
     @classmethod
-    def of_source(cls, source: Source, choices: Choices) -> JustInTimeCompiler:
-        """For a model in ONNX's format. Raises ModelError, UnsupportedError."""
+    def of_source(cls, source: Source, choices: Choices, precision_mode: str = "") -> JustInTimeCompiler:
+        """For a model in ONNX's format. Raises ModelError, UnsupportedError, and UsageError for an unknown precision mode."""
         model = upgrade_model(load_model(source))
-        return cls(lambda: model, choices)
+        return cls(lambda: model, choices, precision_mode)
 
     @classmethod
     def of_offline_model(cls, offline: OfflineModel, where: str, choices: Choices) -> JustInTimeCompiler:

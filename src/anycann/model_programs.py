@@ -43,6 +43,7 @@ class SessionOptions:
 
     num_threads: 0 takes ANYCANN_NUM_THREADS, else the processors there are. target: what is compiled for (host() if None). switched_off:
     names of passes and rules to leave out. fuse: False compiles every node by itself. poison: fill memory with 0xFF before each run.
+    precision_mode: ATC's, for a model that is compiled here ("mixed_bfloat16" is the fast one); "" keeps its types, or those of the `.om`.
     """
 
     num_threads: int = 0
@@ -50,6 +51,7 @@ class SessionOptions:
     switched_off: frozenset[str] = frozenset()
     fuse: bool = True
     poison: bool = False
+    precision_mode: str = ""
 
 
 @dataclass
@@ -81,6 +83,7 @@ class ModelPrograms:
         self._programs: dict[str, Loaded] = {}
         self._region_reports: list[NodeReport] = []
         self._lock = threading.RLock()
+        self._check_precision()
         if self._offline is not None and not options.poison:
             self._take_over(self._offline)
 
@@ -149,8 +152,14 @@ class ModelPrograms:
 
         choices = Choices(self._target, self._options.switched_off, self._options.fuse)
         if self._offline is None:
-            return JustInTimeCompiler.of_source(self._source, choices)
+            return JustInTimeCompiler.of_source(self._source, choices, self._options.precision_mode)
         return JustInTimeCompiler.of_offline_model(self._offline, self.where, choices)
+
+    def _check_precision(self) -> None:
+        """Raise UsageError where another precision is asked for than an offline model was converted with."""
+        wanted = self._options.precision_mode
+        if self._offline is not None and wanted and wanted != (own := self._offline.metadata["precision"]):
+            raise UsageError(f"{self.where} was converted with --precision_mode={own}; for {wanted!r} it has to be converted again")
 
     def _take_over(self, offline: OfflineModel) -> None:
         """Use the programs of an offline model if its code may be trusted; else everything is compiled from its graph."""

@@ -13,8 +13,9 @@ from anycann.support.errors import UsageError
 from anycann.te import dtypes
 from anycann.te.dtypes import DType
 
+KEEP_TYPES = "must_keep_origin_dtype"
 STORAGE: dict[str, DType | None] = {
-    "must_keep_origin_dtype": None,
+    KEEP_TYPES: None,
     "origin": None,
     "force_fp32": None,
     "cube_fp16in_fp32out": None,
