@@ -84,6 +84,8 @@ class Benchmark:
             session.set_dynamic_shape(options.dymShape)
         elif not self._by_file:
             session.set_staticbatch()
+        if options.aipp_config:
+            session.load_aipp_config_file(options.aipp_config)
         if options.outputSize:
             session.set_custom_outsize([int(size) for size in options.outputSize.split(",")])
 

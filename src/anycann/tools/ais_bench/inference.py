@@ -10,13 +10,16 @@ import time
 import numpy as np
 
 from anycann.acl.contexts import reset_device, set_device
+from anycann.acl.dynamic_aipp import DynamicAipp
 from anycann.acl.initialise import finalize, init
 from anycann.acl.model_loading import MODELS
 from anycann.acl.models import Model
 from anycann.acl.namespace import declared
 from anycann.acl.process import PROCESS
 from anycann.acl.runs import run_program
+from anycann.om.plan import TensorSpec
 from anycann.support.errors import UsageError
+from anycann.tools.ais_bench.aipp import converted, read_aipp, shape_of_pictures
 from anycann.tools.ais_bench.tensors import COPIES, BaseTensor, Tensor, TensorDescription, description
 
 
@@ -61,6 +64,7 @@ class InferenceSession:
         self._gear: int | None = None
         self._shapes: list[tuple[int, ...]] | None = None
         self._most_bytes: list[int] = []
+        self._aipp: DynamicAipp | None = None
         self._times = RunTimes()
 
     def options(self) -> SessionOptions:
@@ -82,8 +86,10 @@ class InferenceSession:
 
     def get_inputs(self) -> list[TensorDescription]:
         """Its inputs, without the one that chooses a gear; with the shapes that are set."""
-        own = self.model.inputs[:-1] if self.model.gears else self.model.inputs
-        shapes = self._set_shapes() or [tensor.dims for tensor in own]
+        own = self.model.own_inputs
+        shapes = list(self._set_shapes() or [tensor.dims for tensor in own])
+        for number in self.model.dynamic_aipp:
+            shapes[number] = own[number].dims if self._aipp is None else self._picture_shape(number, self._aipp)
         return [description(t.name, t.dtype, t.format, list(shape)) for t, shape in zip(own, shapes, strict=True)]
 
     def get_outputs(self) -> list[TensorDescription]:
@@ -124,13 +130,26 @@ class InferenceSession:
         """The inputs of the next runs have these shapes."""
         self._shapes = self._by_name(shapes)
 
+    def set_aipp(self, path: str) -> None:
+        """The settings of the dynamic AIPP, from a file of --aipp-config, for the shapes that are set. Raises UsageError."""
+        if not self.model.dynamic_aipp:
+            raise UsageError(f"{self.model.where} has no dynamic AIPP; atc makes one of --insert_op_conf with aipp_mode: dynamic")
+        number = next(iter(self.model.dynamic_aipp))
+        self._aipp = read_aipp(path, int(self._specs()[number].shape[0] or 1))
+
+    def _picture_shape(self, number: int, settings: DynamicAipp) -> tuple[int, int]:
+        return shape_of_pictures(self.model, number, self._specs()[number], settings)
+
+    def _specs(self) -> Sequence[TensorSpec]:
+        return self.model.executable(self._gear, None if self._gear is not None else self._shapes).program.inputs
+
     def set_custom_outsize(self, sizes: Sequence[int]) -> None:
         """Bytes that each output may have at most where its shape is known after the run only."""
         self._most_bytes = [int(size) for size in sizes]
 
     def _by_name(self, text: str) -> list[tuple[int, ...]]:
         given = parse_shapes(text)
-        own = self.model.inputs[:-1] if self.model.gears else self.model.inputs
+        own = self.model.own_inputs
         names = [tensor.name for tensor in own]
         given |= {t.name: () for t in own if not t.dims and given.get(t.name) == (1,)}  # a shape in text has a size at least
         if sorted(given) != sorted(names) or any(len(given[t.name]) != len(t.dims) for t in own):
@@ -146,8 +165,11 @@ class InferenceSession:
         feeds_there = [self._on_device(feed) for feed in feeds]
         if len(feeds_there) != len(descriptions):
             raise UsageError(f"{len(feeds_there)} tensors are given; {self.model.where} has {len(descriptions)} inputs")
-        arrays = [_as_described(data, wanted) for data, wanted in zip(feeds_there, descriptions, strict=True)]
         program = self.model.executable(self._gear, None if self._gear is not None else self._shapes)
+        arrays = [
+            converted(self.model, number, spec, self._aipp, data) if number in self.model.dynamic_aipp else _as_described(data, wanted)
+            for number, (data, wanted, spec) in enumerate(zip(feeds_there, descriptions, program.program.inputs, strict=True))
+        ]
         values: list[object] = []
         for _ in range(max(self._options.loop, 1)):
             begin = time.perf_counter()

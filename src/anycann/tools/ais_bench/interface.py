@@ -63,6 +63,10 @@ class InferSession:
         """Bytes of each output at most, for open shapes."""
         self.session.set_custom_outsize(custom_sizes)
 
+    def load_aipp_config_file(self, config_file: str, batchsize: int = 0) -> None:
+        """The settings of the dynamic AIPP. The batch is that of the model, or of the gear that is chosen."""
+        self.session.set_aipp(config_file)
+
     # ---- tensors
     def create_tensor_from_fileslist(self, desc: TensorDescription, files: Sequence[str]) -> Tensor:
         """Raw files as one tensor on the device."""
