@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+import platform
 from types import ModuleType
 
 import numpy as np
@@ -242,6 +243,12 @@ def test_the_description_of_a_result_belongs_to_its_dataset(acl: ModuleType, tmp
     shown = acl.mdl.get_dataset_tensor_desc(inputs, 0)
     acl.destroy_tensor_desc(shown)  # some programs do
     assert acl.mdl.destroy_dataset(inputs) == 0
+
+
+def test_a_name_without_the_suffix_of_open_shapes_is_told(acl: ModuleType, tmp_path: Path) -> None:
+    Path(offline_model(tmp_path, OPEN)).rename(tmp_path / f"m_linux_{platform.machine()}.om")
+    assert acl.mdl.load_from_file(str(tmp_path / "m.om"))[1] == 145002
+    assert f"m_linux_{platform.machine()}.om' is there" in acl.get_recent_err_msg()
 
 
 def test_a_model_is_a_bundle_of_one(acl: ModuleType, tmp_path: Path) -> None:

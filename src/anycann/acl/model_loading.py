@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 import os
+import platform
 from typing import ClassVar
 
 from anycann.acl.codes import Code
@@ -83,10 +84,18 @@ class Models:
 MODELS = Models()
 
 
+def _beside(source: str) -> str:
+    """The file that atc writes of a model with open shapes under that name, if it is there."""
+    other = f"{source.removesuffix('.om')}_linux_{platform.machine()}.om"
+    return f"; {other!r} is there, as atc calls models with open shapes" if os.path.isfile(other) else ""
+
+
 def read_model(source: str | bytes) -> Model:
     """Raises AclError for a file that is not there or no offline model."""
     if isinstance(source, str) and not os.path.isfile(source):
-        raise AclError(Code.GE_EXEC_MODEL_PATH_INVALID, f"{source!r} is no file; accepted: an offline model (.om) that atc made")
+        raise AclError(
+            Code.GE_EXEC_MODEL_PATH_INVALID, f"{source!r} is no file; accepted: an offline model (.om) that atc made{_beside(source)}"
+        )
     try:
         return Model(source)
     except AnyCANNError as error:
