@@ -19,7 +19,7 @@ Launches = Mapping[Unit, list[Launch]]
 
 # Measured with bands of rows through three convolutions that widen, filter each channel and narrow again, 2 MiB of second-level cache: with
 # 4.6 MB between them 0.77 to 0.80 of the time, with 1.7 MB 0.87 to 0.97, with 0.6 MB 1.03 to 1.09.
-_STAYS = 3 / 4  # of the second-level cache: what is smaller is still there when its reader runs
+_STAYS = 1 / 2  # of the second-level cache: what is smaller is still there when its reader runs
 _WEIGHTS = 1 / 4  # the weights of a chain, which every band reads again
 _BAND = 1 / 4  # what lies between the kernels of a band
 _BEYOND_L2_RATE, _WAITS = 8.0, 0.3
