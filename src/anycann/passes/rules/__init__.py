@@ -16,6 +16,7 @@ from anycann.passes.rules.byte_functions import TabulateBytes
 from anycann.passes.rules.dequantize_lstm import DequantizeLSTM
 from anycann.passes.rules.einsum import ProductOfEinsum
 from anycann.passes.rules.integer_products import IntegerConvolution, IntegerGemm, IntegerMatMul
+from anycann.passes.rules.line_convolution import ConvolutionOfLines
 from anycann.passes.rules.microsoft_attention import MultiHeadAttention, PackedAttention
 from anycann.passes.rules.move_dequantize import DequantizeLater, QuantizedAgain, QuantizeEarlier, UnsignedBytes
 from anycann.passes.rules.onnx_attention import LowerAttention
@@ -39,7 +40,7 @@ RULES: tuple[Rule, ...] = (
     DequantizeLSTM(), FoldBatchNormalization(), SplitZeroPoint(), ProductOfEinsum(), FuseAttention(),
     MultiHeadAttention(), PackedAttention(), LowerAttention(), ReshapeAttention(), TransposeAttention(),
     BoundSuppression(), WriteRange(), SeparateWindows(), SeparateMaxPool(), MultiplyBeforeErf(), PointwiseConvolution(),
-    OneHotProduct(), FunctionOfRows(), TabulateBytes(), TwoTransposes(), TransposedOperand(),
+    ConvolutionOfLines(), OneHotProduct(), FunctionOfRows(), TabulateBytes(), TwoTransposes(), TransposedOperand(),
 )  # fmt: skip
 
 
