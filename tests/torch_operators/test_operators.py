@@ -15,7 +15,11 @@ from tests.torch_operators import cases_of_every_family  # noqa: E402
 from tests.torch_operators.walk import CASES, Case, array, mapped, packet, results  # noqa: E402
 
 assert cases_of_every_family
-_IN_GROUPS = {"npu_mm_all_reduce_base"}  # their tests start processes: test_parallel.py
+_IN_GROUPS = {
+    "npu_mm_all_reduce_base",
+    "npu_all_gather_base_mm",
+    "npu_mm_reduce_scatter_base",
+}  # their tests start processes: test_parallel.py
 DEVICES = [pytest.param("cpu", id="on_cpu"), pytest.param("npu", id="on_npu")]
 
 

@@ -1,4 +1,4 @@
-"""Products whose depth is split over the ranks: npu_mm_all_reduce_base beside float64. Runs on any number of ranks."""
+"""Products of matrices that are split over the ranks, beside float64. Runs on any number of ranks."""
 
 from __future__ import annotations
 
@@ -52,6 +52,26 @@ def check_bytes() -> None:
     expected = sum(a.double() @ b.double() * s.double() * t.double()[:, None] for a, b, s, t in zip(x1, x2, scale, by_token, strict=True))
     assert y.dtype == torch.float16
     torch.testing.assert_close(y.cpu().double(), expected, rtol=2e-3, atol=1.0)
+
+
+def check_gathered_rows() -> None:
+    x1, x2, bias = drawn(M, K), drawn(K, N), drawn(N)
+    given = mine(x1, torch.float32), mine(x2, torch.float32), name(), dist.get_world_size()
+    y, rows = torch_npu.npu_all_gather_base_mm(*given, bias=mine(bias, torch.float32))
+    own, expected = dist.get_rank(), torch.cat(x1)
+    assert torch.equal(rows.cpu(), expected)
+    torch.testing.assert_close(y.cpu().double(), expected.double() @ x2[own].double() + bias[own].double(), rtol=1e-5, atol=1e-5)
+    _, nothing = torch_npu.npu_all_gather_base_mm(*given, gather_output=False)
+    assert nothing.numel() == 0
+
+
+def check_scattered_sums() -> None:
+    world = dist.get_world_size()
+    x1, x2 = drawn(3 * world, K), drawn(K, N)
+    y = torch_npu.npu_mm_reduce_scatter_base(mine(x1, torch.float16), mine(x2, torch.float16), name(), world)
+    expected = sum(a.double() @ b.double() for a, b in zip(x1, x2, strict=True))
+    assert y.dtype == torch.float16
+    torch.testing.assert_close(y.cpu().double(), expected[3 * dist.get_rank() :][:3], rtol=2e-2, atol=2e-2)
 
 
 def check_unknown_groups() -> None:

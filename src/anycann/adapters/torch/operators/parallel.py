@@ -1,7 +1,8 @@
-"""Products whose depth is split over the ranks of a group."""
+"""Products of matrices that are split over the ranks of a group."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -81,7 +82,7 @@ def mm_all_reduce(
     require(fits, _NAME, f"x1 and x2 of {sizes(x1, x2)}", "(m, k) or (b, m, k), and (k, n)")
     y = _product(x1, x2, bias, antiquant_scale, antiquant_offset, antiquant_group_size, dequant_scale, pertoken_scale)
     y = (y if x3 is None else y + wide(x3)).contiguous()
-    _backend(hcom).allreduce([y]).wait()
+    _backend(_NAME, hcom).allreduce([y]).wait()
     return y.to(_dtype(x1, dequant_scale))
 
 
@@ -108,7 +109,69 @@ def _product(
     return y if bias is None else y + wide(bias)
 
 
-def _backend(hcom: str) -> Any:
+_GATHER = "npu_all_gather_base_mm"
+_SCATTER = "npu_mm_reduce_scatter_base"
+_OPERANDS = "Tensor self, Tensor x2, str hcom, int world_size, *, "
+_SCALES = "x1_scale and x2_scale (operands of int8), output_dtype"
+
+
+def _local_product(operator: str, a: SimpleNamespace) -> torch.Tensor:
+    """self @ x2 + bias of this rank in wide precision. `comm_mode` and `comm_turn` say how Ascend overlaps the exchange."""
+    refuse_given(operator, "products of floats are computed", x1_scale=a.x1_scale, x2_scale=a.x2_scale, output_dtype=a.output_dtype)
+    x1, x2 = a.self, a.x2
+    fits = x1.dim() == x2.dim() == 2 and x1.shape[1] == x2.shape[0] and x1.dtype == x2.dtype and x1.is_floating_point()
+    require(fits, operator, f"self and x2 of {sizes(x1, x2)}", "(m, k) and (k, n) of one dtype of floats")
+    y = wide(x1) @ wide(x2)
+    return y if a.bias is None else y + wide(a.bias)
+
+
+def _gathered_shapes(*given: Any, **options: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    a = bound(_GATHER, given, options)
+    rows = a.self.shape[0] * a.world_size
+    return a.self.new_empty(rows, a.x2.shape[1]), a.self.new_empty((rows, a.self.shape[1]) if a.gather_output else 0)
+
+
+@opaque(
+    f"{_GATHER}({_OPERANDS}Tensor? bias=None, Tensor? x1_scale=None, Tensor? x2_scale=None, int gather_index=0, bool gather_output=True, "
+    "int comm_turn=0, ScalarType? output_dtype=None, str? comm_mode=None) -> (Tensor, Tensor)",
+    shape=_gathered_shapes,
+    missing=f"{_SCALES}, gather_index 1",
+)
+def all_gather_mm(*given: Any, **options: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """(rows of all ranks @ this rank's x2 + bias, those rows or nothing), of (m, k) on each rank."""
+    a = bound(_GATHER, given, options)
+    if a.gather_index != 0:
+        refuse(_GATHER, f"gather_index={a.gather_index}", "0 (the left side is gathered) is what the interface takes")
+    parts = [torch.empty_like(a.self, memory_format=torch.contiguous_format) for _ in range(a.world_size)]
+    _backend(_GATHER, a.hcom).allgather([parts], [a.self.contiguous()]).wait()
+    a.self = torch.cat(parts)
+    return _local_product(_GATHER, a).to(a.x2.dtype), a.self if a.gather_output else a.self.new_empty(0)
+
+
+def _scattered_shape(*given: Any, **options: Any) -> torch.Tensor:
+    a = bound(_SCATTER, given, options)
+    return a.self.new_empty(a.self.shape[0] // a.world_size, a.x2.shape[1])
+
+
+@opaque(
+    f"{_SCATTER}({_OPERANDS}str reduce_op='sum', Tensor? bias=None, Tensor? x1_scale=None, Tensor? x2_scale=None, int comm_turn=0, "
+    "ScalarType? output_dtype=None, str? comm_mode=None) -> Tensor",
+    shape=_scattered_shape,
+    missing=_SCALES,
+)
+def mm_reduce_scatter(*given: Any, **options: Any) -> torch.Tensor:
+    """This rank's share of the rows of the sum over all ranks of self @ x2 + bias: (m / world_size, n) of (m, k) and (k, n)."""
+    a = bound(_SCATTER, given, options)
+    if a.reduce_op != "sum":
+        refuse(_SCATTER, f"reduce_op={a.reduce_op!r}", "'sum' is documented")
+    rows, rest = divmod(a.self.shape[0], a.world_size)
+    require(rest == 0, _SCATTER, f"{a.self.shape[0]} rows on {a.world_size} ranks", "a multiple of world_size")
+    y, backend = _local_product(_SCATTER, a).contiguous(), _backend(_SCATTER, a.hcom)
+    backend.allreduce([y]).wait()
+    return y[rows * backend.rank() : rows * (backend.rank() + 1)].to(a.self.dtype)
+
+
+def _backend(operator: str, hcom: str) -> Any:
     """What serves the npu in the group whose `get_hccl_comm_name` is `hcom`."""
     npu, names = torch.device("npu"), []
     for group in list(distributed_c10d._world.pg_map):
@@ -118,4 +181,4 @@ def _backend(hcom: str) -> Any:
             if names[-1] == hcom:
                 return backend
     found = ", ".join(names) or "none; torch.distributed.init_process_group('hccl') makes the first"
-    raise RuntimeError(f"{_NAME}: no group of this process is named {hcom!r}; there are: {found}")
+    raise RuntimeError(f"{operator}: no group of this process is named {hcom!r}; there are: {found}")
