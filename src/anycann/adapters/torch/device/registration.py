@@ -32,6 +32,13 @@ _WHOLE = frozenset((
     "native_dropout_backward", "repeat", "select_backward", "slice_backward", "index.Tensor", "index_put", "index_put_", "sum", "mean",
     "linear", "one_hot",
 ))  # fmt: skip
+# Called through torch's functions for Python, which read arguments in half the time that the operators' objects take. Not all can be: the
+# functions of losses, for one, take another default for `reduction` than their schemas say.
+_CALLED_AS_FUNCTIONS = frozenset((
+    "add.Tensor", "sub.Tensor", "mul.Tensor", "div.Tensor", "add_.Tensor", "sub_.Tensor", "mul_.Tensor", "div_.Tensor", "mm", "bmm",
+    "addmm", "linear", "convolution", "native_batch_norm", "native_layer_norm", "_softmax", "_log_softmax", "embedding", "relu", "relu_",
+    "gelu", "silu", "sigmoid", "tanh", "exp", "neg", "sqrt", "rsqrt", "max_pool2d_with_indices",
+))  # fmt: skip
 _HOST_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 
 _kept: list[Any] = []  # a torch.library.Library takes its kernels along when it goes
@@ -109,7 +116,7 @@ def _made_when_called(name: str) -> Kernel:
             op = aten_operator(name)
             made = kernel_for(op)
             if fast is not None:
-                _enable(fast, op)
+                _enable(fast, op, _callable(name, op))
         return made(*args, **keywords)
 
     claim = aliasing.claim()
@@ -117,20 +124,27 @@ def _made_when_called(name: str) -> Kernel:
     return kernel if fast is None else fast.kernel
 
 
-def _enable(fast: Fast, op: Any) -> None:
+def _callable(name: str, op: Any) -> Callable[..., Any]:
+    """What calls `op` with the least work."""
+    packet = name.partition(".")[0]
+    places = (torch._C._VariableFunctions, torch._C._nn, torch._C.TensorBase) if name in _CALLED_AS_FUNCTIONS else ()
+    return next((getattr(place, packet) for place in places if hasattr(place, packet)), op._op)
+
+
+def _enable(fast: Fast, op: Any, call: Callable[..., Any]) -> None:
     """Let generated code run `op`, if its arguments are tensors and numbers and it returns new tensors or one that it wrote."""
     signature = signature_of(op)
 
     def explain(error: Exception, *args: Any) -> Exception | None:
-        return None if did_nothing(op, error) else explained(error, op, args, {})
+        return None if isinstance(error, TypeError) or did_nothing(op, error) else explained(error, op, args, {})
 
     plain = op._schema.name.partition("::")[2] not in ROUNDED_BETWEEN
     plain = plain and not signature.lists and not signature.outs and not {"generator", "device"} & set(signature.names)
     plain = plain and len(signature.names) <= MOST_ARGUMENTS and signature.tensors_by_position
     if plain and signature.in_place is not None:
-        fast.enable(Kind.IN_PLACE, op._op, explain, signature.tensors, signature.in_place.position)
+        fast.enable(Kind.IN_PLACE, call, explain, signature.tensors, signature.in_place.position)
     elif plain and signature.new_results_only and signature.only_tensors:
-        fast.enable(Kind.TENSOR if signature.one_tensor else Kind.TUPLE, op._op, explain, signature.tensors)
+        fast.enable(Kind.TENSOR if signature.one_tensor else Kind.TUPLE, call, explain, signature.tensors)
 
 
 _fallback_kernel = cache(kernel_for)
