@@ -10,7 +10,7 @@ import torch
 from tests.torch_operators.activation_cases import _swiglu
 from tests.torch_operators.normalisation_cases import _rms
 from tests.torch_operators.quantising_cases import _dynamic, _int4, _int8, _rows
-from tests.torch_operators.walk import case, rand, randn
+from tests.torch_operators.walk import case, rand, randn, random_bytes
 
 Array = np.ndarray
 
@@ -167,3 +167,23 @@ case(
     reference=lambda x, s, z, y: (None, _int8(np.round(x / s) + z)),
     written=(3,),
 )
+
+
+def _gated_groups(x: Array, w: Array, ends: Array, scale: Array, rows: Array) -> Any:
+    out, scales, begin = np.zeros((len(x), w.shape[2] // 2)), np.zeros(len(x)), 0
+    for group, end in enumerate(ends):
+        for row in range(begin, end):
+            y = (x[row].astype(int) @ w[group].astype(int)) * scale[group] * rows[row]
+            gate, value = np.split(y, 2)
+            unit = gate / (1 + np.exp(-gate)) * value
+            scales[row] = np.abs(unit).max() / 127
+            out[row] = np.rint(unit / scales[row])
+        begin = end
+    return out.astype(np.int8), scales, 0.0
+
+
+case(
+    "npu_grouped_matmul_swiglu_quant",
+    random_bytes(5, 8), random_bytes(3, 8, 12), torch.tensor([2, 2, 4]), rand(3, 12) / 9999, rand(5, low=0.5),
+    reference=_gated_groups,
+)  # fmt: skip

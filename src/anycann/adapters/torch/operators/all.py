@@ -7,7 +7,7 @@ from anycann.adapters.torch.operators.registry import OPERATORS
 
 # in the order of the reference page
 _FAMILIES = """
-    accumulation activations boxes dropout formats gradients grouped losses matrix microscaling normalisation parallel
+    accumulation activations boxes dropout formats gradients grouped grouped_units losses matrix microscaling normalisation parallel
     quantisation quantised_products quantised_tails quantised_units recurrent regions reshaping rotary rotated routing
     routing_maps sampling scattering statistics suppression transformer_library updates attention.inference_operators
     attention.layers attention.merging attention.pages attention.sequences attention.training
