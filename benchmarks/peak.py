@@ -21,6 +21,7 @@ from anycann.te import dtypes
 from anycann.te.dtypes import DType
 
 ITERATIONS = 1_000_000
+LONG = 100  # times as many in one run: some tenths of a second, in which a processor may lower its clock for wide vectors
 REPEATS = 20  # short runs, the best of which nothing interrupted
 KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)  # ctypes lets go of Python's lock
 
@@ -110,6 +111,7 @@ def peak_rates(threads: int, target: Target | None = None) -> dict[str, dict[str
             kernel = make(target)
             if kernel is not None:
                 found.setdefault(precision, {})[name] = rate(kernel, threads, target)
+    found["fp32"]["multiply-adds in one long run"] = rate(multiply_adds(target), threads, target, LONG, 1)
     return found
 
 
@@ -119,20 +121,20 @@ def peak_flops(threads: int, target: Target | None = None) -> float:
     return rate(multiply_adds(target), threads, target)
 
 
-def rate(kernel: PeakKernel, threads: int, target: Target) -> float:
-    """The best of some runs, in operations a second."""
+def rate(kernel: PeakKernel, threads: int, target: Target, times: int = 1, repeats: int = REPEATS) -> float:
+    """The best of some runs of `times` a short one's length, in operations a second."""
     code = LoadedCode({kernel.symbol: emit_object(kernel.ir, target)}, target)
     function = KERNEL(code.address(kernel.symbol))
     with ThreadPoolExecutor(threads) as pool:
-        return max(_rate(function, pool, threads, kernel.operations) for _ in range(REPEATS))
+        return max(_rate(function, pool, threads, kernel.operations, times * ITERATIONS) for _ in range(repeats))
 
 
-def _rate(kernel: Callable[..., None], pool: ThreadPoolExecutor, threads: int, operations: int) -> float:
+def _rate(kernel: Callable[..., None], pool: ThreadPoolExecutor, threads: int, operations: int, iterations: int) -> float:
     buffers = [np.full(64, 1e-3, np.float32) for _ in range(threads)]
     arguments = [(ctypes.c_void_p * 1)(buffer.ctypes.data) for buffer in buffers]
     started = time.perf_counter()
-    list(pool.map(lambda argument: kernel(argument, 0, ITERATIONS, None), arguments))
-    return operations * ITERATIONS * threads / (time.perf_counter() - started)
+    list(pool.map(lambda argument: kernel(argument, 0, iterations, None), arguments))
+    return operations * iterations * threads / (time.perf_counter() - started)
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ def test_peaks_use_the_instructions_of_the_processor_and_only_those_it_has() -> 
 
 def test_every_measured_peak_is_a_rate_and_fp32_is_always_there() -> None:
     rates = peak_rates(1)
-    assert set(rates["fp32"]) == {"multiply-adds"}
+    assert set(rates["fp32"]) == {"multiply-adds", "multiply-adds in one long run"}
     assert all(1e8 < rate < 1e14 for kinds in rates.values() for rate in kinds.values())
 
 
