@@ -126,6 +126,17 @@ def test_labels_of_32_bits_count_and_encode_as_they_are() -> None:
     torch.testing.assert_close(out.cpu(), torch._C._nn.multilabel_margin_loss(scores, target))
 
 
+def test_a_softmax_widens_and_its_gradient_narrows() -> None:
+    x, above = torch.randn(3, 5).half(), torch.randn(3, 5)
+    for forward, backward in ((torch._softmax, torch._softmax_backward_data), (torch._log_softmax, torch._log_softmax_backward_data)):
+        y = forward(x.npu(), 1, True)
+        assert y.dtype == torch.float32
+        expected = forward(x.float(), 1, False)
+        torch.testing.assert_close(y.cpu(), expected)
+        by_x = backward(above.npu(), y, 1, torch.float16)
+        assert torch.equal(by_x.cpu(), backward(above, expected, 1, torch.float32).half())
+
+
 def test_places_of_32_bits_are_taken_and_put() -> None:
     x, places = torch.randn(3, 4), torch.tensor([7, 0, 11], dtype=torch.int32)
     assert torch.equal(torch.take(x.npu(), places.npu()).cpu(), torch.take(x, places.long()))

@@ -12,7 +12,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 torch_npu = pytest.importorskip("torch_npu")
-from torch_npu.testing.common_utils import SupportedDevices, create_common_tensor, create_dtype_tensor  # noqa: E402
+from torch_npu.testing.common_utils import (  # noqa: E402
+    SupportedDevices,
+    check_operators_in_prof,
+    create_common_tensor,
+    create_dtype_tensor,
+)
 from torch_npu.testing.decorator import Dtypes, instantiate_tests  # noqa: E402
 from torch_npu.testing.testcase import TestCase  # noqa: E402
 
@@ -126,6 +131,15 @@ def test_inputs_are_the_same_on_both_devices() -> None:
         assert torch.equal(cpu, npu.cpu())
         npu.zero_()
         assert cpu.any() or cpu.dtype == torch.bool  # they do not share memory
+
+
+def test_a_profile_is_asked_for_operators() -> None:
+    x = torch.ones(3, device="npu")
+    with torch.autograd.profiler.profile() as prof:
+        torch.add(x, x)
+    assert check_operators_in_prof(["aten::add"], prof, ["aten::mul"])
+    assert not check_operators_in_prof(["aten::mul"], prof)
+    assert not check_operators_in_prof(["aten::add"], prof, unexpected_operators=["aten::add"])
 
 
 def test_decorators_refuse_what_they_can_not_use() -> None:

@@ -17,12 +17,15 @@ from anycann.adapters.torch.device import report
 
 _NARROW = (torch.float16, torch.bfloat16)
 _NO_NARROW_KERNEL = re.compile(r"not implemented for '(Half|BFloat16)'|Unsupported datatype for add_")
+_NO_WIDENING = re.compile(r"half to float conversion|expected scalar type Float but found Half")
+_WIDENING = {"_softmax": 2, "_log_softmax": 2, "_softmax_backward_data": 3, "_log_softmax_backward_data": 3}  # position of how they do
 _TWO_DTYPES = re.compile(r"same dtype|expected scalar type")
 # These have 16-bit cpu kernels that round between steps; Ascend's round the result.
 ROUNDED_BETWEEN = frozenset((
     "grid_sampler_2d", "grid_sampler_2d_backward", "grid_sampler_3d", "grid_sampler_3d_backward", "soft_margin_loss",
     "soft_margin_loss_backward", "nll_loss_forward", "nll_loss_backward", "mish_backward", "_foreach_addcmul", "_foreach_addcmul_",
     "_foreach_addcdiv", "_foreach_addcdiv_", "prod", "slow_conv_transpose2d",
+    "upsample_linear1d", "upsample_linear1d_backward", "upsample_trilinear3d", "upsample_trilinear3d_backward",
 ))  # fmt: skip
 _ROUNDED_BEFORE_ADDING = frozenset(("_foreach_add", "_foreach_add_", "_foreach_sub", "_foreach_sub_"))  # alpha times the second
 _PROMOTING = frozenset(("mm", "bmm", "mv", "dot", "addmm", "addbmm", "baddbmm", "addmv", "addr"))  # of floats of several dtypes
@@ -47,6 +50,8 @@ def host_call(op: Any, tensors: tuple[int, ...]) -> Callable[..., Any]:
                     return run(*_with_tensors(args, numbers), **keywords)
                 if _takes_no_mixture(op, error) and len({value.dtype for value in args if isinstance(value, torch.Tensor)}) > 1:
                     return call(*_promoted(args), **keywords)
+                if _takes_no_widening(op, error):
+                    return _widening(op, args)
                 if not _takes_no_narrow_floats(error):
                     raise
         report.computed_wide.add(op._schema.name)
@@ -58,7 +63,7 @@ def host_call(op: Any, tensors: tuple[int, ...]) -> Callable[..., Any]:
 def did_nothing(op: Any, error: Exception) -> bool:
     """Whether a cpu operator refused the kind of its arguments, before it did anything, and `host_call` has another way."""
     kinds = _takes_no_number(error) or _takes_no_narrow_floats(error) or _takes_no_mixture(op, error)
-    return isinstance(error, RuntimeError) and kinds
+    return isinstance(error, RuntimeError) and (kinds or _takes_no_widening(op, error))
 
 
 def _takes_no_number(error: Exception) -> bool:
@@ -71,6 +76,18 @@ def _takes_no_narrow_floats(error: Exception) -> bool:
 
 def _takes_no_mixture(op: Any, error: Exception) -> bool:
     return op._schema.name.partition("::")[2] in _PROMOTING and _TWO_DTYPES.search(str(error)) is not None
+
+
+def _takes_no_widening(op: Any, error: Exception) -> bool:
+    return op._schema.name.partition("::")[2] in _WIDENING and _NO_WIDENING.search(str(error)) is not None
+
+
+def _widening(op: Any, args: tuple[Any, ...]) -> Any:
+    """A softmax of 16 bits with a result of 32, or its gradient by the 16 bits: accelerators have a kernel for both."""
+    how = args[_WIDENING[op._schema.name.partition("::")[2]]]
+    if isinstance(how, torch.dtype):
+        return op._op(*args[:3], torch.float32).to(how)
+    return op._op(args[0].float(), args[1], False)
 
 
 def _has_narrow(values: Any) -> bool:

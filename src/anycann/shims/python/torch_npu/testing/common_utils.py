@@ -1,6 +1,7 @@
 """`torch_npu.testing.common_utils`, by AnyCANN."""
 
 from anycann.adapters.torch.testing.decorators import SkipIfNoLapack, SkipIfNotGteCANNVersion, SupportedDevices
+from anycann.adapters.torch.testing.profiles import check_operators_in_prof
 from anycann.adapters.torch.testing.tensors import (
     create_common_tensor,
     create_dtype_tensor,
@@ -15,6 +16,7 @@ __all__ = [
     "SkipIfNoLapack",
     "SkipIfNotGteCANNVersion",
     "SupportedDevices",
+    "check_operators_in_prof",
     "create_common_tensor",
     "create_dtype_tensor",
     "get_npu_device",
