@@ -102,7 +102,7 @@ def generate_recurrent(
         vectors = slot(packed[1].name)
     initial_c, lengths = slot(operands[INITIAL_C]), slot(operands[LENGTHS])
     pointers = Pointers(first, second, vectors, slot(operands[INITIAL_H]), initial_c, lengths, *(slot(by_output.get(n)) for n in range(3)))
-    tasks = emit_recurrent(e, shape, target, tile, pointers, dtypes.bfloat16 if weights.panels.dtype != np.float32 else dtypes.float32)
+    tasks = emit_recurrent(e, shape, target, tile, pointers, dtypes.BY_NAME[weights.panels.dtype.name])
     symbol, ir = e.finish(layer.kind.lower())
     scratch = recurrent_scratch_bytes(shape, target, tile)
     loop = Generated(Kernel(symbol, ir, tuple(arguments), tasks, scratch, shape.flops), tuple(packed))

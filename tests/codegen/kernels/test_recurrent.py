@@ -153,8 +153,9 @@ def operands(v: Layer, target: Target, tile: RecurrentTile) -> list[np.ndarray]:
 def check(v: Layer, target: Target = HOST, tile: RecurrentTile | None = None) -> None:
     s, tile = v.shape, tile or default_recurrent_tile(v.shape, target)
     arrays = operands(v, target, tile)
-    panels = dtypes.float32 if arrays[1].dtype == np.float32 else dtypes.bfloat16
-    kernel = Compiled(write(s, target, tile, panels), "recurrent", target, recurrent_scratch_bytes(s, target, tile))
+    kernel = Compiled(
+        write(s, target, tile, dtypes.BY_NAME[arrays[1].dtype.name]), "recurrent", target, recurrent_scratch_bytes(s, target, tile)
+    )
     kernel(arrays, recurrent_tasks(s, tile), 2)
     compare(v, arrays[6:])
 
@@ -179,6 +180,19 @@ def test_weights_that_bfloat16_holds_are_stored_in_it(cell: str, hidden: int, ta
     tile = default_recurrent_tile(v.shape, target)
     assert pack_weights(v.shape, tile, target.lanes, v.w, v.r, v.b, v.p).panels.itemsize == 2
     check(v, target)
+
+
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("target", runnable(), ids=lambda target: target.name)
+def test_large_weights_that_were_quantised_are_stored_as_integers(cell: str, target: Target) -> None:
+    v = layer(cell, hidden=190, direction="bidirectional", steps=3)
+    numbers = np.random.default_rng(5).integers(-127, 128, v.r.shape).astype(np.float32)
+    quantised = replace(v, r=numbers * np.array([0.0031, 0.0017], np.float32).reshape(2, 1, 1))
+    tile = default_recurrent_tile(v.shape, target)
+    panels = [pack_weights(v.shape, tile, target.lanes, v.w, r, v.b, v.p).panels for r in (v.r, quantised.r, quantised.r * np.float32(3.3))]
+    assert [each.dtype for each in panels[:2]] == [np.float32, np.int8]
+    assert panels[2].dtype == np.float32  # rounded once more, they are no multiples
+    check(quantised, target)
 
 
 @pytest.mark.parametrize("cell", CELLS)

@@ -38,7 +38,7 @@ def emit_recurrent(
 ) -> int:
     """Write the kernel's loop over its tasks `e.begin..e.end` and return how many tasks there are.
 
-    All operands are float32, but for the panels of weights, which may be bfloat16.
+    All operands are float32, but for the panels of weights, which may be bfloat16 or int8 (`RecurrentWeights`).
     """
     kernel = RecurrentKernel(shape, tile, target.lanes, pointers, memory_of(shape, tile, target.lanes), panels)
     groups = -(-shape.batch // tile.rows)
@@ -97,12 +97,14 @@ def _emit_sums(
     gates = len(shape.phases[phase])
     offsets = [gate * kernel.width + v * lanes for gate in range(gates) for v in range(kernel.tile.vectors)]
     stored = kernel.panels
-    panel = e.gep(kernel.pointers.panels, panel_offset(e, kernel, sequences, phase, block), stored.storage)
-    sums = [total for i in range(rows) for total in _first_sums(e, kernel, sequences, phase, step, block, i)]
+    head = e.gep(kernel.pointers.panels, panel_offset(e, kernel, sequences, phase, block), stored.storage)
+    panel = e.gep(head, kernel.head_rows * gates * kernel.width, stored.storage)
+    first = [total for i in range(rows) for total in _first_sums(e, kernel, sequences, phase, step, block, i)]
+    sums = [e.zero(kernel.vector)] * len(first) if kernel.head_rows else first
     with e.loop(0, shape.hidden, carried=sums) as k:
         row_of_r = e.gep(panel, e.mul(k.index, gates * kernel.width), stored.storage)
         loaded = [e.load(e.gep(row_of_r, offset, stored.storage), vector_type(stored.storage, lanes), stored.nbytes) for offset in offsets]
-        weights = [from_storage(e, raw, stored) for raw in loaded]
+        weights = [e.cast("sitofp", raw, "float") if kernel.head_rows else from_storage(e, raw, stored) for raw in loaded]
         totals = []
         for i in range(rows):
             state = e.load(e.gep(source, e.add(k.index, i * kernel.padded), "float"), "float", 4)
@@ -112,6 +114,9 @@ def _emit_sums(
     tile = kernel.memory.at(e, "sums")
     for number, total in enumerate(k.values):
         line, column = divmod(number, len(offsets))
+        if kernel.head_rows:
+            step_of = e.load(e.gep(head, offsets[column], "float"), kernel.vector, 4)
+            total = multiply_add(e, total, step_of, first[number])
         e.store(total, e.gep(tile, line * kernel.memory.sums_per_row + offsets[column], "float"), 4)
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from anycann.codegen.emitter import Emitter
-from anycann.codegen.kernels.recurrent_packing import blocks_of, gate_columns, padded_hidden
+from anycann.codegen.kernels.recurrent_packing import HEAD_ROWS, blocks_of, gate_columns, padded_hidden
 from anycann.codegen.kernels.recurrent_shape import RecurrentShape, RecurrentTile
 from anycann.codegen.kernels.recurrent_state import Memory, Pointers, Sequences
 from anycann.codegen.values import Value, vector_type
@@ -42,17 +42,22 @@ class RecurrentKernel:
         return padded_hidden(self.shape, self.tile, self.lanes)
 
     @property
+    def head_rows(self) -> int:
+        """Rows of a panel before its weights: what these are multiples of."""
+        return HEAD_ROWS if self.panels is dtypes.int8 else 0
+
+    @property
     def vector(self) -> str:
         """The type of one vector of cells."""
         return vector_type("float", self.lanes)
 
 
 def panel_offset(e: Emitter, kernel: RecurrentKernel, sequences: Sequences, phase: int, block: Value) -> Value:
-    """Where the rows of R of one block begin in `RecurrentWeights.panels`."""
-    shape = kernel.shape
-    before = sum(len(p) for p in shape.phases[:phase]) * shape.directions * shape.hidden * kernel.padded
+    """Where the panel of one block begins in `RecurrentWeights.panels`."""
+    shape, rows = kernel.shape, kernel.head_rows + kernel.shape.hidden
+    before = sum(len(p) for p in shape.phases[:phase]) * shape.directions * rows * kernel.padded
     number = e.add(e.mul(sequences.direction, kernel.blocks), block)
-    return e.add(e.mul(number, shape.hidden * len(shape.phases[phase]) * kernel.width), before)
+    return e.add(e.mul(number, rows * len(shape.phases[phase]) * kernel.width), before)
 
 
 def projected_gates(e: Emitter, kernel: RecurrentKernel, sequences: Sequences, step: Value, block: Value, row: Value) -> Value:

@@ -7,6 +7,7 @@ so that a block finds its sums side by side; the cells beyond `hidden` in the la
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +22,9 @@ Array = npt.NDArray[np.float32]
 class RecurrentWeights:
     """projection [inputs, gate_columns] and bias [gate_columns]: gates = X projection + bias, a matrix product the caller emits.
 
-    panels: R for the kernel, per phase [direction][block][hidden][gate][cell], flat; bfloat16 if that holds every one of them as it is, for
-    each step reads them all again. vectors [direction][row][padded hidden]: what the cell
+    panels: R for the kernel, per phase [direction][block][hidden][gate][cell], flat. Each step reads them all again, so they are kept in
+    what holds every one as it is: bfloat16, or int8 for large ones that were quantised, of which a block begins with the float32
+    [gate][cell] that its columns are multiples of. vectors [direction][row][padded hidden]: what the cell
     adds or multiplies, the three peepholes i, o, f of an LSTM or the recurrent bias of the candidate of a GRU.
     """
 
@@ -63,31 +65,56 @@ def pack_weights(
     return RecurrentWeights(
         np.ascontiguousarray(columns.reshape(-1, shape.inputs).T),
         np.ascontiguousarray(_blocks(total[..., None], shape, tile, lanes).reshape(-1)),
-        _narrowest(_panels(r.reshape(directions, gates, hidden, hidden), shape, tile, lanes)),
+        _narrowest(r.reshape(directions, gates, hidden, hidden), shape, tile, lanes),
         np.ascontiguousarray(_pad(separate[..., None], padded_hidden(shape, tile, lanes))[..., 0]),
     )
 
 
-def _narrowest(panels: Array) -> npt.NDArray[np.generic]:
+HEAD_ROWS = 4  # rows of int8 that a row of float32 takes
+_LARGE_BYTES = 1 << 17  # weights of a direction that are read faster than they are widened are less
+
+
+def _narrowest(r: Array, shape: RecurrentShape, tile: RecurrentTile, lanes: int) -> npt.NDArray[np.generic]:
+    multiples = _multiples(r) if r[0].nbytes >= _LARGE_BYTES else None
+    if multiples is not None:
+        numbers, steps = (_panels(part, shape, tile, lanes) for part in multiples)
+        parts = [_headed(*phase, shape.directions) for phase in zip(numbers, steps, strict=True)]
+        return np.concatenate(parts)
+    panels = np.concatenate([part.reshape(-1) for part in _panels(r, shape, tile, lanes)]).astype(np.float32)
     narrow = panels.astype(dtypes.bfloat16.numpy)
     return narrow if np.array_equal(narrow.astype(np.float32), panels) else panels
 
 
-def _pad(weights: Array, size: int) -> Array:
+def _multiples(r: Array) -> tuple[npt.NDArray[np.int8], Array] | None:
+    """(whole numbers, steps [D, G, hidden, 1]) whose product is exactly R[D, G, hidden, hidden], with one step a direction, its least."""
+    least = np.min(np.abs(r), axis=(1, 2, 3), keepdims=True, where=r != 0, initial=np.inf)
+    step = np.where(np.isfinite(least), least, 1).astype(np.float32)
+    with np.errstate(over="ignore"):
+        numbers = np.rint(r / step)
+    if (np.abs(numbers) > 127).any() or not np.array_equal(numbers * step, r):
+        return None
+    return numbers.astype(np.int8), np.broadcast_to(step, (*r.shape[:3], 1))
+
+
+def _headed(numbers: npt.NDArray[np.int8], steps: Array, directions: int) -> npt.NDArray[np.int8]:
+    """Panels [D, blocks, hidden, gate, cell] behind their steps [D, blocks, 1, gate, cell], flat."""
+    blocks = numbers.shape[1]
+    head = np.ascontiguousarray(steps, np.float32).view(np.int8).reshape(directions, blocks, HEAD_ROWS, -1)
+    return np.concatenate([head, numbers.reshape(directions, blocks, len(numbers[0, 0]), -1)], axis=2).reshape(-1)
+
+
+def _pad(weights: Any, size: int) -> Any:
     """[D, G, hidden, x] with zeros up to `size` cells."""
     return np.pad(weights, ((0, 0), (0, 0), (0, size - weights.shape[2]), (0, 0)))
 
 
-def _blocks(weights: Array, shape: RecurrentShape, tile: RecurrentTile, lanes: int) -> Array:
+def _blocks(weights: Any, shape: RecurrentShape, tile: RecurrentTile, lanes: int) -> Any:
     """[D, G, hidden, x] -> [D, blocks, G, width, x]."""
     padded = _pad(weights, padded_hidden(shape, tile, lanes))
     directions, gates, _, last = padded.shape
     return padded.reshape(directions, gates, -1, tile.width(lanes), last).swapaxes(1, 2)
 
 
-def _panels(r: Array, shape: RecurrentShape, tile: RecurrentTile, lanes: int) -> Array:
-    parts = []
-    for phase in shape.phases:
-        blocks = _blocks(r[:, list(phase)], shape, tile, lanes)
-        parts.append(np.ascontiguousarray(np.moveaxis(blocks, -1, 2)).reshape(-1))
-    return np.concatenate(parts).astype(np.float32)
+def _panels(r: Any, shape: RecurrentShape, tile: RecurrentTile, lanes: int) -> list[Any]:
+    """[D, G, hidden, x] -> for each phase its gates as [D, blocks, x, gate, cell]."""
+    return [np.ascontiguousarray(np.moveaxis(_blocks(r[:, list(phase)], shape, tile, lanes), -1, 2)) for phase in shape.phases]
