@@ -37,7 +37,7 @@ def host_call(op: Any, tensors: tuple[int, ...]) -> Callable[..., Any]:
     A number that stands for a tensor becomes one where the operator does not take it so. What torch computes well in float32 only is
     computed in float32, and the results are rounded to the dtypes that they should have. Products promote their operands.
     """
-    call, name = op._op, op._schema.name.partition("::")[2]
+    call, name = op._op, _name(op)
 
     def run(*args: Any, **keywords: Any) -> Any:
         rounds = name in ROUNDED_BETWEEN or (name in _ROUNDED_BEFORE_ADDING and keywords.get("alpha", 1) != 1)
@@ -60,6 +60,11 @@ def host_call(op: Any, tensors: tuple[int, ...]) -> Callable[..., Any]:
     return run
 
 
+def _name(op: Any) -> str:
+    """As `mm`, without library and overload."""
+    return str(op._schema.name.partition("::")[2])
+
+
 def did_nothing(op: Any, error: Exception) -> bool:
     """Whether a cpu operator refused the kind of its arguments, before it did anything, and `host_call` has another way."""
     kinds = _takes_no_number(error) or _takes_no_narrow_floats(error) or _takes_no_mixture(op, error)
@@ -75,16 +80,16 @@ def _takes_no_narrow_floats(error: Exception) -> bool:
 
 
 def _takes_no_mixture(op: Any, error: Exception) -> bool:
-    return op._schema.name.partition("::")[2] in _PROMOTING and _TWO_DTYPES.search(str(error)) is not None
+    return _name(op) in _PROMOTING and _TWO_DTYPES.search(str(error)) is not None
 
 
 def _takes_no_widening(op: Any, error: Exception) -> bool:
-    return op._schema.name.partition("::")[2] in _WIDENING and _NO_WIDENING.search(str(error)) is not None
+    return _name(op) in _WIDENING and _NO_WIDENING.search(str(error)) is not None
 
 
 def _widening(op: Any, args: tuple[Any, ...]) -> Any:
     """A softmax of 16 bits with a result of 32, or its gradient by the 16 bits: accelerators have a kernel for both."""
-    how = args[_WIDENING[op._schema.name.partition("::")[2]]]
+    how = args[_WIDENING[_name(op)]]
     if isinstance(how, torch.dtype):
         return op._op(*args[:3], torch.float32).to(how)
     return op._op(args[0].float(), args[1], False)
