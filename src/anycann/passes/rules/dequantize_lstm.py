@@ -1,7 +1,7 @@
 """A dynamically quantised LSTM runs as the float LSTM its weights stand for.
 
-com.microsoft's DynamicQuantizeLSTM rounds X and H to eight bits at every step to save multiplications; the float kernel is faster and nearer
-to the network that was quantised. It finds that R is whole numbers of a step, and keeps large ones as those (`recurrent_packing.py`).
+com.microsoft's DynamicQuantizeLSTM rounds X and H to eight bits at every step to save multiplications; the float kernel is faster, and
+nearer to the network that was quantised. It finds that R is whole numbers of a step, and keeps large ones as such (`recurrent_packing.py`).
 """
 
 from __future__ import annotations
