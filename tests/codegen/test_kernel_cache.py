@@ -7,10 +7,11 @@ from pathlib import Path
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
-from anycann.codegen import compile_pool
+from anycann.codegen import compile_pool, kernel_cache
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel_cache import KernelCache, compile_kernels, kernel_key
 from anycann.codegen.objects import emit_object
@@ -130,6 +131,26 @@ def test_above_the_limit_the_entries_unused_for_longest_go(cache: KernelCache) -
     cache.trim()
     kept = {int(path.name, 16) for path in entries(cache)}
     assert kept == {0, 7, 8, 9}
+
+
+def test_the_folder_is_listed_once_an_hour_and_when_much_was_added(cache: KernelCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed: list[Path] = []
+    monkeypatch.setattr(kernel_cache, "_entries", lambda folder: listed.append(folder) or [])
+    for number in range(3):
+        cache.put(f"{number:064x}", b"x" * 100)
+        cache.keep_within_limit()
+    assert len(listed) == 1
+    other = KernelCache(cache.folder)  # as in the next process
+    other.keep_within_limit()
+    assert len(listed) == 1
+    other.limit_bytes = 6400
+    other.put(f"{7:064x}", b"x" * 100)  # more than a 64th of what the cache may hold
+    other.keep_within_limit()
+    assert len(listed) == 2
+    hour_ago = time.time() - 3601
+    os.utime(cache.folder / ".listed", (hour_ago, hour_ago))
+    cache.keep_within_limit()
+    assert len(listed) == 3
 
 
 def test_worker_processes_give_what_this_process_gives_and_are_all_reaped(

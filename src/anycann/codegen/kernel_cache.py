@@ -25,7 +25,10 @@ from anycann.target.target import Target
 DEFAULT_LIMIT_BYTES = 1 << 30
 _HEADER = struct.Struct("<8sQ32s")  # magic, length and SHA-256 of the object that follows
 _MAGIC = b"ANYKERN1"
+_LISTED = ".listed"  # an empty file; its time is when the folder was last listed
 _TOUCH_SECONDS = 3600.0  # how exactly the time of last use is kept
+_LISTING_SECONDS = 3600.0  # how often the folder is listed to see what it holds: of 37 000 kernels that takes 0.4 s
+_LISTING_SHARE = 64  # and as soon as one process has added this part of the limit
 
 Progress = Callable[[int, int], None]
 
@@ -64,7 +67,7 @@ def compile_kernels(
     missing = {symbol: text for symbol, text in kernels.items() if symbol not in objects}
     if missing:
         compile_missing(missing, target, workers, compiled, apart)
-        cache.trim()
+        cache.keep_within_limit()
     return {symbol: objects[symbol] for symbol in kernels}
 
 
@@ -83,6 +86,7 @@ class KernelCache:
     def __init__(self, folder: Path, limit_bytes: int = DEFAULT_LIMIT_BYTES):
         self.folder = folder
         self.limit_bytes = limit_bytes
+        self._added = 0  # bytes since the folder was last listed
         self._usable = self._prepare()
         self._writable = self._usable
 
@@ -119,16 +123,31 @@ class KernelCache:
             with open(descriptor, "wb") as file:
                 file.write(header + data)
             os.replace(temporary, path)
+            self._added += len(header) + len(data)
         except OSError as error:
             _log().warning("kernel cache: writing to %s failed (%s); nothing more is kept", self.folder, error)
             self._writable = False
             if temporary:
-                _remove(Path(temporary))
+                _remove(temporary)
+
+    def keep_within_limit(self) -> None:
+        """`trim`, if no process did in the last hour or this one has added much since; between, the limit may be passed a little."""
+        if not self._writable:
+            return
+        try:
+            listed = (self.folder / _LISTED).stat().st_mtime
+        except OSError:
+            listed = 0.0
+        if abs(time.time() - listed) > _LISTING_SECONDS or self._added >= self.limit_bytes / _LISTING_SHARE:
+            self.trim()
 
     def trim(self) -> None:
         """Remove what was not used for longest, until a tenth of the limit is free, if the limit is passed."""
         if not self._usable:
             return
+        self._added = 0
+        with suppress(OSError):
+            (self.folder / _LISTED).touch(mode=0o600)
         entries = sorted(_entries(self.folder))
         total = sum(nbytes for _, nbytes, _ in entries)
         if total <= self.limit_bytes:
@@ -181,21 +200,29 @@ def _unpack(raw: bytes) -> bytes | None:
     return data if magic == _MAGIC and len(data) == nbytes and hashlib.sha256(data).digest() == digest else None
 
 
-def _entries(folder: Path) -> list[tuple[float, int, Path]]:
-    """(time of last use, bytes, path) of each file two levels down; files that vanish meanwhile are left out."""
+def _entries(folder: Path) -> list[tuple[float, int, str]]:
+    """(time of last use, bytes, path) of each file in the folders of two letters; what vanishes meanwhile is left out."""
     found = []
-    for path in folder.glob("??/*"):
-        try:
-            state = path.lstat()
-        except OSError:
-            continue
-        found.append((state.st_mtime, state.st_size, path))
+    for part in _listing(folder):
+        for entry in _listing(part.path) if len(part.name) == 2 else ():
+            with suppress(OSError):
+                state = entry.stat(follow_symlinks=False)
+                found.append((state.st_mtime, state.st_size, entry.path))
     return found
 
 
-def _remove(path: Path) -> None:
+def _listing(folder: str | Path) -> list[os.DirEntry[str]]:
+    """What is in a folder; nothing if it cannot be read."""
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError:
+        return []
+
+
+def _remove(path: str | Path) -> None:
     with suppress(OSError):
-        path.unlink()
+        os.unlink(path)
 
 
 def _touch(path: Path) -> None:
