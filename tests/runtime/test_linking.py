@@ -115,6 +115,23 @@ def test_branches_with_results_of_different_shapes_take_turns(kernels: Kernels, 
         np.testing.assert_array_equal(y, A + A if condition else B[:5] * B[:5])
 
 
+def test_what_follows_branches_of_different_shapes_is_there_for_each(kernels: Kernels, pool: ThreadPool) -> None:
+    def first_five(inputs: tuple[TensorSpec, ...]) -> ProgramBuilder:
+        named = renamed(inputs, "x", "b")
+        doubled, z = spec("doubled", named[0].shape), spec("z", (5,))  # type: ignore[arg-type]
+        return ProgramBuilder(named, [z]).native(("fadd", "x", "x", doubled), ("fmul", "doubled", "b", z), kernels=kernels)
+
+    compiler = Counting(kernels, pool, {"sum": binary(kernels, "fadd"), "product": binary(kernels, "fmul"), "last": first_five})
+    builder = ProgramBuilder([spec("c", (), "bool"), spec("a", (7,)), spec("b", (5,))], [spec("z", (None,))])
+    builder.region(RegionStep("if", "choose", ("sum", "product"), ("c",), (("a", "a"), ("b", "b")), ("x",)))
+    builder.region(RegionStep("deferred", "last", ("last",), (), (("x", "b"),), ("z",)))
+    program = builder.compiled(kernels, pool, compiler.cache)
+    for condition in (True, False, True, False):
+        (z,) = program.run(feeds(condition, A, B[:5]))
+        np.testing.assert_array_equal(z, ((A[:5] + A[:5]) * 2 if condition else B[:5] * B[:5] * 2) * B[:5])
+    assert compiler.calls_in(program, [feeds(condition, A, B[:5]) for condition in (False, True)]) == 0
+
+
 def nested(kernels: Kernels, pool: ThreadPool) -> tuple[CompiledProgram, Counting]:
     """z = ((c ? (d ? a + b : a * b) : b) + b, whose value goes through a deferred region, doubled) * a."""
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from anycann.runtime.executor import CompiledProgram
     from anycann.runtime.region_cache import RegionCache
 
+MOST_STOPS, STOP_SHARE = 8, 4  # more than these, and more than one call in four: what a stopped call did is done again by the steps
+
 
 class LinkedCalls:
     """The native call of a program with regions, made anew when more of them are known. Safe in any thread."""
@@ -27,20 +29,26 @@ class LinkedCalls:
         self._compiled, self._regions, self._pool, self._poison = compiled, regions, pool, poison
         self._now: tuple[NativeCall, Linked] | None = None
         self._tried_at: int | None = 0  # `regions.compiled` when this was made; None: it is not tried again
+        self._calls = self._stops = 0
 
     def call(self, buffers: Buffers | None) -> NativeCall | None:
         """The call, if there is one and it can write into the arrays of the caller."""
-        if self._now is None:
+        now = self._now
+        if now is None:
             return None
-        call, linked = self._now
+        self._calls += 1
+        call, linked = now
         return call if buffers is None or _fit(buffers, linked.outputs) else None
 
     def update(self, stopped: NativeCall | None) -> None:
         """After a run by steps. `stopped` is the call that was tried first: now it is known what it stopped at, or no row can do that."""
         known = self._regions.compiled
         if self._tried_at == known:
-            if stopped is not None and self._now is not None and self._now[0] is stopped:
-                self._now = self._tried_at = None
+            now = self._now
+            if stopped is not None and now is not None and now[0] is stopped:
+                self._stops += 1
+                if self._stops > MOST_STOPS and self._stops * STOP_SHARE > self._calls:
+                    self._now = self._tried_at = None
         elif self._tried_at is not None:
             self._now = self._linked()
             self._tried_at = known
@@ -52,9 +60,8 @@ class LinkedCalls:
         for part in linked.parts:
             part.forget_workspaces()
         workspaces = Workspaces(linked.launches, self._pool.threads, self._poison)
-        return NativeCall(
-            linked.launches, Results(linked.outputs, [True] * len(linked.outputs), self._poison), self._pool, workspaces
-        ), linked
+        results = Results(linked.outputs, [True] * len(linked.outputs), self._poison)
+        return NativeCall(linked.launches, results, self._pool, workspaces), linked
 
 
 def _fit(buffers: Buffers, specs: Sequence[TensorSpec]) -> bool:
