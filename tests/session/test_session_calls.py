@@ -13,21 +13,8 @@ from onnx.reference import ReferenceEvaluator
 import pytest
 
 from anycann import InferenceSession, SessionOptions
-from anycann.compiler import CompileOptions, compile_model
-from anycann.om.writer import write_offline_model
 from anycann.support.errors import UsageError
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path_factory.getbasetemp() / "cache"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    monkeypatch.setenv("ANYCANN_CACHE_DIR", str(folder))
-
-
-def parse(text: str) -> onnx.ModelProto:
-    return onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 20]> {text}')
-
+from tests.session.models import offline, parse
 
 SUM = parse("g (float[2,3] x, float[2,3] y) => (float[2,3] z) { d = Add(x, x) z = Add(d, y) }")
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -115,10 +102,7 @@ def check_calls(session: InferenceSession, model: onnx.ModelProto, seed: int, ca
 @pytest.mark.parametrize("text", BRANCHES.values(), ids=BRANCHES)
 def test_branches_change_from_call_to_call(text: str, kind: str, tmp_path: Path) -> None:
     model = parse(text)
-    path = tmp_path / "model.om"
-    if kind == "om":
-        write_offline_model(path, compile_model(model, CompileOptions("model")))
-    session = InferenceSession(path if kind == "om" else model, SessionOptions(poison=kind == "onnx"))
+    session = offline(model, tmp_path) if kind == "om" else InferenceSession(model, SessionOptions(poison=True))
     check_calls(session, model, seed=0, calls=30)
 
 
