@@ -18,12 +18,15 @@ from anycann.target.target import Target
 Launches = Mapping[Unit, list[Launch]]
 
 # Measured with bands of rows through three convolutions that widen, filter each channel and narrow again, 2 MiB of second-level cache: with
-# 4.6 MB between them 0.77 to 0.80 of the time, with 1.7 MB 0.87 to 0.97, with 0.6 MB 1.03 to 1.09.
+# 4.6 MB between them 0.77 to 0.80 of the time, with 1.7 MB 0.87 to 0.97, with 0.6 MB 1.03 to 1.09. Whole networks: a half of the cache is
+# better than a quarter, 3/4 or all of it.
 _STAYS = 1 / 2  # of the second-level cache: what is smaller is still there when its reader runs
 _WEIGHTS = 1 / 4  # the weights of a chain, which every band reads again
 _BAND = 1 / 4  # what lies between the kernels of a band
+_LEAST_BANDS = 16  # threads get as many each, but for one
+# Bytes a cycle from behind that cache, and the share of the arithmetic that moving has to take to be seen: products of 1x1 convolutions of
+# ResNet-50, of which it takes 0.25, gain nothing.
 _BEYOND_L2_RATE, _WAITS = 8.0, 0.3
-_LEAST_BANDS = 8  # threads share them
 
 
 def join_in_bands(
@@ -76,6 +79,7 @@ def _follows(
 
 
 def _row_kernel(launches: Sequence[Launch]) -> Kernel | None:
+    """The only kernel of a unit, if its tasks are rows."""
     return launches[0].kernel if len(launches) == 1 and launches[0].kernel.rows is not None else None
 
 
