@@ -91,6 +91,15 @@ def test_tensors_on_several_devices_are_refused_and_scalars_are_not(x: torch.Ten
     assert x.npu()[torch.tensor([0, 1])].shape == (2, 5)
 
 
+def test_an_out_tensor_elsewhere_is_refused(x: torch.Tensor) -> None:
+    for out in (torch.empty(0), torch.empty(0, device="npu:1")):
+        with pytest.raises(RuntimeError, match=r"Expected all tensors to be on the same device.*npu:0"):
+            torch.acosh(x.npu(), out=out)
+    lists = [torch.ones(2, device="npu")], [torch.empty(2)]
+    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+        torch.ops.aten._foreach_abs.out(lists[0], out=lists[1])
+
+
 def test_a_failing_operator_is_named_with_its_shapes_and_changes_nothing(x: torch.Tensor) -> None:
     there = x.npu()
     with pytest.raises(RuntimeError, match=r"cannot be multiplied.*\nin aten::mm\(npu:0 float32\[4, 5\], npu:0 float32\[4, 5\]\)"):

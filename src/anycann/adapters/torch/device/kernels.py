@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from anycann.adapters.torch.device import devices
 from anycann.adapters.torch.device.aliasing import adopt, adopt_or_import, host_alias, mark_storage, to_host
@@ -252,7 +253,9 @@ def _filling(op: Any, signature: Signature) -> Kernel:
     def kernel(*args: Any, **keywords: Any) -> Any:
         filled = [keywords[name] for name in outs]
         others = {name: value for name, value in keywords.items() if name not in outs}
-        given, _, _ = convert(args, others)
+        given, index, _ = convert(args, others)
+        if index >= 0 and any(out.get_device() != index for out in tree_leaves(filled)):
+            raise mixed_devices(op, args, keywords)
         fresh = [_empty_like(out) for out in filled]
         try:
             call(*given, **others, **dict(zip(outs, fresh, strict=True)))
