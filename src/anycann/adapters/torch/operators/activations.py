@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
+from anycann.adapters.torch.operators.fused import Fused, Tensors
 from anycann.adapters.torch.operators.precision import wide
 from anycann.adapters.torch.operators.registry import composed, refuse, require, sizes
 
@@ -53,17 +54,30 @@ def silu_(self: torch.Tensor) -> torch.Tensor:
 @composed("npu_swiglu(Tensor self, int dim=-1) -> Tensor")
 def swiglu(self: torch.Tensor, dim: int = -1) -> torch.Tensor:
     """silu of the first half of an axis times the second half."""
-    gate, value = _halves("npu_swiglu", wide(self), dim)
-    return (functional.silu(gate) * value).to(self.dtype)
+    (result,) = _SWIGLU((self,), dim)
+    return result
 
 
 @composed("npu_swiglu_backward(Tensor gradOutput, Tensor self, int dim=-1) -> Tensor")
 def swiglu_backward(gradOutput: torch.Tensor, self: torch.Tensor, dim: int = -1) -> torch.Tensor:
     """Gradient of `npu_swiglu` by its input."""
-    gate, value = _halves("npu_swiglu_backward", wide(self), dim)
-    above, sigmoid = wide(gradOutput), torch.sigmoid(gate)
+    (gradient,) = _swiglu_gradient(gradOutput, self, dim)
+    return gradient
+
+
+def _swiglu(x: torch.Tensor, dim: int) -> Tensors:
+    gate, value = _halves("npu_swiglu", wide(x), dim)
+    return ((functional.silu(gate) * value).to(x.dtype),)
+
+
+def _swiglu_gradient(above: torch.Tensor, x: torch.Tensor, dim: int) -> Tensors:
+    gate, value = _halves("npu_swiglu_backward", wide(x), dim)
+    above, sigmoid = wide(above), torch.sigmoid(gate)
     by_gate = above * value * sigmoid * (1 + gate * (1 - sigmoid))
-    return torch.cat((by_gate, above * gate * sigmoid), dim).to(self.dtype)
+    return (torch.cat((by_gate, above * gate * sigmoid), dim).to(x.dtype),)
+
+
+_SWIGLU = Fused(_swiglu, _swiglu_gradient)
 
 
 @composed("npu_geglu(Tensor self, int dim=-1, int approximate=1, bool activate_left=False) -> (Tensor, Tensor)")

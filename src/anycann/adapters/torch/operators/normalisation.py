@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
+from anycann.adapters.torch.operators.fused import Fused, Tensors
 from anycann.adapters.torch.operators.precision import wide
 from anycann.adapters.torch.operators.registry import composed, require, sizes
 
@@ -15,8 +16,22 @@ _Triple = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 @composed("npu_rms_norm(Tensor self, Tensor gamma, float epsilon=1e-06) -> (Tensor, Tensor)")
 def rms_norm(self: torch.Tensor, gamma: torch.Tensor, epsilon: float = 1e-6) -> _Pair:
     """(self / rms * gamma, 1 / rms): over the last axes, as many as gamma has; 1/rms keeps them with size 1."""
-    normalised, reciprocal = _normalised("npu_rms_norm", wide(self), gamma, epsilon)
-    return (normalised * wide(gamma)).to(self.dtype), reciprocal
+    y, reciprocal = _RMS_NORM((self, gamma), epsilon)
+    return y, reciprocal
+
+
+def _rms_norm(x: torch.Tensor, gamma: torch.Tensor, epsilon: float) -> Tensors:
+    normalised, reciprocal = _normalised("npu_rms_norm", wide(x), gamma, epsilon)
+    return (normalised * wide(gamma)).to(x.dtype), reciprocal
+
+
+def _rms_norm_gradient(dy: torch.Tensor, x: torch.Tensor, gamma: torch.Tensor, epsilon: float) -> Tensors:
+    _, reciprocal = _normalised("npu_rms_norm", wide(x), gamma, epsilon)
+    by_input, by_gamma = rms_norm_backward(dy, x, gamma, reciprocal)
+    return by_input, by_gamma.to(gamma.dtype)
+
+
+_RMS_NORM = Fused(_rms_norm, _rms_norm_gradient)
 
 
 @composed("npu_gemma_rms_norm(Tensor self, Tensor gamma, float epsilon=1e-06) -> (Tensor, Tensor)")
@@ -41,9 +56,25 @@ def rms_norm_backward(dy: torch.Tensor, self: torch.Tensor, gamma: torch.Tensor,
 def add_rms_norm(x1: torch.Tensor, x2: torch.Tensor, gamma: torch.Tensor, epsilon: float = 1e-6) -> _Triple:
     """(rms_norm(x1 + x2), 1 / rms, x1 + x2)."""
     require(x1.shape == x2.shape, "npu_add_rms_norm", f"x1 and x2 of {sizes(x1, x2)}", "equal shapes")
+    y, reciprocal, total = _ADD_RMS_NORM((x1, x2, gamma), epsilon)
+    return y, reciprocal, total
+
+
+def _add_rms_norm(x1: torch.Tensor, x2: torch.Tensor, gamma: torch.Tensor, epsilon: float) -> Tensors:
     total = wide(x1) + wide(x2)
     normalised, reciprocal = _normalised("npu_add_rms_norm", total, gamma, epsilon)
     return (normalised * wide(gamma)).to(x1.dtype), reciprocal, total.to(x1.dtype)
+
+
+def _add_rms_norm_gradient(
+    dy: torch.Tensor, by_total: torch.Tensor, x1: torch.Tensor, x2: torch.Tensor, gamma: torch.Tensor, epsilon: float
+) -> Tensors:
+    by_normalised, by_gamma = _rms_norm_gradient(dy, wide(x1) + wide(x2), gamma, epsilon)
+    by_each = by_normalised + wide(by_total)
+    return by_each.to(x1.dtype), by_each.to(x2.dtype), by_gamma
+
+
+_ADD_RMS_NORM = Fused(_add_rms_norm, _add_rms_norm_gradient, graded=(0, 2))
 
 
 @composed("npu_add_rms_norm_v2_functional(Tensor x1, Tensor x2, Tensor gamma, float epsilon=1e-06) -> (Tensor, Tensor, Tensor)")

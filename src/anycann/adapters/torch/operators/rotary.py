@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from anycann.adapters.torch.operators.fused import Fused, Tensors
 from anycann.adapters.torch.operators.precision import wide
 from anycann.adapters.torch.operators.registry import composed, refuse, refuse_given, require, sizes
 
@@ -15,9 +16,16 @@ def rotary_mul(
     self: torch.Tensor, r1: torch.Tensor, r2: torch.Tensor, rotary_mode: str = "half", rotate: torch.Tensor | None = None
 ) -> torch.Tensor:
     """self r1 + rotated(self) r2: rotated by halves, by neighbours, or by the matrix `rotate` (D, D)."""
+    if rotate is None:
+        (result,) = _ROTARY_MUL((self, r1, r2), rotary_mode)
+        return result
     x = wide(self)
-    turned = _turned("npu_rotary_mul", x, rotary_mode) if rotate is None else x @ wide(rotate)
-    return (x * wide(r1) + turned * wide(r2)).to(self.dtype)
+    return (x * wide(r1) + (x @ wide(rotate)) * wide(r2)).to(self.dtype)
+
+
+def _rotary_mul(x: torch.Tensor, r1: torch.Tensor, r2: torch.Tensor, rotary_mode: str) -> Tensors:
+    turned = _turned("npu_rotary_mul", wide(x), rotary_mode)
+    return ((wide(x) * wide(r1) + turned * wide(r2)).to(x.dtype),)
 
 
 @composed("npu_rotary_mul_backward(Tensor grad, Tensor self, Tensor r1, Tensor r2, str rotary_mode='half') -> (Tensor, Tensor, Tensor)")
@@ -31,6 +39,9 @@ def rotary_mul_backward(
     by_self = above * wide(r1) - _turned("npu_rotary_mul_backward", above * wide(r2), rotary_mode)
     by_r1, by_r2 = (above * x).sum_to_size(r1.shape), (above * turned).sum_to_size(r2.shape)
     return by_self.to(self.dtype), by_r1.to(r1.dtype), by_r2.to(r2.dtype)
+
+
+_ROTARY_MUL = Fused(_rotary_mul, rotary_mul_backward)
 
 
 @composed(

@@ -1,0 +1,139 @@
+"""Operators that the engine computes in eager mode: their bodies, traced and compiled for shapes that come often, forward and backward.
+
+A body made of torch's operators passes over memory once for each of them; as one kernel it passes once. Compiling takes a second, so it is
+done for calls that were met `OFTEN` times and are large. Until then, for other dtypes and layouts, and under tracing, the body runs as is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import torch
+
+from anycann.adapters.torch.device.aliasing import adopt, host_alias
+from anycann.support.logging import get_logger
+
+OFTEN = 32  # calls with the same sizes before they are compiled
+LARGE = 1 << 15  # elements of the first tensor, below which calling costs more than computing
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+Tensors = tuple[torch.Tensor, ...]
+Numbers = tuple[Hashable, ...]
+Wanted = tuple[bool, ...]
+Run = Callable[[list[Any]], list[Any]]
+
+
+class _Compiled:
+    """`body(*tensors, *numbers)`, a tuple of tensors, without gradients."""
+
+    def __init__(self, body: Callable[..., Tensors]):
+        self._body = body
+        self._met: Counter[Hashable] = Counter()
+        self._programs: dict[Hashable, Run | None] = {}
+
+    def find(self, tensors: Tensors, numbers: Numbers, wanted: Wanted = ()) -> Run | None:
+        """What computes the `wanted` results (none named: all) for tensors of these shapes, if they came often and the engine can."""
+        key = (*((tensor.shape, tensor.dtype) for tensor in tensors), numbers, wanted)
+        if key not in self._programs:
+            self._met[key] += 1
+            if self._met[key] < OFTEN:
+                return None
+            self._programs[key] = self._compile(tensors, numbers, wanted)
+        return self._programs[key]
+
+    def __call__(self, tensors: Tensors, numbers: Numbers, wanted: Wanted = ()) -> Tensors:
+        """The wanted results, where the tensors are."""
+        run = self.find(tensors, numbers, wanted)
+        if run is None:
+            return _chosen(self._body(*tensors, *numbers), wanted)
+        if tensors[0].is_cpu:
+            return tuple(run(list(tensors)))
+        index = tensors[0].get_device()
+        return tuple(adopt(result, index) for result in run([host_alias(tensor) for tensor in tensors]))
+
+    def _compile(self, tensors: Tensors, numbers: Numbers, wanted: Wanted) -> Run | None:
+        from torch.fx.experimental.proxy_tensor import make_fx
+
+        from anycann.adapters.torch.graph.compiled_graph import threads
+        from anycann.adapters.torch.graph.graph_program import compile_graph
+
+        like = [torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu") for tensor in tensors]
+        with torch.no_grad():
+            traced = make_fx(lambda *given: list(_chosen(self._body(*given, *numbers), wanted)), tracing_mode="fake")(*like)
+        traced.graph.eliminate_dead_code()
+        program = compile_graph(traced.graph, {}, threads())
+        if program.in_pytorch:
+            get_logger("torch").info("a fused operator stays with PyTorch: %s", program.in_pytorch)
+            return None
+        return program.run
+
+
+def _chosen(results: Tensors, wanted: Wanted) -> Tensors:
+    return tuple(result for result, want in zip(results, wanted, strict=True) if want) if wanted else tuple(results)
+
+
+class Fused:
+    """An operator with its gradient. `forward(*tensors, *numbers)` gives a tuple of results.
+
+    `backward(*gradients, *tensors, *numbers)` gives the gradients of the tensors, in their dtypes, from those of the results `graded`.
+    """
+
+    def __init__(self, forward: Callable[..., Tensors], backward: Callable[..., Tensors], graded: tuple[int, ...] = (0,)):
+        self.body, self.graded = forward, graded
+        self.forward, self.backward = _Compiled(forward), _Compiled(backward)
+
+    def __call__(self, tensors: Tensors, *numbers: Hashable) -> Tensors:
+        """The results: by the engine where it can and is worth it, else of the body, which torch differentiates."""
+        if not _suits(tensors) or self.forward.find(tensors, numbers) is None:
+            return self.body(*tensors, *numbers)
+        results: Tensors = _WithGradient.apply(self, numbers, *tensors)
+        return results
+
+
+def _suits(tensors: Tensors) -> bool:
+    first = tensors[0]
+    if first.numel() < LARGE or torch._C._len_torch_dispatch_stack() or torch._C._functorch.maybe_current_level() is not None:
+        return False
+    return all(
+        type(tensor) in _PLAIN and tensor.dtype in _DTYPES and tensor.device == first.device and tensor.is_contiguous() and tensor.numel()
+        for tensor in tensors
+    )
+
+
+class _WithGradient(torch.autograd.Function):
+    """The engine's results and gradients. What is asked for beyond the gradients of `graded` results goes by the body."""
+
+    @staticmethod
+    def forward(ctx: Any, fused: Fused, numbers: Numbers, *tensors: torch.Tensor) -> Tensors:
+        """The results."""
+        ctx.fused, ctx.numbers = fused, numbers
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*tensors)
+        return fused.forward(tensors, numbers)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[Any, ...]:
+        """None for what is no tensor or has no gradient."""
+        tensors, fused, wanted = ctx.saved_tensors, ctx.fused, ctx.needs_input_grad[2:]
+        usual = all((gradient is not None) == (at in fused.graded) for at, gradient in enumerate(gradients))
+        given = tuple(gradient.contiguous() for gradient in gradients if gradient is not None)
+        if torch.is_grad_enabled() or not usual:
+            found = _by_body(fused.body, tensors, ctx.numbers, gradients, wanted)
+        else:
+            found = fused.backward((*given, *tensors), ctx.numbers, wanted)
+        rest = iter(found)
+        return None, None, *(next(rest) if want else None for want in wanted)
+
+
+def _by_body(
+    body: Callable[..., Tensors], tensors: Tensors, numbers: Numbers, gradients: Sequence[torch.Tensor | None], wanted: Wanted
+) -> Tensors:
+    """The wanted gradients by torch, which can be differentiated again."""
+    again = torch.is_grad_enabled()
+    with torch.enable_grad():
+        pairs = [(result, gradient) for result, gradient in zip(body(*tensors, *numbers), gradients, strict=True) if gradient is not None]
+        results, above = zip(*pairs, strict=True)
+        return torch.autograd.grad(results, _chosen(tensors, wanted), above, create_graph=again, allow_unused=True)
