@@ -75,7 +75,7 @@ class CompiledProgram:
         self._steps = _number_launches(program)
         # Whether `run_at` may be called: kernels alone compute this program, and write every output where it belongs.
         self.takes_addresses = self._results.all_in_place and all(isinstance(step, _Launch) for step in self._steps)
-        self._native = NativeCall(self._launches, self._results, pool, self._workspaces)
+        self._native = NativeCall(self._launches, self._results, pool, self._workspaces, (code, self._constants))
         self._linked = LinkedCalls(self, regions, pool, poison) if regions is not None and may_be_linked(program) else None
         self._observers: tuple[Observer, ...] = ()
 

@@ -61,7 +61,7 @@ class LinkedCalls:
             part.forget_workspaces()
         workspaces = Workspaces(linked.launches, self._pool.threads, self._poison)
         results = Results(linked.outputs, [True] * len(linked.outputs), self._poison)
-        return NativeCall(linked.launches, results, self._pool, workspaces), linked
+        return NativeCall(linked.launches, results, self._pool, workspaces, linked.parts), linked
 
 
 def _fit(buffers: Buffers, specs: Sequence[TensorSpec]) -> bool:

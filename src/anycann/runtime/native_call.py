@@ -11,9 +11,10 @@ from anycann.runtime.thread_pool import ThreadPool
 
 
 class NativeCall:
-    """Runs all rows of `launches`. Safe in any thread. Who owns this keeps what they point to, code and constants."""
+    """Runs all rows of `launches`. Safe in any thread. keep: whose code and constants they point to, for as long as a run may last."""
 
-    def __init__(self, launches: Launches, results: Results, pool: ThreadPool, workspaces: Workspaces):
+    def __init__(self, launches: Launches, results: Results, pool: ThreadPool, workspaces: Workspaces, keep: object):
+        self._keep = keep
         self._launches, self._results, self._pool, self._workspaces = launches, results, pool, workspaces
         self._rows = len(launches.rows)
         self._outputs_from = Block.ARRAYS + len(launches.inputs)
