@@ -80,6 +80,14 @@ def test_out_is_filled_and_resized(x: torch.Tensor) -> None:
     assert torch.equal(right.cpu(), x * 6)
 
 
+def test_normalised_elements_are_written_into_an_out_tensor(x: torch.Tensor) -> None:
+    mean, invstd, out = torch.randn(5), torch.rand(5) + 0.5, torch.empty(0, device="npu")
+    weight, bias = torch.randn(5), torch.randn(5)
+    moved = [tensor.npu() for tensor in (x, weight, bias, mean, invstd)]
+    assert torch.batch_norm_elemt(*moved, 1e-5, out=out) is out
+    torch.testing.assert_close(out.cpu(), (x - mean) * invstd * weight + bias)
+
+
 def test_tensors_on_several_devices_are_refused_and_scalars_are_not(x: torch.Tensor) -> None:
     with pytest.raises(RuntimeError, match=r"same device.*npu:0 and cpu!.*aten::add\(npu:0 float32\[4, 5\], cpu float32\[4, 5\]\)"):
         x.npu() + x
