@@ -30,3 +30,10 @@ def test_programs_find_the_process_group_and_its_options(monkeypatch: pytest.Mon
         assert values.tolist() == [1.0, 1.0]
     finally:
         dist.destroy_process_group()
+
+
+def test_the_launcher_of_torch_npu_is_that_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(SHIMS)
+    importlib.import_module("torch_npu")
+    launcher = importlib.import_module("torch_npu.distributed.run")
+    assert launcher.parse_args(["--nproc_per_node=2", "train.py", "--epochs=3"]).training_script == "train.py"

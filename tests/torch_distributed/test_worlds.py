@@ -24,8 +24,9 @@ def said(program: str, size: int) -> list[dict[str, str]]:
     return results(run(program, size))
 
 
-CASES = [(program, 2, check) for program in ("collectives", "training") for check in checks_of(program)]
-SLOW = [pytest.param(program, 4, check, marks=pytest.mark.slow) for program in ("collectives", "training") for check in checks_of(program)]
+PROGRAMS = ("collectives", "training", "uneven")
+CASES = [(program, 2, check) for program in PROGRAMS for check in checks_of(program)]
+SLOW = [pytest.param(program, 4, check, marks=pytest.mark.slow) for program in PROGRAMS for check in checks_of(program)]
 
 
 @pytest.mark.parametrize(("program", "size", "check"), [*CASES, *SLOW])

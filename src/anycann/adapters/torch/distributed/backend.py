@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 import functools
+from pathlib import Path
 import sys
 from types import ModuleType
 from typing import Any
@@ -14,7 +15,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from anycann.adapters.torch.device import devices
-from anycann.adapters.torch.distributed import kernels
+from anycann.adapters.torch.distributed import kernels, uneven
 from anycann.collective.ranks import fill_torch_variables
 from anycann.collective.timeouts import connect_timeout, execute_timeout
 from anycann.support import options
@@ -67,13 +68,19 @@ def install(torch_npu: ModuleType) -> None:
 
 def _name_modules(torch_npu: ModuleType) -> None:
     """`torch_npu.distributed` and `torch_npu._C._distributed_c10d`."""
-    names = {"is_hccl_available": is_hccl_available, "ProcessGroupHCCL": ProcessGroupHCCL}
+    names: dict[str, Any] = {"is_hccl_available": is_hccl_available, "ProcessGroupHCCL": ProcessGroupHCCL}
     for path in ("distributed", "_C", "_C._distributed_c10d"):
         module = sys.modules.setdefault(f"torch_npu.{path}", ModuleType(f"torch_npu.{path}"))
         parent, _, name = f"torch_npu.{path}".rpartition(".")
         setattr(sys.modules.get(parent, torch_npu), name, module)
         if path != "_C":
             vars(module).update(names)
+    vars(sys.modules["torch_npu.distributed"]).update(
+        all_gather_into_tensor_uneven=uneven.all_gather_into_tensor_uneven,
+        reduce_scatter_tensor_uneven=uneven.reduce_scatter_tensor_uneven,
+        reinit_process_group=uneven.reinit_process_group,
+        __path__=[str(Path(torch_npu.__path__[0]) / "distributed")],  # files of the shims lie below it
+    )
 
 
 def _same_options(options: Any, memo: Any) -> Any:
