@@ -98,6 +98,14 @@ def _paged(q: Array, kc: Array, vc: Array, groups: int, heads: int, scale: float
 
 _PAGED = (randn(2, 4, 8), *_PAGES, 2, 4, 0.3, _PLACES, torch.tensor([7, 3], dtype=torch.int32), torch.empty(2, 4, 8))
 case("_npu_paged_attention", *_PAGED, reference=_paged, written=(8,))
+case(
+    "_npu_paged_attention_v2",
+    _PAGED[0], _PAGES[0], _PLACES, [7, 3],
+    options={"value_cache": _PAGES[1], "num_kv_heads": 2, "num_heads": 4, "scale_value": 0.3, "out": torch.empty(2, 4, 8)},
+    reference=lambda q, kc, table, lengths, value_cache, num_kv_heads, num_heads, scale_value, out: _paged(
+        q, kc, value_cache, num_kv_heads, num_heads, scale_value, table, np.array(lengths), out
+    )[1],
+)  # fmt: skip
 case("_npu_paged_attention_get_workspace", *_PAGED, reference=lambda *a: np.zeros(0))
 
 

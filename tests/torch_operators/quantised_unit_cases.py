@@ -65,10 +65,8 @@ def _add_dynamic(
 ) -> Any:
     y = _rms(a + b, g)[0] + (0 if beta is None else beta)
     wanted = output_mask or [True, smooth_scale1 is not None and smooth_scale2 is not None]
-    pairs = [
-        _rows(y if s is None else y * s) if w else (np.zeros(y.shape, np.int8), np.zeros(y.shape[:-1]))
-        for s, w in zip((smooth_scale1, smooth_scale2), wanted, strict=True)
-    ]
+    left_out = (np.zeros(1 if output_mask else y.shape, np.int8), np.zeros(1 if output_mask else y.shape[:-1]))
+    pairs = [_rows(y if s is None else y * s) if w else left_out for s, w in zip((smooth_scale1, smooth_scale2), wanted, strict=True)]
     return pairs[0][0], pairs[1][0], a + b, pairs[0][1], pairs[1][1]
 
 

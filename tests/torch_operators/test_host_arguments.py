@@ -16,3 +16,17 @@ def test_lengths_of_sequences_come_from_the_host() -> None:
     moved = [tensor.npu() for tensor in (query, keys, values)]
     torch_npu._npu_paged_attention(*moved, 2, 2, 0.5, table.npu(), lengths, out)
     torch.testing.assert_close(out.cpu(), expected)
+    again = torch.zeros(2, 2, 4).npu()
+    options = {"value_cache": moved[2], "num_kv_heads": 2, "num_heads": 2, "scale_value": 0.5}
+    assert torch_npu.atb._npu_paged_attention_v2(moved[0], moved[1], table.npu(), lengths.tolist(), **options, out=again) is again
+    torch.testing.assert_close(again.cpu(), expected)
+
+
+def test_gradients_of_attention_take_seeds_from_the_host() -> None:
+    q, k, v, above = (torch.randn(1, 2, 5, 4).npu() for _ in range(4))
+    out, largest, total, _, seed, offset, *_ = torch_npu.npu_fusion_attention_v3(q, k, v, 2, "BNSD", keep_prob=0.5)
+    rest = {"softmax_max": largest, "softmax_sum": total, "attention_in": out, "keep_prob": 0.5}
+    backward = torch_npu.npu_fusion_attention_grad_v3
+    expected = backward(q, k, v, above, 2, "BNSD", seed=seed, offset=offset, **rest)
+    found = backward(q, k, v, above, 2, "BNSD", seed=seed.cpu().reshape(()), offset=offset.cpu().reshape(()), **rest)
+    assert all(torch.equal(a, b) for a, b in zip(expected[:3], found[:3], strict=True))

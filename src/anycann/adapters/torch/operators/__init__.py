@@ -40,6 +40,8 @@ def _method(name: str) -> Callable[..., Any]:
 
 
 def _found(name: str) -> Any:
+    if name == "atb":
+        return load() and torch.ops.atb
     if name in load().FUNCTIONS:
         return load().FUNCTIONS[name]
     operator = load().PACKETS.get(name)

@@ -94,7 +94,7 @@ def add_rms_norm_dynamic_quant(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """(y1, y2, x1 + x2, scale1, scale2): y = rms_norm(x1 + x2) + beta, smoothed by either scale, each row quantised by its largest value.
 
-    A result that the mask, or a missing second smooth scale, leaves out is zeros.
+    A result that a missing second smooth scale leaves out is zeros, one that the mask leaves out a single zero.
     """
     operator = "npu_add_rms_norm_dynamic_quant"
     int4 = is_int4(operator, "y_dtype", y_dtype)
@@ -103,7 +103,8 @@ def add_rms_norm_dynamic_quant(
     y = y if beta is None else y + wide(beta)
     wanted = output_mask or [True, smooth_scale1 is not None and smooth_scale2 is not None]
     pairs = [quantise_rows(smoothed(operator, y, smooth, None), int4, operator) for smooth in (smooth_scale1, smooth_scale2)]
-    pairs = [pair if want else (torch.zeros_like(pair[0]), torch.zeros_like(pair[1])) for pair, want in zip(pairs, wanted, strict=True)]
+    zeros = (lambda x: x.new_zeros(1)) if output_mask else torch.zeros_like
+    pairs = [pair if want else (zeros(pair[0]), zeros(pair[1])) for pair, want in zip(pairs, wanted, strict=True)]
     return pairs[0][0], pairs[1][0], total.to(x1.dtype), pairs[0][1], pairs[1][1]
 
 

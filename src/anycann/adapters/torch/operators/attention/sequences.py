@@ -26,6 +26,24 @@ def paged_attention(*given: Any, **options: Any) -> None:
         _attend(a, slice(entry, entry + 1), *(_of_pages(a, cache, entry, length) for cache in (a.key_cache, a.value_cache)))
 
 
+_V2 = (
+    "Tensor query, Tensor key_cache, Tensor block_table, SymInt[] context_lens, *, Tensor? value_cache=None, Tensor? mask=None, "
+    "int num_kv_heads=0, int num_heads=0, float scale_value=1.0, int mask_type=0, "
+)
+
+
+@composed(f"atb::_npu_paged_attention_v2({_V2}Tensor(a!) out) -> Tensor(a!)", missing="masks", differentiable=False)
+def paged_attention_v2(*given: Any, out: torch.Tensor, **options: Any) -> torch.Tensor:
+    """As `_npu_paged_attention`, with the lengths in a list."""
+    a = bound("_npu_paged_attention_v2", given, options)
+    if a.value_cache is None or a.mask is not None or a.mask_type:
+        refuse("_npu_paged_attention_v2", "a mask, or a cache of keys alone", "keys and values without mask are computed")
+    lengths, heads = torch.tensor(a.context_lens, dtype=torch.int32), a.num_heads or a.query.shape[-2]
+    caches = (a.key_cache, a.value_cache, a.num_kv_heads or heads, heads, a.scale_value)
+    torch.ops.atb._npu_paged_attention(a.query, *caches, a.block_table, lengths, out)
+    return out
+
+
 @composed(f"atb::_npu_paged_attention_get_workspace({_PAGED}) -> Tensor", differentiable=False)
 def paged_attention_workspace(*given: Any, **options: Any) -> torch.Tensor:
     """The memory that the operator wants beside its tensors: none."""

@@ -242,4 +242,7 @@ def fusion_attention_grad_v2(*given: Any, **options: Any) -> tuple[torch.Tensor,
 def fusion_attention_grad_v3(*given: Any, **options: Any) -> tuple[torch.Tensor, ...]:
     """As `npu_fusion_attention_grad`, with seed and offset in tensors."""
     a = bound("npu_fusion_attention_grad_v3", given, options)
-    return _gradient(a, None if a.seed is None or a.keep_prob == 1 else torch.stack((a.seed.reshape(()), a.offset.reshape(()))))
+    if a.seed is None or a.keep_prob == 1:
+        return _gradient(a, None)
+    numbers = [_beside(a.query, x.reshape(())) for x in (a.seed, a.offset)]
+    return _gradient(a, torch.stack([x for x in numbers if x is not None]))
