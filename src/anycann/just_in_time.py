@@ -64,9 +64,9 @@ class JustInTimeCompiler:
         self.regions: dict[str, ir.Model] = {}  # those of the programs compiled here
         self._load_region = self.regions.__getitem__
         self._target = choices.target
-        self._compiler = GraphCompiler(
-            choices.target, self.constants, storage_of(precision_mode or KEEP_TYPES), choices.switched_off, choices.fuse, open_bank(choices.target)
-        )
+        storage = storage_of(precision_mode or KEEP_TYPES)
+        bank = open_bank(choices.target)
+        self._compiler = GraphCompiler(choices.target, self.constants, storage, choices.switched_off, choices.fuse, bank)
         self._lock = threading.Lock()
 
     @classmethod
