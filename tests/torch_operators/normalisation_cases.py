@@ -150,3 +150,11 @@ case(
     reference=lambda a, b, gamma: (_rms(a + b, gamma)[1], _rms(a + b, gamma)[0], a + b),
     written=(0, 1),
 )
+case(
+    "npu_add_layer_norm",
+    randn(3, 5, dtype=torch.float16),
+    randn(3, 5),
+    randn(5),
+    randn(5),
+    reference=lambda a, b, gamma, beta: (*_layer(a + b, gamma, beta, 1e-5), a + b),
+)

@@ -106,3 +106,30 @@ def _best_groups(x: Array, k: int, groups: int, n: int) -> Any:
 
 
 case("_npu_group_topk", randn(4, 12), 2, 4, 2, reference=_best_groups, written=(0,))
+
+
+def _weighted(
+    x: Array, more: Array, group_num: int, group_topk: int, n: int, k: int, is_norm: bool = True, scale: float = 1, **mapping: Any
+) -> Any:
+    shares = 1 / (1 + np.exp(-x))
+    merit = _best_groups(shares + more, group_topk, group_num, n)[1]
+    experts = np.argsort(-merit, -1, kind="stable")[:, :k]
+    weights = np.take_along_axis(shares, experts, -1)
+    if mapping.get("enable_expert_mapping"):
+        counts, table = mapping["mapping_num"], mapping["mapping_table"]
+        experts = np.array([[table[e, row % max(1, counts[e])] for e in chosen] for row, chosen in enumerate(experts)])
+    return (weights / weights.sum(-1, keepdims=True) * scale if is_norm else weights), experts
+
+
+_GROUPS = {"group_num": 4, "group_topk": 2, "n": 2, "k": 3}
+case("npu_fused_add_topk_div", randn(5, 12), rand(12), options={**_GROUPS, "scale": 2.5}, reference=_weighted)
+case("npu_fused_add_topk_div", randn(5, 12), rand(12), options={**_GROUPS, "is_norm": False}, reference=_weighted)
+_MAPPING = {"mapping_num": torch.randint(0, 4, (12,)), "mapping_table": torch.randint(0, 99, (12, 3)), "enable_expert_mapping": True}
+case("npu_fused_add_topk_div", randn(5, 12), rand(12), options={**_GROUPS, **_MAPPING}, reference=_weighted)
+case(
+    "npu_fused_add_topk_div.out",
+    randn(5, 12),
+    rand(12),
+    options={**_GROUPS, "y": torch.empty(5, 3), "indices": torch.empty(5, 3, dtype=torch.int32)},
+    reference=lambda x, more, y, indices, **options: _weighted(x, more, **options),
+)

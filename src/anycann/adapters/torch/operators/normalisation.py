@@ -139,8 +139,8 @@ def add_layer_norm(
     axes = tuple(range(total.dim() - gamma.dim(), total.dim()))
     mean = total.mean(axes, keepdim=True)
     reciprocal = torch.rsqrt((total - mean).square().mean(axes, keepdim=True) + epsilon)
-    y = (total - mean) * reciprocal * wide(gamma) + wide(beta)
-    return y.to(x1.dtype), mean, reciprocal, total.to(x1.dtype)
+    y, dtype = (total - mean) * reciprocal * wide(gamma) + wide(beta), torch.promote_types(x1.dtype, x2.dtype)
+    return y.to(dtype), mean, reciprocal, total.to(dtype)
 
 
 @composed(
