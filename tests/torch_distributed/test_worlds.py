@@ -91,3 +91,8 @@ def test_torchrun_starts_the_ranks() -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert {"rank 0 of 2, sum 1.0", "rank 1 of 2, sum 1.0"} <= set(done.stdout.splitlines()), done.stdout
+
+
+def test_a_program_ends_after_work_that_finished_in_the_background() -> None:
+    for done in run("ends", 2, timeout_seconds=60):
+        assert (done.returncode, done.stdout) == (0, "RESULT 4.0\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Callable
 from datetime import timedelta
 import functools
@@ -51,6 +52,7 @@ class ProcessGroupHCCL(distributed_c10d.ProcessGroupGloo):
 
 # Python's half of a backend lives as long as somebody in Python holds it; torch holds the C++ half. By name of the group.
 _alive: dict[str, ProcessGroupHCCL] = {}
+atexit.register(_alive.clear)  # gloo's threads still finish works in Python, which they could not once the interpreter ends
 
 
 def install(torch_npu: ModuleType) -> None:
