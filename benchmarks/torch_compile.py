@@ -13,7 +13,6 @@ from pathlib import Path
 import shutil
 import statistics
 import tempfile
-import time
 
 import click
 import torch
@@ -25,7 +24,7 @@ from anycann.adapters.torch.graph.report import reports
 from anycann.session import InferenceSession
 from benchmarks.networks.resnet import ResNet50
 from benchmarks.networks.transformer import Bert, VisionTransformer
-from benchmarks.torch_device import resnet18
+from benchmarks.torch_device import resnet18, seconds
 
 Work = Callable[[], object]
 EAGER, ENGINE, INDUCTOR, ATC = "eager", "anycann", "inductor", "atc"
@@ -120,15 +119,8 @@ def compare(works: dict[str, Work], rounds: int) -> dict[str, tuple[float, float
     names, taken = list(works), []
     for number in range(rounds):
         order = names[number % len(names) :] + names[: number % len(names)]
-        seconds = {name: _seconds(works[name]) for name in order}
-        taken.append(seconds)
+        taken.append({name: seconds(works[name]) for name in order})
     return {name: (statistics.median(s[name] for s in taken), statistics.median(s[name] / s[ENGINE] for s in taken)) for name in names}
-
-
-def _seconds(work: Work) -> float:
-    begin = time.perf_counter()
-    work()
-    return time.perf_counter() - begin
 
 
 @click.command()
@@ -148,9 +140,7 @@ def main(rounds: int, threads: int, only: str) -> None:
         torch.manual_seed(0)
         torch._dynamo.reset()
         found = compare(make(), rounds)
-        print(
-            f"{name} [ms]: " + ", ".join(f"{way} {seconds * 1e3:.1f} ({ratio:.2f})" for way, (seconds, ratio) in found.items()), flush=True
-        )
+        print(f"{name} [ms]: " + ", ".join(f"{way} {taken * 1e3:.1f} ({ratio:.2f})" for way, (taken, ratio) in found.items()), flush=True)
         for line in reports()[-1].lines():
             print(f"    {line}")
 

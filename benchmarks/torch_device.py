@@ -110,20 +110,22 @@ def compare(works: tuple[Work, Work], rounds: int) -> tuple[float, float, float]
     """Median seconds of each, and the median over the rounds of first / second; the two take turns, and take turns in beginning."""
     for work in works * 2:
         work()
-    taken = [tuple(_seconds(works[at]) for at in (0, 1)) if number % 2 else _reversed(works) for number in range(rounds)]
+    taken = [tuple(seconds(works[at]) for at in (0, 1)) if number % 2 else _reversed(works) for number in range(rounds)]
     first, second = (statistics.median(pair[at] for pair in taken) for at in (0, 1))
     return first, second, statistics.median(pair[0] / pair[1] for pair in taken)
 
 
 def _reversed(works: tuple[Work, Work]) -> tuple[float, ...]:
-    second = _seconds(works[1])
-    return _seconds(works[0]), second
+    second = seconds(works[1])
+    return seconds(works[0]), second
 
 
-def _seconds(work: Work) -> float:
-    begin = time.perf_counter()
+def seconds(work: Work) -> float:
+    """What `work` takes. On one thread the time of the processor is taken, so that other processes disturb little."""
+    clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
+    begin = clock()
     work()
-    return time.perf_counter() - begin
+    return clock() - begin
 
 
 def cases(batch: int) -> Iterable[tuple[str, float, Callable[[str], Work]]]:

@@ -46,6 +46,10 @@ class EnginePart:
         """Names of FX nodes that the engine has no native code for, and the reasons."""
         return {node.name.split("/")[0]: node.reason for node in self._loaded.nodes if node.engine != "AiCore"}
 
+    def forget_workspaces(self) -> None:
+        """Give back the memory that is kept for runs to come."""
+        self._executable.forget_workspaces()
+
     def run(self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
         """Compute `outputs`, tensors that lie as the ports say, from `inputs`."""
         feeds = [stored(tensor, port) for tensor, port in zip(inputs, self.inputs, strict=True)]
