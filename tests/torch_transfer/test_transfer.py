@@ -85,6 +85,8 @@ options = ProcessGroupNCCL.Options(is_high_priority_stream=True)
 assert options.is_high_priority_stream
 run = torch.nn.DataParallel(torch.nn.Linear(2, 2).cuda(), device_ids=['cuda:0', 'cuda:1'])
 assert run.device_ids == [0, 1]
+assert run(torch.ones(4, 2).cuda()).device == torch.device('npu:0')
+assert torch.nn.DataParallel(torch.nn.Linear(2, 2).cuda())(torch.ones(16, 2).cuda()).shape == (16, 2)
 print('fine')
 """
     assert python(code).strip() == "fine"

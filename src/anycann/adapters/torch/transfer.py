@@ -64,6 +64,8 @@ def transfer(torch_npu: ModuleType) -> None:
     _transfer_profiler(torch_npu)
     torch.jit.script, torch.jit.script_method = _same, _same
     vars(_triton)["has_triton"] = lambda: False
+    for name in ("torch._utils", "torch.nn.parallel.data_parallel"):  # both would find CUDA there first
+        vars(sys.modules[name])["_get_available_device_type"] = lambda: "npu"
 
 
 def _transfer_cuda(npu: ModuleType) -> None:
