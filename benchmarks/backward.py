@@ -7,7 +7,7 @@ python -m benchmarks.backward --only "to weights" --threads 2     those whose na
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 import json
 from pathlib import Path
 import sys
@@ -22,23 +22,7 @@ from anycann import InferenceSession
 from anycann.support.errors import AnyCANNError
 from benchmarks.backward_cases import BackwardCase, all_cases
 from benchmarks.report import markdown
-
-
-@dataclass(frozen=True)
-class Row:
-    """Seconds of one call, the greatest relative error of a result, and the engine; or why there is nothing."""
-
-    name: str
-    ours: float = 0.0
-    theirs: float = 0.0
-    error: float = 0.0
-    engine: str = ""
-    failure: str = ""
-
-    @property
-    def ratio(self) -> float:
-        """Our time over PyTorch's."""
-        return self.ours / self.theirs if self.theirs else float("inf")
+from benchmarks.rows import Row
 
 
 def measure(case: BackwardCase, threads: int, seconds: float) -> Row:

@@ -8,7 +8,7 @@ python -m benchmarks.operators --json build/operators.json --document docs/bench
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 import json
 from pathlib import Path
 import shlex
@@ -24,22 +24,7 @@ from anycann.tools.measure import measure_interleaved, relative_errors
 from benchmarks.machine import Machine, this_machine
 from benchmarks.operator_cases import Case, all_cases
 from benchmarks.report import markdown
-
-
-@dataclass(frozen=True)
-class Row:
-    """Median seconds of one call, the greatest relative error of an output against ONNX Runtime, where it ran; or why there is nothing."""
-
-    name: str
-    ours: float = 0.0
-    theirs: float = 0.0
-    error: float = 0.0
-    engine: str = ""
-    failure: str = ""
-
-    @property
-    def ratio(self) -> float:
-        return self.ours / self.theirs if self.theirs else float("inf")
+from benchmarks.rows import Row
 
 
 def measure(case: Case, threads: int, seconds: float) -> Row:

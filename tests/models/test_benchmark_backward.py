@@ -6,8 +6,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from benchmarks.backward import Row, measure, table
+from benchmarks.backward import measure, table
 from benchmarks.backward_cases import all_cases
+from benchmarks.rows import Row
 
 SMALL = ("to weights 512, 1 px", "product 64 x 1000 x 512", "batch norm backward 64 x 256 x 2 x 2", "softmax backward", "max pool backward")
 

@@ -14,8 +14,9 @@ import pytest
 from anycann.frontends.onnx.load import load_model
 from anycann.target.target import by_name
 from benchmarks.operator_cases import all_cases
-from benchmarks.operators import Row, geometric_mean, table
+from benchmarks.operators import geometric_mean, table
 from benchmarks.peak import ITERATIONS, multiply_adds, peak_flops
+from benchmarks.rows import Row
 from benchmarks.zoo import models
 from benchmarks.zoo.models import relative_error
 

@@ -5,7 +5,7 @@ There is one maker for each kind of operator. Which kind an operator is, its sch
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 import torch
@@ -82,49 +82,34 @@ class Arguments:
         Changes `keywords` in place. Raises RuntimeError if the tensors are on several devices.
         """
         new, index, host_seen = list(args), -1, False
-        for at in self.tensors:
-            if at >= len(new):
-                break
-            tensor = new[at]
-            if isinstance(tensor, torch.Tensor):
-                where = tensor.get_device()
-                if where >= 0:
-                    index = self._same(index, where, args, keywords)
-                    new[at] = host_alias(tensor)
-                else:
-                    host_seen = True
+        index, host_seen = self._aliased(new, [at for at in self.tensors if at < len(new)], index, host_seen, args, keywords)
         for at in self.lists:
             if at < len(new) and new[at]:
-                index, host_seen = self._list_to_host(new, at, index, host_seen, args, keywords)
+                new[at] = list(new[at])
+                index, host_seen = self._aliased(new[at], range(len(new[at])), index, host_seen, args, keywords)
         if keywords:
             index, host_seen = self._keywords_to_host(keywords, index, host_seen, args)
         if host_seen and index >= 0 and not self.host_tensors_allowed:
             self._only_scalars_on_host(args, keywords)
         return new, index, host_seen
 
-    def _list_to_host(self, new: list[Any], at: int, index: int, host_seen: bool, args: Any, keywords: Any) -> tuple[int, bool]:
-        tensors = list(new[at])
-        for number, tensor in enumerate(tensors):
+    def _aliased(self, values: Any, places: Iterable[Any], index: int, host_seen: bool, args: Any, keywords: Any) -> tuple[int, bool]:
+        """Put aliases of npu tensors in their places in a list or by names; the npu they are on, and whether some are on the host."""
+        for at in places:
+            tensor = values[at]
             if isinstance(tensor, torch.Tensor):
                 where = tensor.get_device()
                 if where >= 0:
                     index = self._same(index, where, args, keywords)
-                    tensors[number] = host_alias(tensor)
+                    values[at] = host_alias(tensor)
                 else:
                     host_seen = True
-        new[at] = tensors
         return index, host_seen
 
     def _keywords_to_host(self, keywords: dict[str, Any], index: int, host_seen: bool, args: Any) -> tuple[int, bool]:
+        index, host_seen = self._aliased(keywords, tuple(keywords), index, host_seen, args, dict(keywords))
         for name, value in keywords.items():
-            if isinstance(value, torch.Tensor):
-                where = value.get_device()
-                if where >= 0:
-                    index = self._same(index, where, args, keywords)
-                    keywords[name] = host_alias(value)
-                else:
-                    host_seen = True
-            elif isinstance(value, torch.device):
+            if isinstance(value, torch.device):
                 index = devices.index_of(value) if value.type == devices.NAME else index
                 keywords[name] = _HOST
             elif isinstance(value, list) and value and isinstance(value[0], torch.Tensor):
