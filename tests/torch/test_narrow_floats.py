@@ -73,10 +73,15 @@ def test_operators_that_round_between_steps_are_computed_in_float32() -> None:
     assert torch.equal(sampled.cpu(), torch.nn.functional.grid_sample(x.float(), places.float(), align_corners=False).half())
     lists = [[torch.randn(33).bfloat16() for _ in range(3)] for _ in range(2)]
     added = torch._foreach_add(*([tensor.npu() for tensor in tensors] for tensors in lists), alpha=scalar)
-    for result, a, b in zip(added, *lists, strict=True):
-        assert torch.equal(result.cpu(), (a.float() + scalar * b.float()).bfloat16())
+    wide = torch._foreach_add(*([tensor.float() for tensor in tensors] for tensors in lists), alpha=scalar)
+    for result, expected in zip(added, wide, strict=True):
+        assert torch.equal(result.cpu(), expected.bfloat16())
     torch._foreach_addcdiv_(added, added, added, 0.3)
     assert added[0].dtype == torch.bfloat16
+    halves = [tensor.half() for tensor in lists[0]]
+    products = torch._foreach_addcmul([tensor.npu() for tensor in halves], *[[tensor.npu() for tensor in halves]] * 2, scalar)
+    for result, expected in zip(products, torch._foreach_addcmul(halves, halves, halves, scalar), strict=True):
+        assert torch.equal(result.cpu(), expected)
 
 
 _OPERANDS = [("mm", ((3, 4), (4, 5))), ("addmv", ((3,), (3, 4), (4,))), ("bmm", ((2, 3, 4), (2, 4, 5)))]
