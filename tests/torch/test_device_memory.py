@@ -127,3 +127,16 @@ def test_raw_memory_is_given_back_once() -> None:
     torch.npu.caching_allocator_delete(address)
     with pytest.raises(ValueError, match="was not allocated"):
         torch.npu.caching_allocator_delete(address)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int16, torch.bool, torch.complex64])
+def test_memory_that_grows_is_filled_where_algorithms_are_deterministic(dtype: torch.dtype) -> None:
+    torch.use_deterministic_algorithms(True)
+    try:
+        here, there = (torch.ones(3, dtype=dtype, device=device).resize_(2, 4) for device in ("cpu", "npu"))
+        shrunk = torch.ones(6, dtype=dtype, device="npu").resize_(2)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    torch.testing.assert_close(there.cpu(), here, rtol=0, atol=0, equal_nan=True)
+    assert torch.equal(shrunk.cpu(), torch.ones(2, dtype=dtype))
+    assert torch.utils.deterministic.fill_uninitialized_memory

@@ -50,9 +50,32 @@ def resize(tensor: Any, size: Any, *, memory_format: Any = None) -> Any:
     """aten::resize_: torch's own code for the cpu, on the npu tensor."""
     if not tensors_are_known():
         return _resize_by_copying(tensor, size, memory_format or torch.contiguous_format)
+    if torch.are_deterministic_algorithms_enabled() and torch.utils.deterministic.fill_uninitialized_memory:
+        return _resize_and_fill(tensor, size, memory_format)
     _aten.resize_.default.redispatch(_HOST_KEYS, tensor, size, memory_format=memory_format)
     mark_storage(tensor)
     return tensor
+
+
+def _resize_and_fill(tensor: Any, size: Any, memory_format: Any) -> Any:
+    """torch would fill new memory before it is the npu's: it resizes, and the memory is filled afterwards."""
+    start = tensor.untyped_storage().nbytes() // tensor.element_size()
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    try:
+        resize(tensor, size, memory_format=memory_format)
+    finally:
+        torch.utils.deterministic.fill_uninitialized_memory = True
+    _fill_as_new(tensor, start)
+    return tensor
+
+
+def _fill_as_new(tensor: Any, start: int) -> None:
+    """Give the elements of the memory from `start` on what torch gives new elements where algorithms are deterministic."""
+    storage = tensor.untyped_storage()
+    count = storage.nbytes() // tensor.element_size() - start
+    if count > 0:
+        new = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(storage, start, [count])
+        host_alias(new).copy_(torch.empty(count, dtype=tensor.dtype))
 
 
 def _resize_by_copying(tensor: Any, size: Any, memory_format: Any) -> Any:
