@@ -1,0 +1,61 @@
+"""In which layout values are stored: by what axis 1 means, and by who reads them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+
+from anycann.compiler import CompileOptions, compile_model
+from anycann.om.plan import Program
+from anycann.te.layout import NC1HWC0, ND
+from tests.passes.graphs import AVX512, assert_same, by_definition, compile_graph, floats, parse, run, tasks
+
+WITH_TILES = replace(AVX512, features=AVX512.features + ",+avx512bf16,+amx-tile,+amx-bf16")
+# a block of ConvNeXt: the rows of the image are axis 1 of what the product reads
+BLOCK = """
+g (float[1,32,18,20] x) => (float[1,32,18,20] y) {
+    c = Conv<group=32, pads=[1,1,1,1]>(x, d) t = Transpose<perm=[0,2,3,1]>(c) e = Exp(t)
+    m = MatMul(e, w) r = Relu(m) n = MatMul(r, v) u = Transpose<perm=[0,3,1,2]>(n)
+    s = Sigmoid(u) y = Conv<group=32, pads=[1,1,1,1]>(s, d)
+}"""
+
+
+def block() -> onnx.ModelProto:
+    return parse(BLOCK, d=floats(32, 1, 3, 3) * 0.3, w=floats(32, 48, seed=1) * 0.1, v=floats(48, 32, seed=2) * 0.1)
+
+
+def narrow(model: onnx.ModelProto) -> Program:
+    options = CompileOptions(target=WITH_TILES, precision_mode="mixed_bfloat16")
+    return next(iter(compile_model(model, options).programs.values()))
+
+
+def layouts(program: Program) -> dict[str, str]:
+    return {name.split("/")[0]: location.layout for name, location in program.values.items()}
+
+
+def test_rows_of_an_image_are_no_channels_and_convolutions_find_their_blocks_written() -> None:
+    found = compile_graph(block()).program
+    assert [layouts(found)[name] for name in ("c", "e", "r", "n", "s")] == [NC1HWC0, ND, ND, ND, NC1HWC0]
+    assert ["+".join(task.op_types) for task in tasks(found)].count("TransData") == 2  # x and y, which are row-major outside
+    feeds = {"x": floats(1, 32, 18, 20)}
+    assert_same(run(block(), feeds), by_definition(block(), feeds))
+
+
+@pytest.mark.parametrize("size", [16, 4])
+def test_narrow_vectors_are_not_scattered_over_planes_either(size: int) -> None:
+    text = f"g (float[1,64,{size},{size}] x) => (float[1,32,{size * size}] y) {{ c = Conv(x, w) f = Reshape(c, s) y = Softmax(f) }}"
+    found = narrow(parse(text, w=floats(32, 64, 1, 1), s=np.array([1, 32, size * size])))
+    kinds = ["+".join(task.op_types) for task in tasks(found)]
+    assert kinds[1:] == ["Conv+Cast", *["TransData"] * (size == 16), "Cast+Softmax"]
+
+
+@pytest.mark.parametrize(("mode", "apart"), [("linear", True), ("nearest", False)])
+def test_what_is_interpolated_is_widened_once(mode: str, apart: bool) -> None:
+    text = f"""g (float[1,16,6,6] x) => (float[1,16,12,12] y) {{
+        c = Conv(x, w) r = Relu(c) q = Resize<mode="{mode}">(r, , k) z = Relu(q) y = Conv(z, w) }}"""
+    found = narrow(parse(text, w=floats(16, 16, 1, 1) * 0.2, k=np.array([1, 1, 2, 2], np.float32)))
+    kinds = [task.op_types for task in tasks(found)]
+    assert (("Cast",) in kinds) == apart
