@@ -173,3 +173,12 @@ def test_convolutions_of_a_library_of_the_host_run_here_too() -> None:
     x, weight, bias = torch.randn(1, 2, 5, 6), torch.randn(3, 2, 2, 2), torch.randn(3)
     moved = torch._nnpack_spatial_convolution(x.npu(), weight.npu(), bias.npu(), [1, 0])
     torch.testing.assert_close(moved.cpu(), torch.nn.functional.conv2d(x, weight, bias, padding=(1, 0)))
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_the_gradient_of_a_word_that_is_everywhere_is_a_sum_of_float32(dtype: torch.dtype) -> None:
+    words = torch.zeros(3000, dtype=torch.int64).npu()
+    table = torch.zeros(2, 3, dtype=dtype).npu().requires_grad_()
+    torch.nn.functional.embedding(words, table).sum().backward()
+    assert table.grad is not None
+    assert torch.equal(table.grad.cpu(), torch.tensor([[3000.0] * 3, [0.0] * 3]).to(dtype))
