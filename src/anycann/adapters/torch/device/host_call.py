@@ -24,7 +24,7 @@ _TWO_DTYPES = re.compile(r"same dtype|expected scalar type")
 ROUNDED_BETWEEN = frozenset((
     "grid_sampler_2d", "grid_sampler_2d_backward", "grid_sampler_3d", "grid_sampler_3d_backward", "soft_margin_loss",
     "soft_margin_loss_backward", "nll_loss_forward", "nll_loss_backward", "mish_backward", "_foreach_addcmul", "_foreach_addcmul_",
-    "_foreach_addcdiv", "_foreach_addcdiv_", "prod", "slow_conv_transpose2d",
+    "_foreach_addcdiv", "_foreach_addcdiv_", "prod", "slow_conv_transpose2d", "embedding_dense_backward",
     "upsample_linear1d", "upsample_linear1d_backward", "upsample_trilinear3d", "upsample_trilinear3d_backward",
 ))  # fmt: skip
 _ROUNDED_BEFORE_ADDING = frozenset(("_foreach_add", "_foreach_add_", "_foreach_sub", "_foreach_sub_"))  # alpha times the second
