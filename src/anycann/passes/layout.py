@@ -1,4 +1,5 @@
-"""How each stored value is laid out. Convolutions write NC1HWC0, bytes NHWC, and what follows them keeps it; everything else is row-major.
+"""How each stored value is laid out: convolutions write NC1HWC0, bytes and bfloat16 NHWC. What follows them keeps it, as long as axis 1 is
+that of the channels, and what only convolutions read is written so at once; everything else is row-major.
 
 A view (Reshape ...) needs row-major elements and a depthwise convolution blocked ones: a TransData copy is put where they meet.
 """
