@@ -160,3 +160,35 @@ def test_memory_is_shared_with_another_process_by_a_key(acl: ModuleType, size: i
     assert acl.rt.free(ptr) == 0
     assert acl.rt.ipc_mem_import_by_key(key, 0) == (0, 107000)
     assert "cannot be opened" in acl.get_recent_err_msg()
+
+
+def test_a_key_is_of_one_export_only(acl: ModuleType) -> None:
+    """The next export has the same descriptor, and may be smaller."""
+    large, small = acl.rt.malloc(9000, 0)[0], acl.rt.malloc(64, 0)[0]
+    old, _ = acl.rt.ipc_mem_get_export_key(large, 9000, 65, 1)
+    assert acl.rt.ipc_mem_close(old) == 0
+    key, _ = acl.rt.ipc_mem_get_export_key(small, 64, 65, 1)
+    assert key.split("-")[2] == old.split("-")[2]
+    assert acl.rt.ipc_mem_import_by_key(old, 0) == (0, 107000)
+    assert "is shared no more" in acl.get_recent_err_msg()
+    assert acl.rt.ipc_mem_import_by_key(key.replace("-64-", "-9000000-"), 0) == (0, 107000)
+    assert acl.rt.ipc_mem_set_import_pid(key, [-1]) == 107000
+    assert [acl.rt.ipc_mem_close(key), acl.rt.free(small), acl.rt.free(large)] == [0, 0, 0]
+
+
+def test_memory_of_another_is_not_freed_and_not_exported(acl: ModuleType) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    ptr, _ = acl.rt.malloc(5000, 0)
+    key, _ = acl.rt.ipc_mem_get_export_key(ptr, 5000, 65, 1)
+    there, ret = acl.rt.ipc_mem_import_by_key(key, 0)
+    assert ret == 0
+    free, _, _ = acl.rt.get_mem_info(1)
+    assert acl.rt.free(there) == 107000
+    assert acl.rt.get_mem_info(1)[0] == free
+    assert acl.rt.ipc_mem_get_export_key(there, 64, 65, 1) == ("", 107000)
+    assert acl.rt.memset(ptr, 5000, 7, 5000) == 0
+    assert acl.util.ptr_to_bytes(there, 5000) == b"\7" * 5000
+    assert acl.rt.free(ptr) == 0  # with its key; what was imported stays
+    assert acl.util.ptr_to_bytes(there, 5000) == b"\7" * 5000
+    assert [acl.rt.ipc_mem_close(key), acl.rt.ipc_mem_close(key)] == [0, 107000]
+    assert len(os.listdir("/proc/self/fd")) == before

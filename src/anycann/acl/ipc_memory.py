@@ -12,7 +12,7 @@ from anycann.acl.errors import AclError
 from anycann.acl.process import PROCESS
 from anycann.runtime import virtual_memory
 from anycann.runtime.allocations import Allocation
-from anycann.runtime.memory import PAGE_BYTES
+from anycann.runtime.memory import PAGE_BYTES, Bytes
 from anycann.runtime.virtual_memory import PhysicalMemory
 from anycann.support.errors import DeviceError
 
@@ -24,14 +24,22 @@ _CHECKED, _UNCHECKED = 0, 1  # flags of an export: whether the processes that ma
 
 @dataclass(frozen=True)
 class _Key:
-    """Where the memory is: a file that `process` has open. Its last page lists the processes that may take it."""
+    """Where the memory is: a file that `process` has open. Its last page lists the processes that may take it.
+
+    inode: of the file, for a descriptor that is closed comes again with other memory.
+    """
 
     process: int
     descriptor: int
     nbytes: int
+    inode: int
 
     def __str__(self) -> str:
-        return f"{_PREFIX}-{self.process}-{self.descriptor}-{self.nbytes}"
+        return f"{_PREFIX}-{self.process}-{self.descriptor}-{self.nbytes}-{self.inode}"
+
+    def is_of(self, memory: PhysicalMemory) -> bool:
+        """Whether `memory` is what had this key when it was made."""
+        return self.inode == _inode(memory) and memory.nbytes == _whole(self.nbytes) + PAGE_BYTES
 
 
 @dataclass(frozen=True)
@@ -42,7 +50,7 @@ class _Exported:
     address: int
 
     def close(self) -> None:
-        virtual_memory.keep(self.address, self.memory.nbytes - PAGE_BYTES)
+        virtual_memory.keep(self.address, self.memory, self.memory.nbytes - PAGE_BYTES)
         self.memory.close()
 
 
@@ -61,27 +69,28 @@ def ipc_mem_get_export_key(ptr: int, size: int, length: int, flags: int) -> str:
         raise AclError(Code.RT_PARAM_INVALID, f"{size} bytes at {ptr:#x} do not begin memory of acl.rt.malloc, or are more than it has")
     if flags not in (_CHECKED, _UNCHECKED):
         raise AclError(Code.RT_PARAM_INVALID, f"flags {flags}; accepted: 0 (processes are listed), 1 (any process)")
-    if any(exported.address == ptr for exported in _exported.values()):
-        raise AclError(Code.RT_PARAM_INVALID, f"the memory at {ptr:#x} has a key already; acl.rt.ipc_mem_close comes first")
-    whole = -(-size // PAGE_BYTES) * PAGE_BYTES
-    shared = virtual_memory.share(ptr, whole, PAGE_BYTES)
-    key = str(_Key(os.getpid(), shared.descriptor, size))
-    if len(key) >= length:
-        _Exported(shared, ptr).close()
-        raise AclError(Code.RT_PARAM_INVALID, f"the key has {len(key)} characters; there is room for {length - 1}")
-    _exported[key] = _Exported(shared, ptr)
-    _allow(shared, [_EVERYBODY] if flags == _UNCHECKED else [])
+    with PROCESS.lock:
+        if any(exported.address == ptr for exported in _exported.values()):
+            raise AclError(Code.RT_PARAM_INVALID, f"the memory at {ptr:#x} has a key already; acl.rt.ipc_mem_close comes first")
+        shared = virtual_memory.share(ptr, _whole(size), PAGE_BYTES)
+        key = str(_Key(os.getpid(), shared.descriptor, size, _inode(shared)))
+        if len(key) >= length:
+            _Exported(shared, ptr).close()
+            raise AclError(Code.RT_PARAM_INVALID, f"the key has {len(key)} characters; there is room for {length - 1}")
+        _allow(shared, [_EVERYBODY] if flags == _UNCHECKED else [])
+        _exported[key] = _Exported(shared, ptr)
     return key
 
 
 @status("acl.rt.ipc_mem_set_import_pid")
 def ipc_mem_set_import_pid(key: str, pids: list[int]) -> None:
     """The processes that may take the memory, by the numbers that acl.rt.device_get_bare_tgid tells them."""
-    if key not in _exported:
-        raise AclError(Code.RT_PARAM_INVALID, f"{key!r} is no key of acl.rt.ipc_mem_get_export_key in this process")
-    if len(pids) > _MOST_PROCESSES:
-        raise AclError(Code.RT_PARAM_INVALID, f"{len(pids)} processes; accepted: at most {_MOST_PROCESSES}")
-    _allow(_exported[key].memory, pids)
+    if len(pids) > _MOST_PROCESSES or not all(isinstance(pid, int) and 0 < pid < 1 << 31 for pid in pids):
+        raise AclError(Code.RT_PARAM_INVALID, f"{len(pids)} processes, {pids!r:.80}; accepted: numbers of at most {_MOST_PROCESSES}")
+    with PROCESS.lock:
+        if key not in _exported:
+            raise AclError(Code.RT_PARAM_INVALID, f"{key!r} is no key of acl.rt.ipc_mem_get_export_key in this process")
+        _allow(_exported[key].memory, pids)
 
 
 @value_and_status("acl.rt.ipc_mem_import_by_key", returns="(ptr, ret)")
@@ -89,35 +98,58 @@ def ipc_mem_import_by_key(key: str, flags: int) -> int:
     """The address of the memory in this process. flags: 1 lets the devices of both reach each other, which they do anyway."""
     device = PROCESS.context().device
     place = _read(key)
-    if key in _imported:
-        raise AclError(Code.RT_PARAM_INVALID, f"{key!r} was imported before; acl.rt.ipc_mem_close comes first")
-    try:
-        memory = PhysicalMemory.of_process(place.process, place.descriptor)
-    except DeviceError as error:
-        raise AclError(Code.RT_PARAM_INVALID, f"{key!r}: {error}") from error
-    try:
-        _check_allowed(memory, key)
-        whole = memory.nbytes - PAGE_BYTES
-        address = virtual_memory.reserve(whole)
-        block = virtual_memory.put_behind(address, memory, 0, whole)
-    finally:
-        memory.close()
-    PROCESS.allocations.adopt(block, "device", device.number, place.nbytes, filled=True)
-    _imported[key] = address, whole
-    return address
+    with PROCESS.lock:
+        if key in _imported:
+            raise AclError(Code.RT_PARAM_INVALID, f"{key!r} was imported before; acl.rt.ipc_mem_close comes first")
+        try:
+            memory = PhysicalMemory.of_process(place.process, place.descriptor)
+        except DeviceError as error:
+            raise AclError(Code.RT_PARAM_INVALID, f"{key!r}: {error}") from error
+        try:
+            if not place.is_of(memory):
+                raise AclError(Code.RT_PARAM_INVALID, f"the memory of {key!r} cannot be opened: it is shared no more")
+            _check_allowed(memory, key)
+            block = _put_somewhere(memory, memory.nbytes - PAGE_BYTES)
+        finally:
+            memory.close()
+        made = PROCESS.allocations.adopt(block, "mapped", device.number, place.nbytes, filled=True)
+        _imported[key] = made.address, block.nbytes
+    return made.address
 
 
 @status("acl.rt.ipc_mem_close")
 def ipc_mem_close(key: str) -> None:
     """End sharing: where it was imported the address goes; where it was exported nobody can take it any more."""
-    if key in _imported:
-        address, nbytes = _imported.pop(key)
-        PROCESS.allocations.release(address)
+    with PROCESS.lock:
+        if key in _imported:
+            _close_imported(key)
+        elif key in _exported:
+            _exported.pop(key).close()
+        else:
+            raise AclError(Code.RT_PARAM_INVALID, f"{key!r} is no key that is open in this process")
+
+
+def _close_imported(key: str) -> None:
+    address, nbytes = _imported.pop(key)
+    PROCESS.allocations.release(address)
+    virtual_memory.release(address, nbytes)
+
+
+def _put_somewhere(memory: PhysicalMemory, nbytes: int) -> Bytes:
+    address = virtual_memory.reserve(nbytes)
+    try:
+        return virtual_memory.put_behind(address, memory, 0, nbytes)
+    except DeviceError:
         virtual_memory.release(address, nbytes)
-    elif key in _exported:
-        _exported.pop(key).close()
-    else:
-        raise AclError(Code.RT_PARAM_INVALID, f"{key!r} is no key that is open in this process")
+        raise
+
+
+def _inode(memory: PhysicalMemory) -> int:
+    return os.fstat(memory.descriptor).st_ino
+
+
+def _whole(nbytes: int) -> int:
+    return -(-nbytes // PAGE_BYTES) * PAGE_BYTES
 
 
 def _allow(memory: PhysicalMemory, pids: list[int]) -> None:
@@ -135,21 +167,26 @@ def _check_allowed(memory: PhysicalMemory, key: str) -> None:
 
 def _read(key: str) -> _Key:
     prefix, *numbers = key.split("-")
-    if prefix != _PREFIX or len(numbers) != 3 or not all(number.isdecimal() for number in numbers):
+    if prefix != _PREFIX or len(numbers) != 4 or not all(number.isdecimal() for number in numbers):
         raise AclError(Code.RT_PARAM_INVALID, f"{key!r} is no key of acl.rt.ipc_mem_get_export_key")
     return _Key(*map(int, numbers))
 
 
 def _freed(gone: Allocation) -> None:
     """Memory that is freed is shared no more."""
-    for key in [key for key, exported in _exported.items() if exported.address == gone.address]:
-        ipc_mem_close(key)
+    if _exported:
+        with PROCESS.lock:
+            for key in [key for key, exported in _exported.items() if exported.address == gone.address]:
+                _exported.pop(key).close()
 
 
 def _forget() -> None:
     """At the end of AscendCL nothing is shared any more."""
-    for key in (*_imported, *_exported):
-        ipc_mem_close(key)
+    with PROCESS.lock:
+        for key in tuple(_imported):
+            _close_imported(key)
+        while _exported:
+            _exported.popitem()[1].close()
 
 
 PROCESS.allocations.released.append(_freed)

@@ -111,7 +111,7 @@ def map_mem(virt: int, size: int, offset: int, handle: int, flags: int) -> None:
     if any(at < virt + size and virt < at + nbytes for at, nbytes in mapped.items()):
         raise AclError(Code.RT_PARAM_INVALID, f"memory is mapped already within {size} bytes from {virt:#x}; acl.rt.unmap_mem comes first")
     block = virtual_memory.put_behind(virt, physical.memory, offset, size)
-    PROCESS.allocations.adopt(block, "device", 0 if physical.device is None else physical.device.number)
+    PROCESS.allocations.adopt(block, "mapped", 0 if physical.device is None else physical.device.number, filled=True)
     mapped[virt] = size
 
 

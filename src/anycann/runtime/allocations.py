@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 from anycann.runtime import memory
 from anycann.support.errors import UsageError
 
-MemoryKind: TypeAlias = Literal["device", "host", "dvpp"]
+MemoryKind: TypeAlias = Literal["device", "host", "dvpp", "mapped"]
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,12 @@ class PhysicalMemory:
         """`nbytes` bytes, zero. Raises DeviceError if the system refuses."""
         try:
             descriptor = os.memfd_create("anycann", os.MFD_CLOEXEC)
-            os.ftruncate(descriptor, nbytes)
         except (AttributeError, OSError) as error:
+            raise DeviceError(f"{nbytes} bytes cannot be taken: {error}") from error
+        try:
+            os.ftruncate(descriptor, nbytes)
+        except (OSError, OverflowError) as error:
+            os.close(descriptor)
             raise DeviceError(f"{nbytes} bytes cannot be taken: {error}") from error
         return cls(descriptor, nbytes)
 
@@ -63,16 +67,25 @@ def put_behind(address: int, physical: PhysicalMemory, offset: int, nbytes: int)
 def share(address: int, nbytes: int, more: int) -> PhysicalMemory:
     """Put memory with the same content, and `more` bytes that lie nowhere, behind pages that hold nothing else. Raises DeviceError."""
     physical = PhysicalMemory.take(nbytes + more)
-    os.pwrite(physical.descriptor, ctypes.string_at(address, nbytes), 0)
-    _mapped(address, nbytes, _READ_WRITE, _SHARED | _FIXED, physical.descriptor, 0)
+    try:
+        with mmap.mmap(physical.descriptor, nbytes) as view:
+            view[:] = _content(address, nbytes)
+        put_behind(address, physical, 0, nbytes)
+    except (DeviceError, OSError) as error:
+        physical.close()
+        raise DeviceError(f"{nbytes} bytes cannot be shared: {error}") from error
     return physical
 
 
-def keep(address: int, nbytes: int) -> None:
+def keep(address: int, physical: PhysicalMemory, nbytes: int) -> None:
     """End what `share` began: the content stays, and is this process's own again."""
-    content = ctypes.string_at(address, nbytes)
-    _mapped(address, nbytes, _READ_WRITE, _PRIVATE | _ANONYMOUS | _FIXED, -1, 0)
-    ctypes.memmove(address, content, nbytes)
+    with mmap.mmap(physical.descriptor, nbytes) as view, memoryview(view) as content:
+        _mapped(address, nbytes, _READ_WRITE, _PRIVATE | _ANONYMOUS | _FIXED, -1, 0)
+        _content(address, nbytes)[:] = content
+
+
+def _content(address: int, nbytes: int) -> memoryview:
+    return memoryview((ctypes.c_uint8 * nbytes).from_address(address)).cast("B")
 
 
 def take_away(address: int, nbytes: int) -> None:

@@ -91,6 +91,8 @@ class Blocks:
         if block is None:
             return
         block.freed = user_place()
+        if gone.kind == "mapped":
+            return  # nothing keeps its addresses, which may mean something else at once
         self._freed[gone.address] = block
         insort(self._starts, gone.address)
         self._kept_bytes += gone.nbytes

@@ -15,7 +15,8 @@ from anycann.acl.sanitizer.state import Call, Sanitizer, after, before
 from anycann.acl.util import NUMPY_TYPES
 
 _FREES = {"acl.rt.free": "device", "acl.rt.free_host": "host", "acl.media.dvpp_free": "dvpp", "acl.himpi.dvpp_free": "dvpp"}
-_GIVES = {"device": "acl.rt.malloc", "host": "acl.rt.malloc_host", "dvpp": "acl.media.dvpp_malloc"}
+_GIVES = {"device": "acl.rt.malloc", "host": "acl.rt.malloc_host", "dvpp": "acl.media.dvpp_malloc",
+          "mapped": "acl.rt.map_mem or acl.rt.ipc_mem_import_by_key"}  # fmt: skip
 _MOST_WATCHED = 1 << 26  # bytes whose checksum is taken
 
 
