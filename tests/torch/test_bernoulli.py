@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+
 import pytest
 import torch
 
@@ -48,6 +51,25 @@ def test_tensors_without_gaps_in_any_order_are_filled_as_torch_fills_them() -> N
             tensor = torch.zeros(31, 17, 13, dtype=torch.bool).permute(order)
             results.append(fill(torch.Generator("cpu").manual_seed(5), tensor).clone())
         assert torch.equal(*results)
+
+
+def test_threads_that_share_a_generator_draw_other_numbers() -> None:
+    generator, drawn, interval = torch.Generator("cpu").manual_seed(1), [], sys.getswitchinterval()
+
+    def work() -> None:
+        for _ in range(50):
+            drawn.append(bernoulli.draw(generator, 0.5, torch.empty(3000, dtype=torch.bool)).numpy().tobytes())
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert len(set(drawn)) == 4 * 50
 
 
 def test_dropout_of_the_npu_is_that_of_its_seed() -> None:

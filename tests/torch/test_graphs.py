@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -102,7 +104,7 @@ def test_a_replay_draws_what_the_program_would_and_the_capture_draws_nothing() -
         assert all(torch.equal(one, other) for one, other in zip(drawn, wanted, strict=True))
 
 
-def test_states_that_a_capture_reads_and_sets_are_read_and_set_by_replays() -> None:
+def test_states_that_a_capture_reads_and_sets_are_read_and_set_by_replays(tmp_path: Path) -> None:
     torch.npu.manual_seed(9)
     graph = torch.npu.NPUGraph()
     with torch.npu.graph(graph):
@@ -117,6 +119,8 @@ def test_states_that_a_capture_reads_and_sets_are_read_and_set_by_replays() -> N
     graph.replay()
     assert torch.equal(first, second)
     assert not torch.equal(first, once)
+    graph.debug_dump(str(tmp_path / "graph.txt"))
+    assert {"get_rng_state", "set_rng_state"} <= set((tmp_path / "graph.txt").read_text().split())
 
 
 def test_a_capture_takes_no_other_seed() -> None:

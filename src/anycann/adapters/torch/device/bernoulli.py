@@ -12,6 +12,7 @@ from collections.abc import Callable
 import ctypes
 from functools import cache
 import math
+import threading
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ _LEFT, _NEXT, _STATE = slice(8, 12), slice(16, 24), slice(24, 24 + 8 * BLOCK)
 _BITS = 53  # of a number that is compared with p
 _WORTH = 2048  # elements: reading and writing the state takes 6 us, as long as torch takes for a thousand
 
+_drawing = threading.Lock()  # from reading a state until it is set: two threads would draw the same numbers
 _Draw = Callable[[int, int, int, int, int], int]
 
 
@@ -33,7 +35,8 @@ def draw(generator: torch.Generator, p: float, out: torch.Tensor) -> torch.Tenso
     code = _code()
     if out.numel() < _WORTH or code is None or not 0 <= p <= 1:
         return out.bernoulli_(p, generator=generator)
-    _draw(code, generator, p, out)
+    with _drawing:
+        _draw(code, generator, p, out)
     return out
 
 
@@ -57,7 +60,7 @@ def _code() -> _Draw | None:
     except Exception:  # no place for code, or LLVM does not know the processor
         return None
     words = (ctypes.c_int64,) * 5
-    code = ctypes.PYFUNCTYPE(ctypes.c_int64, *words)(module.address("torch_npu_bernoulli"))  # with Python's lock: nobody else draws
+    code = ctypes.PYFUNCTYPE(ctypes.c_int64, *words)(module.address("torch_npu_bernoulli"))
     return code if _agrees(code) else None
 
 
@@ -67,7 +70,8 @@ def _agrees(code: Any) -> bool:
     for generator in (ours, its):
         generator.manual_seed(20031)
     for count, p in ((5, 0.5), (1, 0.1), (1700, 0.9)):
-        torch.rand(1, generator=ours), torch.rand(1, generator=its)
+        for generator in (ours, its):
+            torch.rand(1, generator=generator, device="cpu")
         got, wanted = (torch.zeros(count, dtype=torch.bool, device="cpu") for _ in range(2))
         _draw(code, ours, p, got)
         wanted.bernoulli_(p, generator=its)

@@ -19,8 +19,9 @@ _SEED = slice(0, 8)  # bytes of a state
 
 @dataclass(frozen=True)
 class _Again:
-    """What a replay does with a generator."""
+    """What a replay does with a generator; `operator` is its name."""
 
+    operator: str
     run: Callable[[], object]
 
 
@@ -48,17 +49,17 @@ class Randomness:
     # ---- what programs do to states
     def state_was_read(self, generator: Any, state: torch.Tensor) -> None:
         """A replay reads it into the same tensor."""
-        self._entries.append(_Again(lambda: state.copy_(generator.get_state())))
+        self._entries.append(_Again("get_rng_state", lambda: state.copy_(generator.get_state())))
 
     def state_is_set(self, generator: Any, state: torch.Tensor) -> None:
         """A replay sets what is in the tensor then. Raises RuntimeError for a state that began with another seed."""
         self._check(generator, int.from_bytes(state[_SEED].numpy().tobytes(), "little"))
-        self._entries.append(_Again(lambda: generator.set_state(state)))
+        self._entries.append(_Again("set_rng_state", lambda: generator.set_state(state)))
 
     def is_seeded(self, generator: Any, seed: int) -> None:
         """A replay seeds it again. Raises RuntimeError for another seed than the generator's."""
         self._check(generator, seed)
-        self._entries.append(_Again(lambda: generator.manual_seed(seed)))
+        self._entries.append(_Again("manual_seed", lambda: generator.manual_seed(seed)))
 
     def _check(self, generator: Any, seed: int) -> None:
         self.keep(generator)

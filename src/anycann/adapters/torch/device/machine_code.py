@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import ctypes
+from functools import cache
 from typing import Any
 
 NO_KEYWORDS, KEYWORDS, ONE_ARGUMENT = 0x0080, 0x0082, 0x0008  # METH_FASTCALL, METH_FASTCALL | METH_KEYWORDS, METH_O
-_kept: list[Any] = []
 
 
 def load(name: str, ir: str) -> Any:
@@ -32,10 +32,14 @@ class _MethodDef(ctypes.Structure):
     _fields_ = (("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p))
 
 
+@cache
+def _definition(name: str, address: int, flags: int) -> _MethodDef:
+    """One for all functions of the same code: they point to it, so it is kept."""
+    return _MethodDef(name.encode(), address, flags, None)
+
+
 def python_function(name: str, address: int, own: bytes, flags: int) -> Callable[..., Any]:
     """A builtin function of Python that calls the code at `address`, as `flags` say, with the object `own` as its self."""
-    definition = _MethodDef(name.encode(), address, flags, None)
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype, make.argtypes = ctypes.py_object, [ctypes.POINTER(_MethodDef), ctypes.py_object, ctypes.c_void_p]
-    _kept.append(definition)  # the function points to it, and keeps `own`
-    return make(ctypes.byref(definition), own, None)
+    return make(ctypes.byref(_definition(name, address, flags)), own, None)
