@@ -120,6 +120,8 @@ class _WithGradient(torch.autograd.Function):
         tensors, fused, wanted = ctx.saved_tensors, ctx.fused, ctx.needs_input_grad[2:]
         usual = all((gradient is not None) == (at in fused.graded) for at, gradient in enumerate(gradients))
         given = tuple(gradient.contiguous() for gradient in gradients if gradient is not None)
+        if not given:  # what came behind has no gradients
+            return (None,) * (2 + len(wanted))
         if torch.is_grad_enabled() or not usual:
             found = _by_body(fused.body, tensors, ctx.numbers, gradients, wanted)
         else:
