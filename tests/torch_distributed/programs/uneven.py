@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -53,6 +55,15 @@ def check_without_sizes_all_parts_are_as_long() -> None:
     assert gathered.tolist() == [rank for rank in range(world) for _ in range(2)]
     REDUCE(mine, gathered, op=dist.ReduceOp.MAX)
     assert mine.tolist() == [rank, rank]
+
+
+def check_ranks_outside_the_group_are_warned_and_do_nothing() -> None:
+    first, one = dist.new_group([0]), torch.ones(1, device="npu")
+    for collective in (GATHER, REDUCE):
+        output = torch.zeros(1, device="npu")
+        with nullcontext() if dist.get_rank() == 0 else pytest.warns(UserWarning, match="does not belong to the given group"):
+            assert collective(output, one, [1], group=first) is None
+        assert output.item() == (dist.get_rank() == 0)
 
 
 def check_sizes_that_do_not_fit_are_refused() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import _create_work_from_future  # type: ignore[attr-defined]
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import _rank_not_in_group, _warn_not_in_group
 
 
 def all_gather_into_tensor_uneven(
@@ -19,6 +20,8 @@ def all_gather_into_tensor_uneven(
     """
     if not output_split_sizes:
         return dist.all_gather_into_tensor(output, input, group=group, async_op=async_op)
+    if _is_outside("all_gather_into_tensor_uneven", group):
+        return None
     sizes = _checked("all_gather_into_tensor_uneven", output_split_sizes, output, input, group)
     longest, rest = max(sizes), input.shape[1:]
     sent, gathered = input.new_zeros(longest, *rest), input.new_empty(len(sizes), longest, *rest)
@@ -44,6 +47,8 @@ def reduce_scatter_tensor_uneven(
     """
     if not input_split_sizes:
         return dist.reduce_scatter_tensor(output, input, op=op, group=group, async_op=async_op)
+    if _is_outside("reduce_scatter_tensor_uneven", group):
+        return None
     sizes = _checked("reduce_scatter_tensor_uneven", input_split_sizes, input, output, group)
     whole = input.clone()
     part = whole.split(sizes)[dist.get_rank(group)]
@@ -62,6 +67,14 @@ def _finished(work: Any, finish: Callable[[], torch.Tensor]) -> Any:
         return [finish()]
 
     return _create_work_from_future(work.get_future().then(finish_after))
+
+
+def _is_outside(name: str, group: Any) -> bool:
+    """Whether this rank is not of the group: then nothing is done, and torch warns, as for its own collectives."""
+    outside = _rank_not_in_group(group)
+    if outside:
+        _warn_not_in_group(name)
+    return bool(outside)
 
 
 def _checked(name: str, sizes: Sequence[int], whole: torch.Tensor, part: torch.Tensor, group: Any) -> list[int]:
