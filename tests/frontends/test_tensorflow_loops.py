@@ -78,6 +78,44 @@ def test_a_frame_whose_condition_is_computed_and_whose_variable_grows() -> None:
         np.testing.assert_array_equal(run(graph, ["loop/Exit_0"], x=np.array(x, np.float32))[0], np.tile(x, times))
 
 
+@pytest.mark.parametrize("turns", [0, 2])
+def test_the_shape_of_a_result_is_that_before_the_first_turn_too(turns: int) -> None:
+    graph = GraphDef()
+    graph.placeholder("x", (None,))
+    graph.placeholder("n", (), np.int32)
+    for name, number in (("zero", 0), ("one", 1)):
+        graph.constant(name, number, np.int32)
+    graph.constant("five", range(5))
+    graph.node("Enter", "n", name="loop/n", frame_name="loop", is_constant=True)
+    body = lambda now: [graph.node("AddV2", now[0], "one", name="next"), graph.node("Identity", "five", name="same")]  # noqa: E731
+    frame(graph, "loop", ["zero", "x"], lambda merged: graph.node("Less", merged[0], "loop/n", name="less"), body)
+    graph.node("Shape", "loop/Exit_1", name="sizes")
+    assert run(graph, ["sizes"], x=np.ones(3, np.float32), n=np.array(turns, np.int32))[0].tolist() == [5 if turns else 3]
+
+
+def test_a_turn_writes_to_a_list_on_one_side_of_a_condition() -> None:
+    graph = GraphDef()
+    graph.placeholder("x", (4, 2))
+    graph.constant("zero", 0, np.int32)
+    graph.constant("two", 2, np.int32)
+    less = counting(graph, 4)
+    graph.node("TensorArrayV3", "turns", name="made", dtype=FLOAT, element_shape=graph.shape((2,)))
+    entering = lambda value: graph.node("Enter", value, name=f"loop/{value}", frame_name="loop", is_constant=True)  # noqa: E731
+
+    def body(now: list[str]) -> list[str]:
+        graph.node("Less", now[0], "two", name="early")
+        graph.node("Switch", now[1], "early", name="sides")
+        graph.node("GatherV2", entering("x"), now[0], "zero", name="item")
+        graph.node("TensorArrayWriteV3", entering("made"), now[0], "item", "sides:1", name="written")
+        return [graph.node("AddV2", now[0], "one", name="next"), graph.node("Merge", "sides", "written", name="merged")]
+
+    frame(graph, "loop", ["zero", "made:1"], less, body)
+    graph.node("Range", "zero", "turns", "one", name="places")
+    graph.node("TensorArrayGatherV3", "made", "places", "loop/Exit_1", name="y", dtype=FLOAT)
+    x = np.random.default_rng().standard_normal((4, 2)).astype(np.float32)
+    np.testing.assert_array_equal(run(graph, ["y"], x=x)[0], np.concatenate([x[:2], np.zeros((2, 2), np.float32)]))
+
+
 @pytest.mark.parametrize(("turns", "backwards"), [(5, False), (3, False), (0, False), (5, True)])
 def test_a_tensor_array_that_a_frame_reads_and_fills(turns: int, backwards: bool) -> None:
     """What no turn wrote is zero; an order that is not that of the turns is served too where the shape of an item is known."""
@@ -192,3 +230,22 @@ def test_what_is_no_while_loop_or_has_no_function_is_told() -> None:
     graph.node("PartitionedCall", "x", name="y", f=graph.named("f"))
     with pytest.raises(UnsupportedError, match=r"Unheard \(1, the first is 'b'\)"):
         load_frozen_graph(graph.content())
+    graph = GraphDef()
+    graph.placeholder("x", (2,))
+    graph.function("f", ("a",), {"y": "b:output:0"}).node("PartitionedCall", "a", name="b", f=graph.named("f"))
+    graph.node("PartitionedCall", "x", name="y", f=graph.named("f"))
+    with pytest.raises(ModelError, match="calls itself without end"):
+        load_frozen_graph(graph.content())
+
+
+def test_results_of_functions_are_named_as_operators_name_them() -> None:
+    graph = GraphDef()
+    graph.placeholder("x", (2, 3, 3, 4))
+    function = graph.function("f", ("a",), {"mean": "norm:batch_mean:0", "second": "norm:batch_variance:0"})
+    for name, value in (("scale", 1), ("offset", 0), ("mean", 2), ("variance", 3)):
+        function.constant(name, [value] * 4)
+    function.node("FusedBatchNormV3", "a", *(f"{name}:output:0" for name in ("scale", "offset", "mean", "variance")), name="norm",
+                  is_training=False, epsilon=0.001)  # fmt: skip
+    graph.node("PartitionedCall", "x", name="y", f=graph.named("f"))
+    results = run(graph, ["y", "y:1"], x=np.ones((2, 3, 3, 4), np.float32))
+    assert [result.tolist() for result in results] == [[2] * 4, [3] * 4]

@@ -95,7 +95,9 @@ class Builder:
         known = None if trips is None else known_array(trips)
         for number, (made, result) in enumerate(zip(node.outputs, results, strict=True)):
             made.name, made.type, sizes = f"{node.name}:{number}", result.type, sizes_of(result)
-            if number >= len(initial) and sizes is not None:
+            if number < len(initial) and not known:  # there may be no turn
+                sizes = sizes_of(body.inputs[2 + number])
+            elif number >= len(initial) and sizes is not None:
                 sizes = (None if known is None else int(known), *sizes)
             made.shape = None if sizes is None else ir.Shape(sizes)
         self.graph.append(node)

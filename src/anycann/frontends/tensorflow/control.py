@@ -5,6 +5,8 @@ Both sides are computed, which has no effect but time; Merge chooses. A conditio
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from anycann.frontends.tensorflow.builder import known_array
@@ -18,9 +20,9 @@ def _switch(call: Call) -> Result:
     data, condition = call.tensor(0), call.value(1)
     known = known_array(condition)
     if known is not None:
-        return [Tensor(data.last, data.first, data.branches, dead=bool(known) is not side) for side in (False, True)]
+        return [replace(data, dead=bool(known) is not side, padded=None) for side in (False, True)]
     sides: list[Branch] = [(condition, False), (condition, True)]
-    return [Tensor(data.last, data.first, data.branches | {side}) for side in sides]
+    return [replace(data, branches=data.branches | {side}, padded=None) for side in sides]
 
 
 @operator("Merge RefMerge")

@@ -13,15 +13,12 @@ from anycann.support.errors import ModelError, UsageError, context
 
 ARGUMENT = "_Arg"  # the operator of nodes that stand for the parameters of a function
 WITHOUT_RESULTS = frozenset({"NoOp", "Assert", "Placeholder", "Const"})  # nodes that nobody reads and that are no outputs all the same
+# of operators with several results, as functions name them
 _LATER_RESULTS = {
-    "value_indices": 1,
-    "value_index": 1,
-    "output_true": 1,
-    "indices": 1,
-    "idx": 1,
-    "flow": 1,
-    "count": 2,
-}  # as functions name them
+    "value_indices": 1, "value_index": 1, "output_true": 1, "indices": 1, "idx": 1, "flow": 1, "count": 2,
+    "batch_mean": 1, "batch_variance": 2, "reserve_space_1": 3, "reserve_space_2": 4, "reserve_space_3": 5,
+    "cs": 1, "f": 2, "o": 3, "ci": 4, "co": 5, "h": 6,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from anycann.frontends.tensorflow.graph import Edge, SourceGraph, SourceNode, re
 from anycann.frontends.tensorflow.layout import Tensor, channels_last
 from anycann.frontends.tensorflow.values import Shape, numpy_dtype
 from anycann.graph.sources import set_sources
-from anycann.support.errors import UnsupportedError, UsageError, context
+from anycann.support.errors import ModelError, UnsupportedError, UsageError, context
 
 IR_VERSION = 11
 LEFT_BEHIND = "unused_control_flow_input"  # placeholders that TensorFlow leaves where it freezes loops; nobody reads or feeds them
@@ -50,7 +50,10 @@ def _converted(graph: SourceGraph, shapes: Mapping[str, Shape], outputs: Sequenc
         name: [Tensor(last=builder.input(name, _input_dtype(node), _input_shape(node, shapes)))] for name, node in inputs.items()
     }
     conversion = Conversion(builder, graph)
-    results = conversion.run(edges, given)
+    try:
+        results = conversion.run(edges, given)
+    except RecursionError:
+        raise ModelError("a function of the graph calls itself without end, or calls are nested too deeply") from None
     if any(result is MISSING for result in results):
         refuse(conversion.missing)
     for edge, result in zip(edges, results, strict=True):

@@ -86,6 +86,8 @@ class _Conversion:
         self._call, self._loop, self._builder = call, loop, call.builder
         same = unchanged(loop.body)
         self._kept = {number: _outside(self._builder, tensor) for number, tensor in enumerate(call.tensors) if number in same}
+        if any(t.reserved is not None and t.reserved.in_turn and number not in self._kept for number, t in enumerate(call.tensors)):
+            raise NotStacked(f"{call.node}: a loop in a loop writes to a list of the outer one")
         empty = {number: t.reserved for number, t in enumerate(call.tensors) if t.reserved is not None and number not in self._kept}
         self._lists = {number: replace(list_, in_turn=True) for number, list_ in empty.items()} if stacked else {}
         whole = {} if stacked else {number: zeros(self._builder, list_) for number, list_ in empty.items()}
