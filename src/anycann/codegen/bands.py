@@ -49,13 +49,15 @@ def _row_tasks(kernel: Kernel) -> RowTasks:
 def _needed(e: Emitter, tasks: Sequence[RowTasks], first: Value, stop: Value) -> list[tuple[Value, Value]]:
     """The rows of each kernel that `first` to `stop` of the last one need: the first, and the one behind the last.
 
-    All rows for the last band, so that no row is left out that nobody reads.
+    Up to where those of the next band begin, all rows for the last, so that no row is left out that is only read elsewhere.
     """
     found = [(first, stop)]
     for reader in reversed(tasks[1:]):
         all_rows = e.const(reader.in_rows)
         low = e.smin(e.smax(e.add(e.mul(first, reader.stride), reader.first), e.const(0)), all_rows)
-        high = e.smin(e.smax(e.add(e.mul(e.sub(stop, 1), reader.stride), reader.last + 1), e.const(0)), all_rows)
+        last, following = e.mul(e.sub(stop, 1), reader.stride), e.mul(stop, reader.stride)
+        high = e.smax(e.add(last, reader.last + 1), e.add(following, reader.first))
+        high = e.smin(e.smax(high, e.const(0)), all_rows)
         high = e.select(e.compare("eq", stop, e.const(reader.rows)), all_rows, high)
         found.insert(0, (low, high))
         first, stop = low, high
