@@ -59,3 +59,17 @@ def test_what_is_interpolated_is_widened_once(mode: str, apart: bool) -> None:
     found = narrow(parse(text, w=floats(16, 16, 1, 1) * 0.2, k=np.array([1, 1, 2, 2], np.float32)))
     kinds = [task.op_types for task in tasks(found)]
     assert (("Cast",) in kinds) == apart
+
+
+def test_computed_weights_are_read_row_major_whoever_makes_them() -> None:
+    text = """g (float[1,24,6,6] x, float[40,24,3,3] k) => (float[1,40,6,6] y, float[1,40,6,6] z) {
+        r = Relu(k) y = Conv<pads=[1,1,1,1]>(x, r)
+        c = Conv(k, w) s = Sigmoid(c) z = Conv<pads=[1,1,1,1]>(x, s) }"""
+    model, feeds = parse(text, w=floats(24, 24, 1, 1, seed=2)), {"x": floats(1, 24, 6, 6), "k": floats(40, 24, 3, 3, seed=1)}
+    assert layouts(compile_graph(model).program)["r"] == ND
+    assert_same(run(model, feeds), by_definition(model, feeds))
+
+
+def test_a_value_may_be_image_and_weights_of_one_convolution() -> None:
+    model, feeds = parse("g (float[40,40,3,3] k) => (float[40,40,1,1] y) { r = Relu(k) y = Conv(r, r) }"), {"k": floats(40, 40, 3, 3)}
+    assert_same(run(model, feeds), by_definition(model, feeds))

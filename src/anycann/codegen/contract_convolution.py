@@ -47,7 +47,9 @@ def refuse_convolution(operator: Convolution, is_constant: Callable[[str], bool]
 
 
 def convolution_layout(operator: Convolution, name: str, stored: str, target: Target, choices: Choices) -> str:
-    """Depthwise and Winograd kernels, those with few output channels, and those with many planes to read, want NC1HWC0."""
+    """Depthwise and Winograd kernels, those with few output channels, and those with many planes to read, want NC1HWC0; weights are ND."""
+    if isinstance(operator.w, Placeholder) and operator.w.name == name:
+        return ND
     if not isinstance(operator.x, Placeholder) or operator.x.name != name:
         return stored
     shape = kernel_shape(operator)

@@ -82,8 +82,9 @@ def _moves_channels(node: ir.Node) -> bool:
 
 
 def _is_read_in_blocks(group: Group, value: ir.Value, groups: Mapping[ir.Node, Group], lanes: int) -> bool:
-    """True if all readers are convolutions of many channels: then the blocks are written at once, and not by a copy."""
-    if group.alone or not _fills_vectors(value, lanes):
+    """True if all readers are convolutions, of many channels: then the blocks are written at once, and not by a copy."""
+    as_weights = any(use.node.op_type in CONVOLUTIONS and use.idx > 0 for use in value.uses())
+    if group.alone or as_weights or not _fills_vectors(value, lanes):
         return False
     readers = [groups.get(use.node) for use in value.uses()]
     return bool(readers) and all(reader is not None and _convolves(reader) for reader in readers)
