@@ -124,6 +124,11 @@ def _unpadded(
 _FLAT = (randn(7, 4, 8), randn(7, 2, 8), randn(7, 2, 8))
 case("_npu_flash_attention_unpad", *_FLAT, torch.tensor([3, 4]), 0.3, 4, 2, torch.empty(7, 4, 8), reference=_unpadded, written=(7,))
 case(
+    "_npu_flash_attention_unpad",
+    *_FLAT, torch.tensor([0, 3, 0, 4]), 0.3, 4, 2, torch.empty(7, 4, 8),
+    reference=lambda q, k, v, lengths, *rest: _unpadded(q, k, v, lengths[lengths > 0], *rest), written=(7,),
+)  # fmt: skip
+case(
     "_npu_flash_attention",
     *_FLAT,
     randn(4, 4),
@@ -172,15 +177,16 @@ def _prefixed(q: Array, kc: Array, vc: Array, table: Array, lengths: Array, mask
 
 
 _LAST = torch.tensor([3, 1], dtype=torch.int32)
-for _mask in (randn(4, 8), torch.ones(128, 128).triu(1)):
+_DIAGONAL = torch.ones(128, 128).triu(1)
+for _mask, _counts in ((randn(4, 8), _LAST), (_DIAGONAL, _LAST), (_DIAGONAL, torch.tensor([4, 0]))):
     case(
         "_npu_paged_attention_splitfuse",
-        randn(4, 4, 8), *_PAGES, _PLACES, _LENGTHS, _mask, _LAST, 2, 4, 0.3, torch.empty(4, 4, 8),
+        randn(4, 4, 8), *_PAGES, _PLACES, _LENGTHS, _mask, _counts, 2, 4, 0.3, torch.empty(4, 4, 8),
         reference=_prefixed, written=(10,),
     )  # fmt: skip
 case(
     "_npu_flash_attention_qlens",
-    randn(4, 4, 8), *_PAGES, _PLACES, torch.ones(128, 128).triu(1), _LAST, _LENGTHS, 2, 4, 0.3, torch.empty(4, 4, 8),
+    randn(4, 4, 8), *_PAGES, _PLACES, _DIAGONAL, _LAST, _LENGTHS, 2, 4, 0.3, torch.empty(4, 4, 8),
     reference=lambda q, k, v, table, mask, counts, lengths, *rest: _prefixed(q, k, v, table, lengths, mask, counts, *rest),
     written=(10,),
 )  # fmt: skip

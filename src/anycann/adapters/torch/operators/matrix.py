@@ -79,8 +79,8 @@ def convolution(
     dilation: list[int],
     groups: int,
 ) -> torch.Tensor:
-    """torch's conv2d or conv3d, by the rank of the input. Padding: of each axis, or of both ends of each axis."""
-    axes = input.dim() - 2
+    """torch's conv2d or conv3d, by the rank of the weight. Padding: of each axis, or of both ends of each axis."""
+    axes = weight.dim() - 2
     if len(padding) == 2 * axes:
         ends = [end for axis in reversed(range(axes)) for end in padding[2 * axis : 2 * axis + 2]]
         input, padding = functional.pad(input, ends), [0] * axes
@@ -100,8 +100,8 @@ def convolution_transpose(
     dilation: list[int],
     groups: int,
 ) -> torch.Tensor:
-    """torch's conv_transpose2d or conv_transpose3d, by the rank of the input."""
-    convolve = functional.conv_transpose2d if input.dim() == 4 else functional.conv_transpose3d
+    """torch's conv_transpose2d or conv_transpose3d, by the rank of the weight."""
+    convolve = functional.conv_transpose2d if weight.dim() == 4 else functional.conv_transpose3d
     return convolve(input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 

@@ -69,8 +69,9 @@ def _register_prefixed(name: str, arguments: str) -> None:
         """The last seq_len tokens of each sequence (T, heads, D) on its context_lens keys in pages. The mask: floats (T, keys) that are
         added to the scores, or (128, 128) for the diagonal."""
         a = bound(name, given, options)
-        for (entry, rows), length in zip(_rows(a.seq_len), a.context_lens.tolist(), strict=True):
-            count = rows.stop - rows.start
+        lengths = a.context_lens.tolist()
+        for entry, rows in _rows(a.seq_len):
+            count, length = rows.stop - rows.start, lengths[entry]
             keys, values = (_of_pages(a, cache, entry, length) for cache in (a.key_cache, a.value_cache))
             if tuple(a.mask.shape) == _COMPRESSED:
                 later = torch.ones(count, length, dtype=torch.bool, device=keys.device).triu(1 + length - count)
@@ -125,10 +126,11 @@ def _each_sequence(a: SimpleNamespace, mask: torch.Tensor | None = None) -> None
 
 
 def _rows(lengths: torch.Tensor) -> Iterator[tuple[int, slice]]:
-    """The number of each sequence, and where its tokens are."""
+    """The number of each sequence that has tokens, and where they are."""
     begin = 0
     for entry, length in enumerate(lengths.tolist()):
-        yield entry, slice(begin, begin + length)
+        if length:
+            yield entry, slice(begin, begin + length)
         begin += length
 
 
