@@ -115,6 +115,21 @@ def test_branches_with_results_of_different_shapes_take_turns(kernels: Kernels, 
         np.testing.assert_array_equal(y, A + A if condition else B[:5] * B[:5])
 
 
+@pytest.mark.parametrize("count", [20, 200])
+def test_many_branches_of_different_shapes_one_after_the_other_are_left_to_the_steps(
+    kernels: Kernels, two_threads: ThreadPool, count: int
+) -> None:
+    compiler = Counting(kernels, two_threads, {"sum": binary(kernels, "fadd"), "product": binary(kernels, "fmul")})
+    builder = ProgramBuilder([spec("c", (), "bool"), spec("a", (7,)), spec("b", (5,))], [spec("y0", (None,))])
+    for number in range(count):
+        builder.region(RegionStep("if", f"if {number}", ("sum", "product"), ("c",), (("a", "a"), ("b", "b")), (f"y{number}",)))
+    program = builder.compiled(kernels, two_threads, compiler.cache)
+    for condition in (True, False, True, False):
+        (y,) = program.run(feeds(condition, A, B[:5]))
+        np.testing.assert_array_equal(y, A + A if condition else B[:5] * B[:5])
+    assert compiler.calls_in(program, [feeds(True, A, B[:5])]) == count
+
+
 def test_what_follows_branches_of_different_shapes_is_there_for_each(kernels: Kernels, pool: ThreadPool) -> None:
     def first_five(inputs: tuple[TensorSpec, ...]) -> ProgramBuilder:
         named = renamed(inputs, "x", "b")

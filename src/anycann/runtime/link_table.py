@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from anycann.runtime.executor import CompiledProgram
 
 Known: TypeAlias = "Callable[[str, tuple[TensorSpec, ...]], CompiledProgram | None]"
-MOST_ROWS = 20_000  # branches of different types, one after the other, double what follows them each time
+MOST_ROWS = 20_000  # written in all, also in vain: branches of different types, one after the other, double what follows them each time
 
 
 class NotNative(Exception):
@@ -28,6 +28,10 @@ class NotNative(Exception):
 
 class OtherType(NotNative):
     """A result of another type than the one that was there before."""
+
+
+class TooLarge(Exception):
+    """The table grows beyond measure. No `NotNative`: a row that stops in place of one branch would leave as much for the others."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,7 @@ class Table:
     def __init__(self, known: Known):
         self.known = known
         self.rows: list[list[int]] = []
+        self._written = 0
         self.arguments: list[Buffer] = []
         self.scratch_bytes = 0
         self.arena = Arena()
@@ -100,9 +105,10 @@ class Table:
         return launches_of(rows, self.arguments, replace(program, arena_bytes=self.arena.size), self.scratch_bytes, constants_address=0)
 
     def row(self, function: int, arguments: Sequence[Buffer], tasks: int, kind: Row) -> list[int]:
-        """A row, to which the target of a jump may still be written. Raises NotNative where the table grows beyond measure."""
-        if len(self.rows) == MOST_ROWS:
-            raise NotNative(f"more than {MOST_ROWS} rows")
+        """A row, to which the target of a jump may still be written. Raises TooLarge."""
+        if self._written == MOST_ROWS:
+            raise TooLarge(f"more than {MOST_ROWS} rows")
+        self._written += 1
         self.rows.append([function, len(self.arguments), tasks, kind])
         self.arguments += arguments
         return self.rows[-1]

@@ -14,7 +14,7 @@ from anycann.om.plan import Buffer, HostStep, NativeStep, Program, RegionStep, S
 from anycann.runtime.dispatch import Row
 from anycann.runtime.launches import Launches
 from anycann.runtime.layouts import ND
-from anycann.runtime.link_table import Known, NotNative, OtherType, Result, Table, Value, nbytes_of
+from anycann.runtime.link_table import Known, NotNative, OtherType, Result, Table, TooLarge, Value, nbytes_of
 from anycann.runtime.results import written_in_place
 from anycann.runtime.thread_pool import copying_kernel
 
@@ -46,7 +46,7 @@ def link(compiled: CompiledProgram, known: Known) -> Linked | None:
     try:
         inputs = [Value(spec, Buffer("input", 0, nbytes_of(spec), i)) for i, spec in enumerate(compiled.program.inputs)]
         _Part(table, compiled, inputs, outputs).write()
-    except NotNative:
+    except (NotNative, TooLarge, RecursionError):  # each If with branches of different types is written within the one before
         return None
     specs = tuple(replace(result.spec, name=spec.name) for result, spec in zip(outputs, compiled.program.outputs, strict=True))
     return Linked(table.launches(compiled.program), specs, tuple(table.parts))
