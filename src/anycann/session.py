@@ -144,8 +144,8 @@ def _types(values: Sequence[Any]) -> tuple[object, ...]:
 
 
 def _is_plain(value: Array) -> bool:
-    """Whether kernels read it where it is: row-major and aligned, and numbers."""
-    return value.flags.num & _PLAIN == _PLAIN and value.dtype.kind not in "OUST"
+    """Whether kernels read it where it is: row-major and aligned, and numbers in the processor's byte order."""
+    return value.flags.num & _PLAIN == _PLAIN and value.dtype.kind not in "OUST" and value.dtype.isnative
 
 
 def _fitting(arg: NodeArg, dtype: np.dtype[Any] | None, value: object) -> object:

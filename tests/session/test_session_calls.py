@@ -67,6 +67,16 @@ def test_feeds_may_lie_in_memory_in_another_way_at_every_call(make: Callable[[np
         np.testing.assert_array_equal(session.run(None, {"x": x, "y": x})[0], 3 * x)
 
 
+def test_an_optional_input_in_another_byte_order_is_read_right_at_every_call() -> None:
+    doubled = [onnx.helper.make_node("OptionalGetElement", ["x"], ["v"]), onnx.helper.make_node("Add", ["v", "v"], ["y"])]
+    optional = onnx.helper.make_optional_type_proto(onnx.helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, [3]))
+    output = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [3])
+    graph = onnx.helper.make_graph(doubled, "g", [onnx.helper.make_value_info("x", optional)], [output])
+    session = InferenceSession(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=10))
+    for _ in range(3):
+        np.testing.assert_array_equal(session.run(None, {"x": np.array([1, 2, 3], ">f4")})[0], [2, 4, 6])
+
+
 # ---- branches
 SAME_TYPES = """g (float[3,5] x, bool c, bool d) => (float[3,5] y, float[3,5] z) { u = Exp(x)
     y, v = If(c) <then_branch = t () => (float[3,5] a, float[3,5] b) { a = Add(x, u)
