@@ -64,10 +64,17 @@ def dispatch_ir(target: Target) -> str:
 def _instructions(target: Target) -> dict[str, str]:
     """What the processor calls a pause, the system a futex, and this file a kind of row."""
     words = {f"ROW_{kind.name}": str(kind.value) for kind in Row} | {"ELEMENTS": str(memory.POINTER_OFFSET), "PATCH": str(PATCH_BYTES)}
-    words |= {f"BLOCK_{field.name}": f"getelementptr i64, ptr %block, i64 {field.value}" for field in Block}
+    words["BLOCK_FIELDS"] = "\n".join(_field(field) for field in Block)
     if target.is_x86:
         return words | {"PAUSE_TYPE": "@llvm.x86.sse2.pause()", "PAUSE": "@llvm.x86.sse2.pause()", "FUTEX": "@syscall(i64 202"}
     return words | {"PAUSE_TYPE": "@llvm.aarch64.hint(i32)", "PAUSE": "@llvm.aarch64.hint(i32 1)", "FUTEX": "@syscall(i64 98"}
+
+
+def _field(field: Block) -> str:
+    """What a block has there, and where, by name."""
+    name, kind = field.name.lower(), "ptr" if field in (Block.TABLE, Block.SCRATCH, Block.POINTERS, Block.PATCHES) else "i64"
+    place = f"  %{name}_at = getelementptr i64, ptr %block, i64 {field.value}"
+    return place if field is Block.ARRAYS else f"{place}\n  %{name} = load {kind}, ptr %{name}_at"
 
 
 _HEAD = """
@@ -181,17 +188,11 @@ out:
 _CALL = """
 define i64 @anycann_call(ptr %pool, ptr %block) {
 entry:
-  %pointers_at = $BLOCK_POINTERS$
-  %pointers = load ptr, ptr %pointers_at
-  %patches_at = $BLOCK_PATCHES$
-  %patches = load ptr, ptr %patches_at
-  %count_at = $BLOCK_PATCH_COUNT$
-  %count = load i64, ptr %count_at
-  %arrays = $BLOCK_ARRAYS$
+$BLOCK_FIELDS$
   br label %next
 next:
   %i = phi i64 [ 0, %entry ], [ %i_next, %bind ]
-  %more = icmp ult i64 %i, %count
+  %more = icmp ult i64 %i, %patch_count
   br i1 %more, label %bind, label %bound
 bind:
   %skipped = mul i64 %i, $PATCH$
@@ -201,7 +202,7 @@ bind:
   %position = load i64, ptr %position_at
   %offset_at = getelementptr i64, ptr %number_at, i64 2
   %offset = load i64, ptr %offset_at
-  %array_at = getelementptr ptr, ptr %arrays, i64 %number
+  %array_at = getelementptr ptr, ptr %arrays_at, i64 %number
   %array = load ptr, ptr %array_at
   %elements_at = getelementptr i8, ptr %array, i64 $ELEMENTS$
   %elements = load ptr, ptr %elements_at
@@ -211,14 +212,6 @@ bind:
   %i_next = add i64 %i, 1
   br label %next
 bound:
-  %table_at = $BLOCK_TABLE$
-  %table = load ptr, ptr %table_at
-  %rows_at = $BLOCK_ROWS$
-  %rows = load i64, ptr %rows_at
-  %scratch_at = $BLOCK_SCRATCH$
-  %scratch = load ptr, ptr %scratch_at
-  %stride_at = $BLOCK_STRIDE$
-  %stride = load i64, ptr %stride_at
   %end = call i64 @anycann_run(ptr %pool, ptr %table, i64 %rows, ptr %scratch, i64 %stride, ptr null)
   ret i64 %end
 }
