@@ -59,9 +59,7 @@ def there_and_back(dtype: DType, zero: int, back: int) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("back", [0, 3, 117])
-@pytest.mark.parametrize(
-    ("dtype", "zero"), [(dtypes.uint8, 0), (dtypes.uint8, 117), (dtypes.uint8, 255), (dtypes.int8, -128), (dtypes.int16, 3)]
-)
+@pytest.mark.parametrize(("dtype", "zero"), KINDS)
 def test_a_value_that_is_quantised_and_dequantised_is_never_packed(dtype: DType, zero: int, back: int) -> None:
     source, result = there_and_back(dtype, zero, back)
     body, limits = body_of(result), np.iinfo(dtype.numpy)
