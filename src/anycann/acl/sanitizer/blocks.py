@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections import OrderedDict
 from dataclasses import dataclass, field
+import threading
 
 from anycann.acl.sanitizer.places import Place, user_place
 from anycann.acl.sanitizer.ranges import Covered, Range
@@ -64,6 +65,7 @@ class Blocks:
         self._freed: OrderedDict[int, Block] = OrderedDict()  # by address; being kept, they do not overlap
         self._starts: list[int] = []
         self._kept_bytes = 0
+        self._lock = threading.RLock()  # of what was freed: any thread frees, in a destructor too
         allocations.created.append(self._created)
         allocations.released.append(self._released)
 
@@ -74,8 +76,9 @@ class Blocks:
 
     def find_freed(self, address: int) -> Block | None:
         """The block that `address` lay in and that is gone."""
-        at = bisect_right(self._starts, address) - 1
-        found = self._freed[self._starts[at]] if at >= 0 else None
+        with self._lock:
+            at = bisect_right(self._starts, address) - 1
+            found = self._freed[self._starts[at]] if at >= 0 else None
         return found if found is not None and address < found.range.end else None
 
     def _created(self, made: Allocation) -> None:
@@ -93,10 +96,11 @@ class Blocks:
         block.freed = user_place()
         if gone.kind == "mapped":
             return  # nothing keeps its addresses, which may mean something else at once
-        self._freed[gone.address] = block
-        insort(self._starts, gone.address)
-        self._kept_bytes += gone.nbytes
-        while len(self._freed) > 1 and (self._kept_bytes > _MOST_KEPT or len(self._freed) > _MOST_BLOCKS):
-            address, dropped = self._freed.popitem(last=False)
-            self._kept_bytes -= dropped.allocation.nbytes
-            del self._starts[bisect_right(self._starts, address) - 1]
+        with self._lock:
+            self._freed[gone.address] = block
+            insort(self._starts, gone.address)
+            self._kept_bytes += gone.nbytes
+            while len(self._freed) > 1 and (self._kept_bytes > _MOST_KEPT or len(self._freed) > _MOST_BLOCKS):
+                address, dropped = self._freed.popitem(last=False)
+                self._kept_bytes -= dropped.allocation.nbytes
+                del self._starts[bisect_right(self._starts, address) - 1]

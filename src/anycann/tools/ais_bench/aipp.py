@@ -25,7 +25,7 @@ def read_aipp(path: str | os.PathLike[str], batch: int) -> DynamicAipp:
 
     A section [aipp_op] with lines `name : value`, by the names of atc's --insert_op_conf; switches are 0 or 1.
     """
-    parser = ConfigParser(strict=False)
+    parser = ConfigParser(strict=False, interpolation=None)
     try:
         found = parser.read(path, "utf-8")
     except (Error, UnicodeDecodeError) as error:
