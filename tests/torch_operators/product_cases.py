@@ -80,6 +80,7 @@ def _spread(x: Array, w: Array, b: Array | None, padding: Any, output_padding: A
 _T2 = (randn(2, 4, 3, 4), randn(4, 3, 3, 2), randn(6), [1, 0], [1, 0], [2, 1], [1, 2], 2)
 case("npu_conv_transpose2d", *_T2, reference=_spread, differentiable=True)
 case("npu_convolution_transpose", *_T2, reference=_spread, differentiable=True)
+case("npu_convolution_transpose", _T2[0][0], *_T2[1:], reference=lambda x, *rest: _spread(x[None], *rest)[0])
 case(
     "npu_convolution_transpose",
     randn(1, 2, 3, 2, 2),
@@ -106,6 +107,8 @@ def _padded_ends(x: Array, w: Array, b: Any, stride: Any, padding: Any, dilation
 
 
 case("npu_conv2d", *_ENDS, reference=_padded_ends)
+for _name, _call in (("npu_conv2d", _2D), ("npu_conv3d", _3D)):
+    case(_name, _call[0][0], *_call[1:], reference=lambda x, *rest: _convolved(x[None], *rest)[0])
 case(
     "_npu_matmul_add_fp32",
     randn(5, 3),
@@ -125,4 +128,7 @@ def _added(y: Array, x: Array, w: Array, groups: Array, group_list_type: int = 0
 _K = (randn(6, 2), randn(6, 3), torch.tensor([2, 2, 5]))
 case("npu_grouped_matmul_add", randn(6, 3), *_K, reference=_added, differentiable=True)
 case("npu_grouped_matmul_add", randn(3, 2, 3), *_K[:2], torch.tensor([2, 0, 4]), options={"group_list_type": 1}, reference=_added)
+case("npu_grouped_matmul_add", randn(2, 3), *_K[:2], torch.tensor([4]), reference=_added, differentiable=True)
+_NAN_BEHIND = [x.index_fill(0, torch.tensor([5]), torch.nan) for x in _K[:2]]
+case("npu_grouped_matmul_add", randn(6, 3), *_NAN_BEHIND, _K[2], reference=_added)
 case("npu_grouped_matmul_add_", randn(6, 3), *_K, reference=lambda *a: (_added(*a),) * 2, written=(0,))
