@@ -22,7 +22,7 @@ MOST_IDLE = 16  # workspaces kept for later runs; as many more as there are runs
 class Launches:
     """The launches of all native steps, one after the other, as data that each run copies.
 
-    rows: [launches, 4] int64: function, offset of its first pointer in bytes, tasks, flags. pointers: int64, addresses for constants and
+    rows: [launches, 4] int64: function, offset of its first pointer in bytes, tasks, kind. pointers: int64, addresses for constants and
     offsets for the arena (where `in_arena`); input and output pointers are filled in run by run at `inputs[i]` and `outputs[i]`.
     """
 
