@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 import os
 import struct
+import threading
 
 from anycann.acl.codes import Code
 from anycann.acl.entries import status, value_and_status
@@ -54,6 +55,7 @@ class _Exported:
         self.memory.close()
 
 
+_lock = threading.RLock()  # not that of the process: a callback may free while acl.finalize waits for it
 _exported: dict[str, _Exported] = {}
 _imported: dict[str, tuple[int, int]] = {}  # key -> address and bytes that are mapped
 
@@ -69,7 +71,7 @@ def ipc_mem_get_export_key(ptr: int, size: int, length: int, flags: int) -> str:
         raise AclError(Code.RT_PARAM_INVALID, f"{size} bytes at {ptr:#x} do not begin memory of acl.rt.malloc, or are more than it has")
     if flags not in (_CHECKED, _UNCHECKED):
         raise AclError(Code.RT_PARAM_INVALID, f"flags {flags}; accepted: 0 (processes are listed), 1 (any process)")
-    with PROCESS.lock:
+    with _lock:
         if any(exported.address == ptr for exported in _exported.values()):
             raise AclError(Code.RT_PARAM_INVALID, f"the memory at {ptr:#x} has a key already; acl.rt.ipc_mem_close comes first")
         shared = virtual_memory.share(ptr, _whole(size), PAGE_BYTES)
@@ -87,7 +89,7 @@ def ipc_mem_set_import_pid(key: str, pids: list[int]) -> None:
     """The processes that may take the memory, by the numbers that acl.rt.device_get_bare_tgid tells them."""
     if len(pids) > _MOST_PROCESSES or not all(isinstance(pid, int) and 0 < pid < 1 << 31 for pid in pids):
         raise AclError(Code.RT_PARAM_INVALID, f"{len(pids)} processes, {pids!r:.80}; accepted: numbers of at most {_MOST_PROCESSES}")
-    with PROCESS.lock:
+    with _lock:
         if key not in _exported:
             raise AclError(Code.RT_PARAM_INVALID, f"{key!r} is no key of acl.rt.ipc_mem_get_export_key in this process")
         _allow(_exported[key].memory, pids)
@@ -98,7 +100,7 @@ def ipc_mem_import_by_key(key: str, flags: int) -> int:
     """The address of the memory in this process. flags: 1 lets the devices of both reach each other, which they do anyway."""
     device = PROCESS.context().device
     place = _read(key)
-    with PROCESS.lock:
+    with _lock:
         if key in _imported:
             raise AclError(Code.RT_PARAM_INVALID, f"{key!r} was imported before; acl.rt.ipc_mem_close comes first")
         try:
@@ -120,7 +122,7 @@ def ipc_mem_import_by_key(key: str, flags: int) -> int:
 @status("acl.rt.ipc_mem_close")
 def ipc_mem_close(key: str) -> None:
     """End sharing: where it was imported the address goes; where it was exported nobody can take it any more."""
-    with PROCESS.lock:
+    with _lock:
         if key in _imported:
             _close_imported(key)
         elif key in _exported:
@@ -175,14 +177,14 @@ def _read(key: str) -> _Key:
 def _freed(gone: Allocation) -> None:
     """Memory that is freed is shared no more."""
     if _exported:
-        with PROCESS.lock:
+        with _lock:
             for key in [key for key, exported in _exported.items() if exported.address == gone.address]:
                 _exported.pop(key).close()
 
 
 def _forget() -> None:
     """At the end of AscendCL nothing is shared any more."""
-    with PROCESS.lock:
+    with _lock:
         for key in tuple(_imported):
             _close_imported(key)
         while _exported:
