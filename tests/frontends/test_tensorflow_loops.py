@@ -93,6 +93,29 @@ def test_the_shape_of_a_result_is_that_before_the_first_turn_too(turns: int) -> 
     assert run(graph, ["sizes"], x=np.ones(3, np.float32), n=np.array(turns, np.int32))[0].tolist() == [5 if turns else 3]
 
 
+@pytest.mark.parametrize("turns", [0, 3])
+def test_a_list_of_one_holds_what_the_last_turn_wrote(turns: int) -> None:
+    graph = GraphDef()
+    graph.placeholder("x", (2,))
+    graph.placeholder("n", (), np.int32)
+    graph.constant("zero", 0, np.int32)
+    graph.constant("one", 1, np.int32)
+    graph.node("TensorArrayV3", "one", name="made", dtype=FLOAT)
+    for name in ("x", "n", "made"):
+        graph.node("Enter", name, name=f"loop/{name}", frame_name="loop", is_constant=True)
+
+    def body(now: list[str]) -> list[str]:
+        graph.node("Mul", "loop/x", graph.node("Cast", now[0], name="factor", DstT=FLOAT), name="item")
+        graph.node("TensorArrayWriteV3", "loop/made", "zero", "item", now[1], name="written")
+        return [graph.node("AddV2", now[0], "one", name="next"), "written"]
+
+    frame(graph, "loop", ["zero", "made:1"], lambda merged: graph.node("Less", merged[0], "loop/n", name="less"), body)
+    graph.node("Range", "zero", "one", "one", name="places")
+    graph.node("TensorArrayGatherV3", "made", "places", "loop/Exit_1", name="y", dtype=FLOAT)
+    x = np.array([1, 2], np.float32)
+    assert run(graph, ["y"], x=x, n=np.array(turns, np.int32))[0].tolist() == [(x * max(turns - 1, 0)).tolist()]
+
+
 def test_a_turn_writes_to_a_list_on_one_side_of_a_condition() -> None:
     graph = GraphDef()
     graph.placeholder("x", (4, 2))

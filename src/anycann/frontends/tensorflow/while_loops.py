@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from anycann.frontends.tensorflow.builder import Builder, common_sizes, known_array, sizes_of
 from anycann.frontends.tensorflow.conversion import Conversion
-from anycann.frontends.tensorflow.definition import MISSING, Call, Result, operator
+from anycann.frontends.tensorflow.definition import HUGE, MISSING, Call, Result, operator
 from anycann.frontends.tensorflow.graph import Edge, Function, Loop, Region
 from anycann.frontends.tensorflow.layout import NotStacked, Tensor, channels_last
 from anycann.frontends.tensorflow.tensor_lists import filled_up, zeros
@@ -200,7 +200,8 @@ class _Conversion:
         assert result.written is not None
         if self._is_counted(result.written.index, turn.variables):
             return filled_up(self._builder, items, self._lists[number])
-        return self._builder.op("Gather", items, self._builder.constant([-1], np.int64), axis=0)
+        begin, end, axis = (self._builder.constant([number], np.int64) for number in (-1, HUGE, 0))
+        return filled_up(self._builder, self._builder.op("Slice", items, begin, end, axis), self._lists[number])
 
 
 def _outside(builder: Builder, tensor: Tensor) -> Tensor:
