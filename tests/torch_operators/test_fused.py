@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 
 from anycann.adapters.torch.operators import activations, fused, normalisation, rotary
 from anycann.adapters.torch.operators.fused import Fused
@@ -123,9 +124,23 @@ def test_what_is_small_rare_or_strided_runs_as_it_is(monkeypatch: pytest.MonkeyP
     (x,) = _random((4, 6))(torch.float32)
     case((x.t(),), 0)
     case((x.double(),), 1)
+    case((torch._neg_view(x),), 1)
     monkeypatch.setattr(fused, "OFTEN", 3)
     for _ in range(2):
         case((x,), 1)
     assert not case.forward._programs
     case((x,), 1)
     assert len(case.forward._programs) == 1
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch scripts its own formulas for it
+def test_forward_gradients_are_torchs() -> None:
+    (x,) = _random((4, 6))(torch.float32)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, torch.ones_like(x))
+        got, wanted = (
+            forward_ad.unpack_dual(call((dual,), 1)[0]).tangent
+            for call in (activations._SWIGLU, lambda x, dim: activations._swiglu(*x, dim))
+        )
+    assert got is not None
+    torch.testing.assert_close(got, wanted)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from anycann.adapters.torch.device.aliasing import adopt, host_alias
 from anycann.support.logging import get_logger
@@ -97,8 +98,15 @@ def _suits(tensors: Tensors) -> bool:
     first = tensors[0]
     if first.numel() < LARGE or torch._C._len_torch_dispatch_stack() or torch._C._functorch.maybe_current_level() is not None:
         return False
+    if forward_ad._current_level >= 0:
+        return False
     return all(
-        type(tensor) in _PLAIN and tensor.dtype in _DTYPES and tensor.device == first.device and tensor.is_contiguous() and tensor.numel()
+        type(tensor) in _PLAIN
+        and tensor.dtype in _DTYPES
+        and tensor.device == first.device
+        and tensor.is_contiguous()
+        and not tensor.is_neg()
+        and tensor.numel()
         for tensor in tensors
     )
 
