@@ -22,6 +22,7 @@ def _entropy(
     rows, classes = x.shape
     weight = np.ones(classes) if weight is None else weight
     counted = np.array([ignore_index < 0 or t != ignore_index for t in target], np.float64)
+    target = np.where(counted, target, 0)  # what does not count may be no class
     logarithms = _logarithms(x)
     smooth = label_smoothing / classes
     losses = np.array(
@@ -40,6 +41,8 @@ _WEIGHTED: dict[str, Any] = {"weight": rand(6, low=0.2), "ignore_index": 2, "lab
 case("npu_cross_entropy_loss", randn(5, 6), _TARGETS, reference=_entropy, differentiable=True)
 for _reduction in ("mean", "sum", "none"):
     case("npu_cross_entropy_loss", randn(5, 6), _TARGETS, options={"reduction": _reduction, **_WEIGHTED}, reference=_entropy)
+_BEYOND = {"ignore_index": 255}
+case("npu_cross_entropy_loss", randn(3, 6), torch.tensor([255, 3, 255]), options=_BEYOND, reference=_entropy, differentiable=True)
 
 
 def _entropy_backward(above: Array, logarithms: Array, target: Array, **options: Any) -> Array:
@@ -55,6 +58,14 @@ def _entropy_backward(above: Array, logarithms: Array, target: Array, **options:
     return result
 
 
+case(
+    "npu_cross_entropy_loss_backward",
+    randn(1),
+    torch.log_softmax(randn(3, 6), -1),
+    torch.tensor([255, 3, 255]),
+    options=_BEYOND,
+    reference=_entropy_backward,
+)
 _LOGARITHMS = torch.log_softmax(randn(5, 6), -1)
 for _reduction, _rows in (("mean", 1), ("sum", 1), ("none", 5)):
     _options = {"reduction": _reduction, **_WEIGHTED}

@@ -36,9 +36,9 @@ def cross_entropy_loss(
     require(reduction in _REDUCTIONS, operator, f"reduction {reduction!r}", ", ".join(_REDUCTIONS))
     require(input.dim() == 2 and target.shape == input.shape[:1], operator, sizes(input, target), "(N, C) and (N,)")
     logarithms, classes = torch.log_softmax(wide(input), -1), input.shape[1]
-    weights, counted = _weights(logarithms, target, weight, ignore_index)
-    of_target = weights[target] * counted
-    loss = -(1 - label_smoothing) * logarithms.gather(1, target[:, None])[:, 0] * of_target
+    weights, counted, seen = _weights(logarithms, target, weight, ignore_index)
+    of_target = weights[seen] * counted
+    loss = -(1 - label_smoothing) * logarithms.gather(1, seen[:, None])[:, 0] * of_target
     loss = loss - label_smoothing / classes * (logarithms @ weights) * counted
     if reduction != "none":
         loss = loss.sum(0, keepdim=True) / (of_target.sum() if reduction == "mean" else 1)
@@ -46,11 +46,13 @@ def cross_entropy_loss(
     return loss.to(input.dtype), logarithms.detach().to(input.dtype), nothing, nothing.clone()
 
 
-def _weights(logarithms: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, ignore_index: int) -> _Pair:
-    """(weight of each class, 1 for each row that counts)."""
+def _weights(
+    logarithms: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, ignore_index: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(weight of each class, 1 for each row that counts, class of each row, any where the row does not count)."""
     weights = logarithms.new_ones(logarithms.shape[1]) if weight is None else weight.to(logarithms.dtype)
     counted = torch.ones_like(target, dtype=torch.bool) if ignore_index < 0 else target != ignore_index
-    return weights, counted.to(logarithms.dtype)
+    return weights, counted.to(logarithms.dtype), target.where(counted, 0)
 
 
 @composed(
@@ -75,11 +77,11 @@ def cross_entropy_loss_backward(
     if lse_square_scale_for_zloss:
         refuse("npu_cross_entropy_loss_backward", "lse_square_scale_for_zloss", "the interface does not take it yet")
     logarithms = wide(log_prob)
-    weights, counted = _weights(logarithms, target, weight, ignore_index)
-    of_target, smooth = weights[target] * counted, label_smoothing / logarithms.shape[1]
+    weights, counted, seen = _weights(logarithms, target, weight, ignore_index)
+    of_target, smooth = weights[seen] * counted, label_smoothing / logarithms.shape[1]
     # the loss is minus the sum of `shares` times the logarithms
     shares = (smooth * counted)[:, None] * weights
-    shares = shares.scatter_add(1, target[:, None], ((1 - label_smoothing) * of_target)[:, None])
+    shares = shares.scatter_add(1, seen[:, None], ((1 - label_smoothing) * of_target)[:, None])
     by_input = logarithms.exp() * shares.sum(1, keepdim=True) - shares
     above = wide(grad_loss) / (of_target.sum() if reduction == "mean" else 1)
     return (by_input * (above if reduction != "none" else above[:, None])).to(log_prob.dtype)
