@@ -71,7 +71,7 @@ def _collective(name: str, prepare: Callable[[Sequence[Any]], tuple[list[Any], l
     def kernel(*args: Any) -> Any:
         group = dist.ProcessGroup.unbox(args[group_at])
         hosts, finishes = prepare(shaped(args[:group_at]))
-        told = functools.partial(_explained, name, group)
+        told = functools.partial(_explained, name, group.rank(), group.size())
         try:
             result = op(*hosts, _host_group(group).boxed(), *args[group_at + 1 :])
         except RuntimeError as error:
@@ -160,7 +160,7 @@ def _point_to_point(name: str) -> Callable[..., Any]:
         try:
             return op([moved(tensor) for tensor in tensors], _host_group(group).boxed(), *args)
         except RuntimeError as error:
-            raise _explained(name, group, error) from error
+            raise _explained(name, group.rank(), group.size(), error) from error
 
     return kernel
 
@@ -170,7 +170,7 @@ def _barrier(tensor: Any, boxed_group: Any, device_ids: Any, async_op: bool = Tr
     try:
         return torch.ops.c10d.barrier(torch.empty(1), _host_group(group).boxed(), [], async_op, timeout)
     except RuntimeError as error:
-        raise _explained("barrier", group, error) from error
+        raise _explained("barrier", group.rank(), group.size(), error) from error
 
 
 def _host_group(group: Any) -> Any:
@@ -181,9 +181,12 @@ def _host_group(group: Any) -> Any:
     return host_group
 
 
-def _explained(name: str, group: Any, error: Exception) -> Exception:
-    """`error` with the collective and the rank it met; one rank's end is an error on all that wait for it."""
-    where = f"hccl {name.strip('_')} on rank {group.rank()} of {group.size()}"
+def _explained(name: str, rank: int, size: int, error: Exception) -> Exception:
+    """`error` with the collective and the rank it met; one rank's end is an error on all that wait for it.
+
+    It knows no group: what a thread of gloo's finishes would be the last to hold it, and a group ends only when its threads have.
+    """
+    where = f"hccl {name.strip('_')} on rank {rank} of {size}"
     return dist.DistBackendError(f"{where}: {error}")
 
 
