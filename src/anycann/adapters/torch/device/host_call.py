@@ -38,10 +38,11 @@ def host_call(op: Any, tensors: tuple[int, ...]) -> Callable[..., Any]:
     computed in float32, and the results are rounded to the dtypes that they should have. Products promote their operands.
     """
     call, name = op._op, _name(op)
+    between, before_adding = name in ROUNDED_BETWEEN, name in _ROUNDED_BEFORE_ADDING
     rounded = (torch.bfloat16,) if name.startswith("_foreach") else _NARROW  # those of float16 round between steps on Ascend too
 
     def run(*args: Any, **keywords: Any) -> Any:
-        rounds = name in ROUNDED_BETWEEN or (name in _ROUNDED_BEFORE_ADDING and keywords.get("alpha", 1) != 1)
+        rounds = between or (before_adding and keywords.get("alpha", 1) != 1)
         if not rounds or not _has(rounded, args):
             try:
                 return call(*args, **keywords)
