@@ -90,7 +90,7 @@ def test_other_chroma_than_the_file_has_is_left_to_others(kind: str) -> None:
 def test_data_that_end_early_are_told() -> None:
     data = bytes(simplejpeg.encode_jpeg(noise(97, 75), quality=90, colorsubsampling="420"))
     start = read_jpeg(data).segments[-1].end
-    for end in range(start, len(data), 41):
+    for end in range(start, len(data) - 2, 41):  # the last two bytes are the end marker
         assert not decode_planes(read_jpeg(data[:end]), poisoned(1, 97, 75), Scratch())
         assert not decode_planes(read_jpeg(data[:end] + b"\xff\xd9"), poisoned(1, 97, 75), Scratch())
     assert not decode_planes(read_jpeg(data[:-2] + b"\x00\x00\xff\xd9"), poisoned(1, 97, 75), Scratch())
