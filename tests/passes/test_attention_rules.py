@@ -57,6 +57,38 @@ def test_attention_of_projections_is_one_kernel(form: str) -> None:
     assert_same(run(made, given), by_definition(made, given))
 
 
+ONE_ELEMENT = {
+    "a mask for several keys": ("s = MatMul(q, kt) d = Add(s, m) w = Softmax<axis = -1>(d) y = MatMul(w, v)", (1, 3), {"m": -1.5}),
+    "one key": ("s = MatMul(q, kt) w = Softmax<axis = -1>(s) y = MatMul(w, v)", (2, 1), {}),
+    "a known query": ("s = MatMul(m, kt) w = Softmax<axis = -1>(s) y = MatMul(w, v)", (1, 3), {"m": 0.7}),
+}
+
+
+@pytest.mark.parametrize("form", ONE_ELEMENT)
+def test_operands_of_one_known_element_are_no_obstacle(form: str) -> None:
+    body, (rows, keys), known = ONE_ELEMENT[form]
+    constants = {name: np.full((1, 1, 1, 1), value, np.float32) for name, value in known.items()}
+    made = parse(
+        f"g (float[1,1,{rows},1] q, float[1,1,{keys},1] k, float[1,1,{keys},8] v) => (float[1,1,{rows},8] y)"
+        f" {{ kt = Transpose<perm = [0, 1, 3, 2]>(k) {body} }}",
+        **constants,
+    )
+    assert kinds(made) == [("Attention",)]
+    given = {"q": floats(1, 1, rows, 1), "k": floats(1, 1, keys, 1, seed=1), "v": floats(1, 1, keys, 8, seed=2)}
+    assert_same(run(made, given), by_definition(made, given))
+
+
+IDLE = {"Add(s, m)": np.zeros((4, 19, 27), np.float32), "Where(m, s, big)": np.full((1, 27), True)}
+
+
+@pytest.mark.parametrize("change", IDLE)
+def test_a_known_mask_that_changes_nothing_is_left_out(change: str) -> None:
+    made = model(f"{USUAL} s = MatMul(qt, kt) d = {change} w = Softmax<axis = -1>(d) o = MatMul(w, vt) {JOIN}", m=IDLE[change])
+    (task,) = [task for task in tasks(compile_graph(made).program) if task.op_types == ("Attention",)]
+    assert len(task.arguments) == len(["q", "k", "v", "y"])
+    assert_same(run(made, feeds()), by_definition(made, feeds()))
+
+
 MASKS = {
     "float[2,1,1,27] m": ("d = Add(s, m)", floats(2, 1, 1, 27, seed=5)),
     "float[19,27] m": ("d = Add(m, s)", floats(19, 27, seed=5)),

@@ -29,12 +29,12 @@ from anycann.passes.partition import AICORE, lower_node
 from anycann.support.errors import context
 from anycann.target.target import Target
 from anycann.te import tensor as te
-from anycann.te.contractions import WeightGradient
+from anycann.te.contractions import Attention, WeightGradient, operands
 from anycann.te.expression import Load
 from anycann.te.layout import ND, Place
 from anycann.te.nest import CannotFuse, build_nest, contractions
 from anycann.te.routines import Routine
-from anycann.te.tensor import Compute, Constant, Reduction, Tensor
+from anycann.te.tensor import Compute, Constant, Contraction, Reduction, Tensor
 from anycann.te.traversal import walk
 
 
@@ -241,6 +241,8 @@ class KernelMaker:
                 self.buffers[tensor.name] = self._weights.sink.add(tensor.value)
             elif isinstance(tensor, Compute | Reduction):
                 stack += [e.tensor for e in walk(tensor.body) if isinstance(e, Load)]
+            elif isinstance(tensor, Contraction) and isinstance(tensor.operator, Attention):  # others pack what they know
+                stack += operands(tensor.operator)
 
 
 def _fitting(outputs: Sequence[Output]) -> list[list[Output]]:

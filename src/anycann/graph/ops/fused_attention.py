@@ -11,7 +11,7 @@ import onnx_ir as ir
 from anycann.graph.ops.common import floats
 from anycann.graph.ops.device import DOMAIN
 from anycann.graph.ops.matmul import ACCUMULATORS
-from anycann.graph.registry import Lowering, NotLowered, Sample, TensorType, operator
+from anycann.graph.registry import Lowering, Sample, TensorType, operator
 from anycann.te import expression as x
 from anycann.te import tensor as te
 from anycann.te.contractions import Attention, Viewed
@@ -66,13 +66,21 @@ def _samples(rng: np.random.Generator) -> Iterable[Sample]:
     yield Sample((q, kv, kv), {**views, "scale": 1 / math.sqrt(8), "order": [0, 2, 1, 3]})
 
 
+def _in_memory(context: Lowering, number: int) -> Tensor:
+    """An operand that has an address: one known number comes as a literal, and becomes a table. Raises NotLowered for what is computed."""
+    tensor = context.operand(number)
+    if isinstance(tensor, Placeholder):
+        return tensor
+    known = context.constant(number)
+    assert known is not None, "operand() says so if it is absent"
+    return te.table(known)
+
+
 @operator("Attention", domain=DOMAIN, samples=_samples, infer=_infer, reference=_reference)
 def attention(context: Lowering) -> Tensor:
     """Operands query, key, value and masks (float32), read through the views that the attributes name; te.contractions.Attention."""
     texts = [context.text(name) for name in ("query", "key", "value")] + list(context.attribute("masks") or ())  # type: ignore[call-overload]
-    operands = [context.operand(n) for n in range(len(context.inputs))]
-    if not all(isinstance(tensor, Placeholder) for tensor in operands):
-        raise NotLowered("attention of one element")
+    operands = [_in_memory(context, n) for n in range(len(context.inputs))]
     query, key, value, *masks = (Viewed(tensor, Strided.parse(text)) for tensor, text in zip(operands, texts, strict=True))
     reach, type_ = context.attribute("reach"), context.outputs[0]
     layer = Attention(

@@ -97,7 +97,7 @@ def _planned(node: ir.Node, scores: Scores, weights: TensorType, result: TensorT
     v = origin(value, lambda view: _side_by_side(_even(view.broadcast((*batch, *view.shape[-2:])))))
     if q is None or k is None or v is None:
         raise NotAttention("an operand has no shape that is known")
-    masks = tuple((mask, mask_view(mask, weights.shape)) for mask in scores.masks)
+    masks = tuple((mask, mask_view(mask, weights.shape)) for mask in scores.masks if not _changes_nothing(mask))
     reach, masks = _causal(masks, rows, keys)
     scale = scores.scale * q.factor * k.factor
     if v.factor != 1.0:
@@ -112,6 +112,12 @@ def _even(view: Strided | None) -> Strided | None:
 
 def _side_by_side(view: Strided | None) -> Strided | None:
     return view if view is not None and view.axes[-1].step in (0, 1) else None
+
+
+def _changes_nothing(mask: Mask) -> bool:
+    """True for zeros that are added, and for a known condition by which every score stays."""
+    known = constant_of(mask.value)
+    return known is not None and not (~known if mask.replaces and not mask.inverted else known).any()
 
 
 def mask_view(mask: Mask, shape: Sequence[int]) -> Strided:
