@@ -156,7 +156,7 @@ def test_the_demo_works_in_a_fresh_copy_and_from_any_folder(tmp_path: Path) -> N
     for name in filter(None, tracked):
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, copy / name)
-    done = subprocess.run([copy / "scripts" / "demo"], cwd="/", capture_output=True, text=True, timeout=900, env=dict(os.environ))
+    done = subprocess.run([copy / "scripts" / "demo"], cwd="/", capture_output=True, text=True, timeout=1800, env=dict(os.environ))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "云山茶馆" in done.stdout
     assert "both read the same 19 lines" in done.stdout

@@ -63,7 +63,8 @@ def dvpp(acl: ModuleType) -> Dvpp:
 
 
 @pytest.fixture
-def reporter(acl: ModuleType) -> Iterator[Reporter]:
+def reporter(acl: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reporter]:
+    monkeypatch.setattr("anycann.acl.media_reports.PATIENCE_S", 600)  # a busy machine may let it wait long
     made = Reporter(acl)
     yield made
     made.stop()

@@ -90,7 +90,7 @@ def check(body: str, folder: Path, begin: str = BEGIN, end: str = END) -> str:
 def run(program: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """Run a program with `acl` in reach and two devices."""
     command = [sys.executable, str(program), _models().name]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=_environment() | variables, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, env=_environment() | variables, check=False)
 
 
 def _environment() -> dict[str, str]:

@@ -90,7 +90,7 @@ def test_a_task_that_waits_has_a_timeout(mpi: ModuleType) -> None:
 
     assert mpi.vpc_create_chn(0, {}) == 0
     release = threading.Event()
-    task = CHANNELS.get(0).submit(lambda: release.wait(10) and None)
+    task = CHANNELS.get(0).submit(lambda: release.wait(600) and None)
     assert mpi.vpc_get_process_result(0, task, 20) == VPC + TIMEOUT
     release.set()
     assert mpi.vpc_get_process_result(0, task, -1) == 0

@@ -104,7 +104,7 @@ def test_memory_freed_before_its_turn_is_an_error_of_the_stream(dvpp: Dvpp) -> N
     from anycann.acl.process import PROCESS
 
     release = threading.Event()
-    PROCESS.stream(dvpp.stream).submit(lambda: release.wait(10) and None)
+    PROCESS.stream(dvpp.stream).submit(lambda: release.wait(600) and None)
     source, target = dvpp.picture(64, 48, 64, 48), dvpp.picture(32, 24, 32, 24)
     config = dvpp.media.dvpp_create_resize_config()
     assert dvpp.media.dvpp_vpc_resize_async(dvpp.channel, source, target, config, dvpp.stream) == 0

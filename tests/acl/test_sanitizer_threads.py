@@ -46,7 +46,7 @@ thread, _ = acl.util.start_thread(take_reports, [])
 acl.rt.subscribe_report(thread, stream)
 """
 REPORTS_END = """
-called.wait(10)
+called.wait(600)
 acl.rt.unsubscribe_report(thread, stream)
 going[0] = False
 acl.util.stop_thread(thread)

@@ -99,7 +99,7 @@ def test_a_thread_that_raised_says_so_at_once_and_when_it_is_stopped(acl: Module
 
     thread, _ = acl.util.start_thread(fail, [])
     said = ""
-    for _ in range(500):
+    for _ in range(60000):
         said += capsys.readouterr().err
         if "ValueError: wrong" in said:
             break
@@ -142,7 +142,7 @@ def _held(acl: ModuleType, stream: int) -> threading.Event:
     from anycann.acl.process import PROCESS
 
     event = threading.Event()
-    PROCESS.stream(stream).submit(lambda: event.wait(10) and None)
+    PROCESS.stream(stream).submit(lambda: event.wait(600) and None)
     return event
 
 

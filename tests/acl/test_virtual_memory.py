@@ -79,7 +79,7 @@ def test_another_process_takes_memory_by_its_handle(acl: ModuleType) -> None:
     shareable, ret = acl.rt.mem_export_to_shareable_handle(memory, 0, 0)
     assert (ret, acl.rt.mem_set_pid_to_shareable_handle(shareable, [os.getpid()])) == (0, 0)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in (*sys.path, os.path.dirname(acl.__path__[0])) if path)}
-    done = subprocess.run([sys.executable, "-c", OTHER, str(shareable)], capture_output=True, text=True, env=environment, timeout=60)
+    done = subprocess.run([sys.executable, "-c", OTHER, str(shareable)], capture_output=True, text=True, env=environment, timeout=600)
     assert done.stdout == f"0 0 {bytes([7]) * 5}\n", done.stderr
     assert acl.util.ptr_to_bytes(virt, 5) == bytes([9]) * 5
     assert acl.rt.mem_import_from_shareable_handle(1, 0)[1] != 0
@@ -146,7 +146,7 @@ def test_memory_is_shared_with_another_process_by_a_key(acl: ModuleType, size: i
         assert process.stdout.readline() == "\n"
         assert acl.rt.ipc_mem_set_import_pid(key, [pid]) == 0
         print(file=process.stdin, flush=True)
-        assert process.wait(60) == 0
+        assert process.wait(600) == 0
     assert acl.util.ptr_to_bytes(ptr, 12) == bytes([9] * 10 + [10, 11])
     assert acl.rt.ipc_mem_get_export_key(ptr + 64, 8, 65, 0) == ("", 107000)
     assert acl.rt.ipc_mem_get_export_key(other, 65, 65, 1) == ("", 107000)

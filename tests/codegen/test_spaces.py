@@ -14,7 +14,7 @@ from anycann.codegen.kernels.attention_shape import AttentionShape
 from anycann.codegen.kernels.attention_space import AttentionSpace
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_space import AlgorithmSpace, ConvolutionSpace, WinogradSpace
-from anycann.codegen.kernels.dot_shape import as_plane
+from anycann.codegen.kernels.dot_plane import as_plane
 from anycann.codegen.kernels.dot_space import DotSpace
 from anycann.codegen.kernels.matmul_shape import contiguous
 from anycann.codegen.kernels.matmul_space import MatmulSpace
@@ -65,7 +65,7 @@ def random_space(rng: random.Random, target: Target) -> Space[Any]:
     if rng.random() < 0.4:
         return MatmulSpace(random_matmul(rng), target)
     shape = random_convolution(rng)
-    if shape.group == 1 and rng.random() < 0.5:
+    if rng.random() < 0.5:
         return DotSpace(as_plane(replace(shape, dtype=rng.choice((dtypes.uint8, dtypes.int8, dtypes.bfloat16)))), target)
     algorithm = AlgorithmSpace(shape, target)
     if len(algorithm.parameters()[0].choices) > 1 and rng.random() < 0.7:

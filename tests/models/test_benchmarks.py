@@ -27,7 +27,7 @@ def run(module: str, *words: str) -> subprocess.CompletedProcess[str]:
     if not models.by_name(["mnist"])[0].path().is_file():
         pytest.skip("mnist is not fetched: run scripts/fetch_models.py")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
-    return subprocess.run([sys.executable, "-m", module, *words], capture_output=True, text=True, env=environment, timeout=300)
+    return subprocess.run([sys.executable, "-m", module, *words], capture_output=True, text=True, env=environment, timeout=900)
 
 
 @pytest.mark.models
@@ -89,7 +89,7 @@ def test_single_operators_are_measured_and_written_down(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
     words = ["--only", "argmax axis 2,gatherelements", "--seconds", "0.05", "--json", str(data), "--document", str(page)]
     command = [sys.executable, "-m", "benchmarks.operators", *words]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads(data.read_text())["rows"]
     assert [row["name"] for row in rows] == ["ArgMax axis 2", "GatherElements"]

@@ -137,7 +137,7 @@ class Slow:
     def pieces(self):
         yield memoryview(bytes(1 << 23))
         print("half", flush=True)
-        time.sleep(60)
+        time.sleep(600)
 write_offline_model(sys.argv[1], OfflineModel(made.metadata, made.graph, Slow()))
 """
 LIMITED = """

@@ -47,6 +47,27 @@ def busy_kernel(rounds: int) -> tuple[str, str]:
     return e.finish("busy")
 
 
+def waiting_kernel() -> tuple[str, str]:
+    """started[begin] = 1, then nothing until go[0] is not zero."""
+    text = """
+define void @waiting(ptr %args, i64 %begin, i64 %end, ptr %scratch) {
+  %started = load ptr, ptr %args
+  %second = getelementptr ptr, ptr %args, i64 1
+  %go = load ptr, ptr %second
+  %mine = getelementptr i64, ptr %started, i64 %begin
+  store volatile i64 1, ptr %mine
+  br label %again
+again:
+  %flag = load volatile i64, ptr %go
+  %waits = icmp eq i64 %flag, 0
+  br i1 %waits, label %again, label %done
+done:
+  ret void
+}
+"""
+    return "waiting", text
+
+
 def binary_kernel(opcode: str, length: int, element: str = "float") -> tuple[str, str]:
     """out[i] = a[i] `opcode` b[i], 0 <= i < length, one element a task."""
     e = Emitter()

@@ -20,7 +20,7 @@ def test_tasks_run_once_and_in_order_however_many_threads_wait() -> None:
             stream.synchronize()
     stream.synchronize()
     for waiter in waiters:
-        waiter.join(10)
+        waiter.join()
     assert seen == list(range(3000))
     stream.close()
 
@@ -37,15 +37,15 @@ def test_a_waiting_thread_runs_what_the_streams_own_has_not_begun(monkeypatch: p
 def test_what_is_given_while_a_thread_helps_is_not_forgotten() -> None:
     for _ in range(200):
         stream, go, seen = Stream(), threading.Event(), list[int]()
-        stream.submit(lambda go=go: go.wait(10) and None)  # type: ignore[misc]
+        stream.submit(lambda go=go: go.wait(600) and None)  # type: ignore[misc]
         helper = threading.Thread(target=stream.synchronize)
         helper.start()
         stream.submit(lambda seen=seen: seen.append(1))  # type: ignore[misc]
         go.set()
         stream.submit(lambda seen=seen: seen.append(2))  # type: ignore[misc]
-        assert stream.synchronize(10)
+        assert stream.synchronize(600)
         assert seen == [1, 2]
-        helper.join(10)
+        helper.join()
         stream.close()
 
 
@@ -74,10 +74,10 @@ def test_an_interrupt_reaches_the_thread_that_waits(monkeypatch: pytest.MonkeyPa
 
 def test_a_closed_stream_ends_its_thread() -> None:
     stream, release = Stream(), threading.Event()
-    stream.submit(lambda: release.wait(10) and None)
+    stream.submit(lambda: release.wait(600) and None)
     stream.close()
     release.set()
     stream.synchronize()
     assert stream._thread is not None
-    stream._thread.join(10)
+    stream._thread.join(600)
     assert not stream._thread.is_alive()

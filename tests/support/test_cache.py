@@ -71,7 +71,7 @@ print(folder, folder.is_dir())
 """
     (tmp_path / "file").write_bytes(b"")
     environment = {**os.environ, "PYTHONPATH": ":".join(sys.path), "ANYCANN_CACHE_DIR": str(tmp_path / "file" / "cache")}
-    output = subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=60, capture_output=True, text=True)
+    output = subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=600, capture_output=True, text=True)
     folder, alive = output.stdout.split()
     assert alive == "True"
     assert not Path(folder).exists()

@@ -14,7 +14,7 @@ SAY = "from anycann.support.logging import get_logger; log = get_logger('om'); l
 
 def run(code: str, **environment: str) -> str:
     environment = {**os.environ, "PYTHONPATH": ":".join(sys.path), **environment}
-    return subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=60, capture_output=True, text=True).stderr
+    return subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=600, capture_output=True, text=True).stderr
 
 
 def test_warnings_are_printed_and_details_are_not():

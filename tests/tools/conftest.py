@@ -33,7 +33,7 @@ def process() -> Process:
         path = os.pathsep.join([str(SOURCES), *filter(None, [os.environ.get("PYTHONPATH", "")])])
         environment = {**os.environ, "PYTHONPATH": path, **variables}
         command = [sys.executable, "-m", "anycann.tools.cli", *map(str, words)]
-        return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
+        return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600, check=False)
 
     return run
 

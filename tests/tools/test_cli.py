@@ -105,7 +105,7 @@ def test_an_interrupted_process_ends_with_status_130(tmp_path: Path) -> None:
     script = tmp_path / "wait.py"
     script.write_text(
         "import time, click\nfrom anycann.tools import cli\n"
-        "@click.command('wait')\ndef wait():\n    print('ready', flush=True)\n    time.sleep(60)\n"
+        "@click.command('wait')\ndef wait():\n    print('ready', flush=True)\n    time.sleep(600)\n"
         "cli.COMMANDS['wait'] = ('wait', '')\n"
         "known = cli.LazyGroup.get_command\n"
         "cli.LazyGroup.get_command = lambda self, ctx, name: wait if name == 'wait' else known(self, ctx, name)\n"
@@ -119,7 +119,7 @@ def test_an_interrupted_process_ends_with_status_130(tmp_path: Path) -> None:
         assert child.stdout.readline() == "ready\n"
         time.sleep(0.05)
         child.send_signal(signal.SIGINT)
-        assert child.wait(30) == 130
+        assert child.wait(600) == 130
 
 
 def test_a_reader_that_goes_away_is_no_fault() -> None:

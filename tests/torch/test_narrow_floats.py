@@ -182,3 +182,102 @@ def test_the_gradient_of_a_word_that_is_everywhere_is_a_sum_of_float32(dtype: to
     torch.nn.functional.embedding(words, table).sum().backward()
     assert table.grad is not None
     assert torch.equal(table.grad.cpu(), torch.tensor([[3000.0] * 3, [0.0] * 3]).to(dtype))
+
+
+def _places(count: int, many: int) -> torch.Tensor:
+    return torch.randint(0, count, (many,))
+
+
+_nn = torch.nn.functional
+_ROUNDED_ONCE = {
+    "addbmm": (torch.addbmm, torch.randn(5, 6), torch.randn(9, 5, 30), torch.randn(9, 30, 6)),
+    "addr": (lambda m, x, y: torch.addr(m, x, y, beta=0.3, alpha=1.7), torch.randn(7, 9), torch.randn(7), torch.randn(9)),
+    "bicubic": (lambda x: _nn.interpolate(x, size=(11, 13), mode="bicubic"), torch.randn(2, 3, 7, 6)),
+    "bilinear": (_nn.bilinear, torch.randn(6, 9), torch.randn(6, 8), torch.randn(5, 9, 8)),
+    "cross": (torch.linalg.cross, torch.randn(9, 3), torch.randn(9, 3)),
+    "embedding of everything": (lambda x: x[_places(3, 900).to(x.device)].sum(0), torch.randn(3, 5)),
+    "fold": (lambda x: _nn.fold(x, (9, 9), 3, padding=1), torch.randn(2, 18, 81)),
+    "layer_norm": (lambda x, w, b: _nn.layer_norm(x, (65,), w, b), torch.randn(4, 65) * 3 + 2, torch.randn(65), torch.randn(65)),
+    "log_softmax": (lambda x: torch.log_softmax(x, -1), torch.randn(6, 9) * 9),
+    "logit": (torch.logit, torch.rand(99) * 0.9 + 0.05),
+    "logits": (lambda x, y: _nn.binary_cross_entropy_with_logits(x, y, reduction="none"), torch.randn(9, 33) * 4, torch.rand(9, 33)),
+    "batch_norm": (lambda x, w: _nn.batch_norm(x, None, None, w, w, True), torch.randn(4, 5, 9, 7) * 3 + 2, torch.randn(5)),
+    "pooling": (lambda x: _nn.adaptive_avg_pool3d(x, (2, 3, 3)), torch.randn(2, 3, 7, 8, 9)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+@pytest.mark.parametrize("name", _ROUNDED_ONCE)
+def test_a_step_of_the_device_rounds_its_result_only(name: str, dtype: torch.dtype) -> None:
+    call, *operands = _ROUNDED_ONCE[name]
+    narrow = [tensor.to(dtype) for tensor in operands]
+    torch.manual_seed(3)
+    wide = call(*(tensor.float() for tensor in narrow))
+    torch.manual_seed(3)
+    torch.testing.assert_close(call(*(tensor.npu() for tensor in narrow)).cpu(), wide.to(dtype), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+@pytest.mark.parametrize("kind", ["reflect", "replicate", "unfold", "average", "adaptive"])
+def test_gradients_that_come_together_are_added_in_float32(kind: str, dtype: torch.dtype) -> None:
+    calls = {
+        "reflect": lambda x: _nn.pad(x, (5, 5, 5, 5), "reflect"),
+        "replicate": lambda x: _nn.pad(x, (9, 9, 9, 9), "replicate"),
+        "unfold": lambda x: x.unfold(2, 5, 1),
+        "average": lambda x: _nn.avg_pool2d(x, 5, 1),
+        "adaptive": lambda x: _nn.adaptive_avg_pool2d(x, 5),
+    }
+    x = torch.randn(2, 3, 7, 8).to(dtype)
+    wide, narrow = x.float().requires_grad_(), x.npu().requires_grad_()
+    expected, result = calls[kind](wide), calls[kind](narrow)
+    above = torch.randn_like(expected).to(dtype)
+    (by_wide,) = torch.autograd.grad(expected, wide, above.float())
+    (by_narrow,) = torch.autograd.grad(result, narrow, above.npu())
+    assert torch.equal(by_narrow.cpu(), by_wide.to(dtype))
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_normalisation_keeps_its_statistics_in_float32(dtype: torch.dtype) -> None:
+    x, weight, above = ((torch.randn(shape) * 3 + 2).to(dtype) for shape in ((4, 6, 9), (6,), (4, 6, 9)))
+    for call in (
+        lambda x, w: _nn.batch_norm(x, None, None, w, w, True),
+        lambda x, w: _nn.group_norm(x, 3, w, w),
+        lambda x, w: _nn.layer_norm(x.mT, (6,), w, w).mT,
+    ):
+        wide = [tensor.float().requires_grad_() for tensor in (x, weight)]
+        narrow = [tensor.npu().requires_grad_() for tensor in (x, weight)]
+        expected = torch.autograd.grad(call(*wide), wide, above.float())
+        found = torch.autograd.grad(call(*narrow), narrow, above.npu())
+        for one, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(one.cpu(), other.to(dtype), rtol=torch.finfo(dtype).eps, atol=2e-3)
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_running_statistics_of_16_bits_are_written(dtype: torch.dtype) -> None:
+    norm = torch.nn.BatchNorm1d(5).to(dtype)
+    x, wide = (torch.randn(64, 5) * 2 + 3).to(dtype), torch.nn.BatchNorm1d(5)
+    moved = torch.nn.BatchNorm1d(5).to(dtype).npu()
+    norm(x), moved(x.npu()), wide(x.float())
+    for name in ("running_mean", "running_var"):
+        torch.testing.assert_close(getattr(moved, name).cpu(), getattr(wide, name).to(dtype), rtol=torch.finfo(dtype).eps, atol=0)
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_values_put_at_one_place_are_added_in_float32(dtype: torch.dtype) -> None:
+    x, values, places = torch.randn(3, 5).to(dtype), torch.randn(900, 5).to(dtype), _places(3, 900)
+    expected = x.float().index_put((places,), values.float(), accumulate=True).to(dtype)
+    moved = x.npu()
+    given = (places.npu(),), values.npu()
+    torch.testing.assert_close(moved.index_put(*given, accumulate=True).cpu(), expected, rtol=torch.finfo(dtype).eps, atol=1e-3)
+    assert moved.index_put_(*given, accumulate=True) is moved
+    torch.testing.assert_close(moved.cpu(), expected, rtol=torch.finfo(dtype).eps, atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_convolutions_with_strides_and_dilations_are_right(dtype: torch.dtype) -> None:
+    """oneDNN's kernel for matrix tiles of float16 takes wrong columns for some of them."""
+    for stride, dilation in ((2, 2), ((2, 2), (2, 3)), (3, 2)):
+        x, weight = torch.randn(1, 4, 5, 7).to(dtype), torch.randn(2, 4, 2, 3).to(dtype)
+        options = {"stride": stride, "padding": 1, "dilation": dilation}
+        expected = _nn.conv2d(x.float(), weight.float(), **options)
+        torch.testing.assert_close(_nn.conv2d(x.npu(), weight.npu(), **options).cpu(), expected.to(dtype), rtol=1e-2, atol=1e-2)

@@ -36,10 +36,10 @@ def test_every_rank_agrees(program: str, size: int, check: str) -> None:
 
 
 def test_a_killed_rank_is_an_error_on_the_others() -> None:
-    survivor = run("one_ends", 2, "killed", timeout_seconds=60, HCCL_EXEC_TIMEOUT=20)[0].stdout
+    survivor = run("one_ends", 2, "killed", HCCL_EXEC_TIMEOUT=300)[0].stdout
     assert "hccl allreduce on rank 0 of 2" in survivor
     assert "DistBackendError after" in survivor
-    assert float(survivor.split("after ")[1].split(" s")[0]) < 20
+    assert float(survivor.split("after ")[1].split(" s")[0]) < 150  # not the 300 s that it may wait
 
 
 def test_a_rank_that_never_comes_is_an_error_within_the_connect_timeout() -> None:
@@ -47,10 +47,10 @@ def test_a_rank_that_never_comes_is_an_error_within_the_connect_timeout() -> Non
     variables = {"RANK": 0, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     command = [sys.executable, "-W", "ignore", "-m", "tests.torch_distributed.programs.one_ends", "absent"]
     done = subprocess.run(
-        command, env=environment(**variables, HCCL_CONNECT_TIMEOUT=3), capture_output=True, text=True, cwd=ROOT, timeout=60, check=True
+        command, env=environment(**variables, HCCL_CONNECT_TIMEOUT=3), capture_output=True, text=True, cwd=ROOT, timeout=600, check=True
     )
     assert "Error after" in done.stdout, done.stdout + done.stderr
-    assert 2 < float(done.stdout.split("after ")[1].split(" s")[0]) < 20
+    assert 2 < float(done.stdout.split("after ")[1].split(" s")[0]) < 60  # not the 120 s it waits unless told
 
 
 def test_ascends_variables_are_enough_to_join() -> None:
@@ -87,12 +87,12 @@ def test_torchrun_starts_the_ranks() -> None:
         capture_output=True,
         text=True,
         cwd=ROOT,
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert {"rank 0 of 2, sum 1.0", "rank 1 of 2, sum 1.0"} <= set(done.stdout.splitlines()), done.stdout
 
 
 def test_a_program_ends_after_work_that_finished_in_the_background() -> None:
-    for done in run("ends", 2, timeout_seconds=60):
+    for done in run("ends", 2):
         assert (done.returncode, done.stdout) == (0, "RESULT 4.0\n")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+import contextlib
 import json
 import os
 from pathlib import Path
+import random
 import socket
 import subprocess
 import sys
@@ -25,10 +27,12 @@ def environment(**variables: object) -> dict[str, str]:
 
 
 def free_port() -> int:
-    """A port that nobody listens at now."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    """A port that nobody listens at now, and that no system gives to a connection that asks for any."""
+    for port in random.Random().sample(range(20_000, 32_000), 1000):
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port
+    raise OSError("none of 1000 ports is free")
 
 
 def torch_variables(rank: int, size: int, port: int) -> dict[str, object]:
@@ -46,7 +50,7 @@ def run(
     size: int,
     *arguments: str,
     variables: Callable[[int, int, int], Mapping[str, object]] = torch_variables,
-    timeout_seconds: float = 150,
+    timeout_seconds: float = 600,
     **more: object,
 ) -> list[subprocess.CompletedProcess[str]]:
     """Run the module `program` of this folder on `size` ranks; the outputs by rank. What still runs after the timeout is ended."""

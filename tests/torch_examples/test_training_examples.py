@@ -98,7 +98,7 @@ def test_two_ranks_train_one_model(data: str) -> None:
         capture_output=True,
         text=True,
         cwd=ROOT,
-        timeout=180,
+        timeout=900,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     said = [line for line in done.stdout.splitlines() if line.startswith("epoch")]

@@ -14,7 +14,7 @@ FIRST = "import warnings; warnings.simplefilter('ignore'); import torch, torch_n
 
 def python(code: str, *arguments: str, **variables: object) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], env=environment(**variables), capture_output=True, text=True, cwd=ROOT, timeout=120
+        [sys.executable, "-c", code, *arguments], env=environment(**variables), capture_output=True, text=True, cwd=ROOT, timeout=600
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

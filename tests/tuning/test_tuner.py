@@ -112,7 +112,7 @@ def test_every_candidate_gets_a_time(task: TuningTask, cache: KernelCache) -> No
     with Measurer() as measurer:
         for timing in measurer.measure(job_of(task, cache)):
             assert timing.problem == ""
-            assert 0 < timing.seconds < 1
+            assert 0 < timing.seconds < 60
 
 
 def test_a_kernel_that_crashes_or_computes_something_else_loses_only_itself(cache: KernelCache) -> None:
@@ -124,19 +124,23 @@ def test_a_kernel_that_crashes_or_computes_something_else_loses_only_itself(cach
         timings = measurer.measure(replace(job, candidates=(first, crash, silent, fourth)))
     assert "ended the process" in timings[1].problem
     assert "differ from those of the default" in timings[2].problem
-    assert timings[0].seconds < 1
-    assert timings[3].seconds < 1
+    assert timings[0].seconds < 60
+    assert timings[3].seconds < 60
 
 
 def test_a_kernel_that_never_ends_is_given_up(cache: KernelCache, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("anycann.tuning.measuring.HANG_SECONDS", 3.0)
     job = job_of(matmul_task(), cache)
+    begin = time.monotonic()
+    with Measurer() as measurer:
+        measurer.measure(job)
+    hang_seconds = math.ceil(10 * (time.monotonic() - begin))  # by what a process that does not hang takes here
+    monkeypatch.setattr("anycann.tuning.measuring.HANG_SECONDS", hang_seconds)
     first, second, third = job.candidates
     endless = broken(second, "  br label %again\nagain:\n  store volatile i8 0, ptr %scratch\n  br label %again", cache)
     with Measurer() as measurer:
         timings = measurer.measure(replace(job, candidates=(first, endless, third)))
-    assert "more than 3 s" in timings[1].problem
-    assert timings[2].seconds < 1
+    assert f"more than {hang_seconds} s" in timings[1].problem
+    assert timings[2].seconds < 60
 
 
 # ---- tuning
@@ -190,9 +194,8 @@ def test_the_journal_skips_damage_and_what_is_not_its_own(tmp_path: Path) -> Non
 
 
 def test_a_budget_of_seconds_is_kept(tmp_path: Path, cache: KernelCache) -> None:
-    start = time.monotonic()
-    tuned([convolution_task(size=n) for n in range(20, 60)], tmp_path, cache, candidates=100, seconds=3.0)
-    assert time.monotonic() - start < 60
+    outcomes = tuned([convolution_task(size=n) for n in range(20, 60)], tmp_path, cache, candidates=100, seconds=3.0)
+    assert sum(outcome.tried for outcome in outcomes) < 1000  # of 4000, each of which is measured for 0.018 s
 
 
 PROGRAM = """
@@ -212,8 +215,9 @@ print(len(found))
 def started(folder: Path) -> subprocess.Popen[str]:
     """A tuning in a process of its own that has measured something."""
     process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(folder)], stdout=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 90
-    while not (folder / "journal").exists() and time.monotonic() < deadline:
+    deadline = time.monotonic() + 600
+    while not (folder / "journal").exists():
+        assert time.monotonic() < deadline
         time.sleep(0.05)
     return process
 
@@ -230,7 +234,7 @@ def running(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 def test_an_interruption_keeps_what_was_found(running: subprocess.Popen[str]) -> None:
     os.kill(running.pid, signal.SIGINT)
-    text, _ = running.communicate(timeout=60)
+    text, _ = running.communicate(timeout=600)
     assert running.returncode == 0
     assert int(text) >= 1
 

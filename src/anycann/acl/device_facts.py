@@ -22,6 +22,7 @@ _CORES = {1: "AI CPUs", 101: "AI Cores", 102: "Cube Cores", 201: "Vector Cores"}
 _ALL_MEMORY = 301
 _last_use = [time.monotonic(), time.process_time()]
 _options: dict[int, int] = {}
+PROCESS.ending.append(_options.clear)
 
 
 @value_and_status("acl.get_cann_attribute_list", failed=(None, 0), returns="(list, count, ret)")

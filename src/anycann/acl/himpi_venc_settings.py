@@ -10,6 +10,7 @@ from anycann.acl.entries import status, value_and_status
 from anycann.acl.errors import AclError
 from anycann.acl.himpi_system import dict_in, errors_of, number_in
 from anycann.acl.himpi_venc_channel import CHANNELS, JPEG
+from anycann.acl.process import PROCESS
 
 _QUALITIES = range(1, 101)
 _THRESHOLDS = 16
@@ -37,6 +38,7 @@ _KEPT: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 _MODULE_PARAMETERS: dict[str, dict[str, Any]] = {}
+PROCESS.ending.append(_MODULE_PARAMETERS.clear)
 
 
 def _declare_pair(name: str, before: dict[str, Any]) -> None:

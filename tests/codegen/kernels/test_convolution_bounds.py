@@ -76,5 +76,5 @@ def test_no_load_leaves_the_input(name, target_number):
         for at_end in (True, False):
             child = multiprocessing.get_context("fork").Process(target=_run_between_guards, args=(name, target_number, blocked, at_end))
             child.start()
-            child.join(60)
+            child.join(600)
             assert child.exitcode == 0, (name, blocked, at_end)
