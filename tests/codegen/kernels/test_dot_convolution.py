@@ -14,7 +14,8 @@ from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.dot_convolution import emit_dot_convolution
 from anycann.codegen.kernels.dot_packing import pack_dots
-from anycann.codegen.kernels.dot_shape import DotPlan, as_plane
+from anycann.codegen.kernels.dot_plane import as_plane
+from anycann.codegen.kernels.dot_shape import DotPlan
 from anycann.codegen.kernels.dot_space import DotSpace
 from anycann.codegen.values import Value
 from anycann.target.target import Target, by_name, processor
@@ -36,16 +37,17 @@ def targets() -> list[Target]:
 def sizes(
     channels: int,
     outputs: int,
-    image: tuple[int, int],
-    kernel: tuple[int, int] = (1, 1),
-    strides: tuple[int, int] = (1, 1),
-    pads: tuple[int, int] = (0, 0),
-    dilations: tuple[int, int] = (1, 1),
+    image: tuple[int, ...],
+    kernel: tuple[int, ...] = (1, 1),
+    strides: tuple[int, ...] = (1, 1),
+    pads: tuple[int, ...] = (0, 0),
+    dilations: tuple[int, ...] = (1, 1),
     batch: int = 1,
+    group: int = 1,
 ) -> ConvolutionShape:
     spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
-    out = [(s + 2 * p - w) // step + 1 for s, p, w, step in zip(image, pads, spans, strides, strict=True)]
-    return ConvolutionShape(batch, channels, outputs, 1, image, kernel, strides, dilations, pads, (out[0], out[1]), dtypes.uint8)
+    out = tuple((s + 2 * p - w) // step + 1 for s, p, w, step in zip(image, pads, spans, strides, strict=True))
+    return ConvolutionShape(batch, channels, outputs, group, image, kernel, strides, dilations, pads, out, dtypes.uint8)
 
 
 SHAPES = {
@@ -66,11 +68,30 @@ SHAPES = {
     "odd channels in whole groups": sizes(3, 20, (13, 12), (4, 4), (4, 4), (0, 0)),
     "few outputs": sizes(12, 3, (30, 1), (3, 1), (1, 1), (1, 0)),
     "dilated": sizes(68, 70, (10, 10), (3, 3), (1, 1), (2, 2), (2, 2)),
+    "volumes": sizes(20, 24, (4, 5, 6), (3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1), batch=2),
+    "volumes in place": sizes(16, 20, (7, 6, 5), (2, 3, 2), (2, 1, 1), (0, 0, 0), (3, 1, 2)),
+    "the first layer of volumes": sizes(3, 17, (5, 8, 9), (3, 4, 3), (2, 2, 1), (1, 1, 1), (1, 1, 1)),
+    "planes of volumes": sizes(8, 18, (3, 6, 5), (1, 3, 3), (1, 1, 1), (0, 1, 1), (1, 1, 1), batch=2),
+    "lines of volumes": sizes(8, 18, (5, 3, 4), (3, 1, 1), (2, 1, 1), (1, 0, 0), (1, 1, 1), batch=2),
+    "points of volumes": sizes(12, 20, (3, 2, 5), (1, 1, 1), (1, 1, 1), (0, 0, 0), (1, 1, 1), batch=2),
+}
+GROUPED = {
+    "groups of 4": sizes(128, 128, (6, 7), (3, 3), (1, 1), (1, 1), group=32, batch=2),
+    "groups of 16": sizes(48, 48, (9, 8), (3, 3), (2, 2), (1, 1), group=3),
+    "groups of odd sizes": sizes(5 * 7, 5 * 9, (6, 5), (3, 3), (1, 1), (1, 1), group=5),
+    "groups across panels": sizes(3 * 24, 3 * 40, (5, 5), (2, 3), group=3),
+    "wide groups": sizes(2 * 68, 2 * 64, (5, 7), (3, 3), (1, 1), (1, 1), group=2),
+    "pointwise groups": sizes(6 * 8, 6 * 12, (5, 6), group=6, batch=2),
+    "groups of one channel": sizes(21, 21, (6, 6), (3, 3), (1, 1), (1, 1), group=21),
+    "groups of a column": sizes(40, 60, (30, 1), (5, 1), (2, 1), (2, 0), group=5),
+    "groups of a column in place": sizes(40, 60, (30, 1), (5, 1), group=5),
+    "groups of volumes": sizes(24, 32, (4, 5, 6), (3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1), group=4),
+    "groups in place": sizes(64, 64, (7, 9), (3, 3), (1, 1), (0, 0), (2, 2), group=16),
 }
 
 
 def operands(shape: ConvolutionShape, rng: np.random.Generator) -> tuple[Array, Array]:
-    x_shape, w_shape = (shape.batch, *shape.in_size, shape.in_channels), (shape.out_channels, shape.in_channels, *shape.kernel)
+    x_shape, w_shape = (shape.batch, *shape.in_size, shape.in_channels), (shape.out_channels, shape.group_inputs, *shape.kernel)
     if shape.dtype is dtypes.bfloat16:
         return rng.standard_normal(x_shape).astype(ml_dtypes.bfloat16), rng.standard_normal(w_shape).astype(ml_dtypes.bfloat16)
     low, high = (0, 256) if shape.dtype is dtypes.uint8 else (-128, 128)
@@ -78,29 +99,32 @@ def operands(shape: ConvolutionShape, rng: np.random.Generator) -> tuple[Array, 
 
 
 def naive(x: Array, w: Array, shape: ConvolutionShape, zero: int) -> Array:
-    """[N, H, W, O] in float64, tap by tap."""
-    border = 40
-    padded = np.zeros((shape.batch, *(2 * border + 2 * s for s in shape.in_size), shape.in_channels))
-    padded[:, border : border + shape.in_size[0], border : border + shape.in_size[1]] = x.astype(np.float64) - zero
-    total = np.zeros((shape.batch, *shape.out_size, shape.out_channels))
+    """[N, *size, O] in float64, tap by tap."""
+    border = 40 if len(shape.in_size) < 3 else 8
+    around = [(0, 0), *((border, border + size) for size in shape.in_size), (0, 0)]
+    padded = np.pad(x.astype(np.float64) - zero, around)
+    total = np.zeros((shape.batch, *shape.out_size, shape.group, shape.group_outputs))
+    taps = w.transpose(*range(2, w.ndim), 0, 1)
     for tap in product(*(range(k) for k in shape.kernel)):
-        places = [
-            border - pad + t * dilation + step * np.arange(size)
-            for t, pad, dilation, step, size in zip(tap, shape.pads_begin, shape.dilations, shape.strides, shape.out_size, strict=True)
-        ]
-        total += padded[:, places[0]][:, :, places[1]] @ w[:, :, tap[0], tap[1]].astype(np.float64).T
-    return total
+        read = padded
+        for axis, (t, size) in enumerate(zip(tap, shape.out_size, strict=True)):
+            first = border - shape.pads_begin[axis] + t * shape.dilations[axis]
+            read = read.take(first + shape.strides[axis] * np.arange(size), axis + 1)
+        grouped = read.reshape(*read.shape[:-1], shape.group, shape.group_inputs)
+        weights = taps[tap].astype(np.float64).reshape(shape.group, shape.group_outputs, shape.group_inputs)
+        total += np.einsum("...gi,goi->...go", grouped, weights)
+    return total.reshape(shape.batch, *shape.out_size, shape.out_channels)
 
 
 def write_kernel(plan: DotPlan, zero: int | None) -> tuple[Emitter, int]:
-    """Sums as they are, [N, H, W, O]; the zero point from argument 3 if it is None."""
+    """Sums as they are, [N, *size, O]; the zero point from argument 3 if it is None."""
     e, shape = Emitter(), plan.shape
     x, weights, y = (e.argument(n) for n in range(3))
     point = e.load(e.argument(3), "i32", 4) if zero is None else zero
 
     def write(e: Emitter, image: Value, channel: Value, row: Value, column: Value, sums: Value, mask: Value | None) -> None:
-        at = e.add(e.mul(image, shape.out_size[0]), row)
-        at = e.add(e.mul(e.add(e.mul(at, shape.out_size[1]), column), shape.out_channels), channel)
+        at = e.add(e.mul(image, shape.out_size[-2]), row)
+        at = e.add(e.mul(e.add(e.mul(at, shape.out_size[-1]), column), shape.out_channels), channel)
         if mask is None:
             e.store(sums, e.gep(y, at, "i32"), 4)
         else:
@@ -112,37 +136,37 @@ def write_kernel(plan: DotPlan, zero: int | None) -> tuple[Emitter, int]:
 def assert_right(
     shape: ConvolutionShape, target: Target, zero: int = 0, known: bool = True, planar: bool = False, weight_zero: Array | None = None
 ) -> None:
+    x, w = operands(shape, np.random.default_rng())
+    want = naive(x, w if weight_zero is None else w - weight_zero.reshape(-1, *(1 for _ in w.shape[1:])), shape, zero)
     shape = as_plane(shape)
     plan = DotPlan(shape, target, DotSpace(shape, target, planar).default(), planar, centred=weight_zero is None)
-    x, w = operands(shape, np.random.default_rng())
     lifted = zero + (128 if shape.dtype is dtypes.int8 else 0)
     e, tasks = write_kernel(plan, lifted if known else None)
-    source = Guarded(np.ascontiguousarray(x.transpose(0, 3, 1, 2)) if planar else x)
-    packed = Guarded(pack_dots(plan, w, lifted if known else None, weight_zero))
+    source = Guarded(np.ascontiguousarray(np.moveaxis(x, -1, 1)) if planar else x)
+    packed = Guarded(pack_dots(plan, w.reshape(*w.shape[:2], *shape.kernel), lifted if known else None, weight_zero))
     dtype = np.float32 if shape.dtype is dtypes.bfloat16 else np.int32
-    y = Guarded(np.full((shape.batch, *shape.out_size, shape.out_channels), 77, dtype))
+    y = Guarded(np.full(want.shape, 77, dtype))
     point = np.array([lifted], np.int32)
     kernel = Compiled(e, "dots", target, plan.scratch_bytes)
     kernel.run([source.address, packed.address, y.address, point.ctypes.data], tasks, min(3, max(1, tasks)))
-    want = naive(x, w if weight_zero is None else w - weight_zero.reshape(-1, 1, 1, 1), shape, zero)
     if dtype is np.int32:
         np.testing.assert_array_equal(y.array, want)
     else:
         np.testing.assert_allclose(y.array, want, rtol=0, atol=1e-5 * float(np.abs(want).max(initial=1)))
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", [*SHAPES, *GROUPED])
 @pytest.mark.parametrize("dtype", [dtypes.uint8, dtypes.int8, dtypes.bfloat16], ids=str)
 def test_sums_are_those_of_the_definition(name: str, dtype: DType) -> None:
     for target in targets():
-        assert_right(replace(SHAPES[name], dtype=dtype), target)
+        assert_right(replace((SHAPES | GROUPED)[name], dtype=dtype), target)
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", [*SHAPES, "groups of odd sizes"])
 @pytest.mark.parametrize(("dtype", "zero", "known"), [(dtypes.uint8, 200, True), (dtypes.uint8, 7, False), (dtypes.int8, -3, False)])
 def test_zero_points_count_in_the_padding_too(name: str, dtype: DType, zero: int, known: bool) -> None:
     for target in targets()[:2]:
-        assert_right(replace(SHAPES[name], dtype=dtype), target, zero, known)
+        assert_right(replace((SHAPES | GROUPED)[name], dtype=dtype), target, zero, known)
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -153,17 +177,18 @@ def test_weights_may_have_zero_points(name: str) -> None:
 
 
 def test_a_row_major_image_is_gathered_as_it_is_copied() -> None:
-    for target, dtype in product(targets(), (dtypes.uint8, dtypes.int8)):
-        assert_right(replace(SHAPES["first layer"], dtype=dtype), target, zero=9, planar=True)
+    for name, target, dtype in product(("first layer", "the first layer of volumes"), targets(), (dtypes.uint8, dtypes.int8)):
+        assert_right(replace(SHAPES[name], dtype=dtype), target, zero=9, planar=True)
 
 
-def test_every_tile_of_the_space_computes_the_same() -> None:
-    shape = SHAPES["two images"]
+@pytest.mark.parametrize("name", ["two images", "volumes", "groups of 4", "groups across panels"])
+def test_every_tile_of_the_space_computes_the_same(name: str) -> None:
+    shape = (SHAPES | GROUPED)[name]
     for target in targets()[:2]:
         space = DotSpace(shape, target)
         x, w = operands(shape, np.random.default_rng())
         want = naive(x, w, shape, 3)
-        for tile in list(dict.fromkeys(t for t in space.candidates() if space.refusal(t) is None))[::4]:
+        for tile in list(dict.fromkeys(t for t in space.candidates() if space.refusal(t) is None))[:: 4 if name == "two images" else 16]:
             plan = DotPlan(shape, target, tile)
             e, tasks = write_kernel(plan, 3)
             y, packed = np.full(want.shape, 77, np.int32), pack_dots(plan, w, 3)

@@ -3,6 +3,9 @@
 The input is [N, *spatial, C] (`te/layout.py`: NHWC), so that the channels of neighbouring taps are one run of memory: the innermost loop is
 that of a matrix product, with a row of A for each pixel and the weights in panels. Where there is padding, a task first copies the rows it
 reads, padding and all. A 1x1 convolution with stride 1 and a matrix product with known weights are the same thing, and read in place.
+
+A panel of weights reads the channels of all groups that its output channels belong to, and multiplies those of other groups by zero: so
+matrix tiles are full with groups of 4 channels too. What is not a number in one of these groups is so in the results of all of them.
 """
 
 from __future__ import annotations
@@ -13,14 +16,14 @@ from typing import TypeAlias
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution_write import digits
-from anycann.codegen.kernels.dot_copy import emit_padded_rows
+from anycann.codegen.kernels.dot_copy import emit_padded_copy
 from anycann.codegen.kernels.dot_products import GROUP_BYTES, DotProducts
 from anycann.codegen.kernels.dot_shape import DotPlan
 from anycann.codegen.kernels.dot_sums import Sums, TileSums, VectorSums, sum_of_input
 from anycann.codegen.values import Value
 from anycann.te import dtypes
 
-# write(e, image, channel of lane 0, row, column, sums, mask of the lanes that exist or None)
+# write(e, plane of output pixels (`DotPlan.images`), channel of lane 0, row, column, sums, mask of the lanes that exist or None)
 DotWrite: TypeAlias = Callable[[Emitter, Value, Value, Value, Value, Value, "Value | None"], None]
 
 
@@ -40,7 +43,7 @@ def emit_dot_convolution(
     sums.begin(e)
     kernel = _Kernel(plan, sums, x, weights, write, zero, isinstance(zero_point, Value))
     with e.loop(e.begin, e.end) as task:
-        image, chunk, panels = digits(e, task.index, [shape.batch, plan.row_chunks, plan.panel_chunks])
+        image, chunk, panels = digits(e, task.index, [plan.images, plan.row_chunks, plan.panel_chunks])
         kernel.task(e, image, chunk, panels)
     sums.end(e)
     return plan.tasks
@@ -56,7 +59,7 @@ class _Kernel:
     def task(self, e: Emitter, image: Value, chunk: Value, panels: Value) -> None:
         plan, tile = self.plan, self.plan.tile
         row = e.mul(chunk, tile.image_rows)
-        rows = e.smin(e.const(tile.image_rows), e.sub(e.const(plan.shape.out_size[0]), row))
+        rows = e.smin(e.const(tile.image_rows), e.sub(e.const(plan.shape.out_size[-2]), row))
         source = self._source(e, image, row)
         first = e.mul(panels, tile.panels)
         stop = e.smin(e.add(first, tile.panels), e.const(plan.all_panels))
@@ -71,27 +74,39 @@ class _Kernel:
         """What the first output pixel of a task reads first."""
         plan, shape = self.plan, self.plan.shape
         size = shape.in_channels * shape.in_pixels * shape.dtype.nbytes
+        image, *planes = digits(e, image, [shape.batch, *shape.out_size[:-2]])
         base = e.gep(self.x, e.mul(image, size), "i8")
-        first = e.sub(e.mul(row, shape.strides[0]), shape.pads_begin[0])
+        place = [e.sub(e.mul(at, step), pad) for at, step, pad in zip([*planes, row], shape.strides, shape.pads_begin, strict=False)]
         if not plan.copied:
-            at = e.sub(e.mul(first, plan.pitch), shape.pads_begin[1])
-            return e.gep(base, e.mul(at, plan.channels * shape.dtype.nbytes), "i8")
+            first = e.const(0)
+            for at, extent in zip([*place, e.const(-shape.pads_begin[-1])], shape.in_size, strict=True):
+                first = e.add(e.mul(first, extent), at)
+            return e.gep(base, e.mul(first, plan.channels * shape.dtype.nbytes), "i8")
         copy = e.gep(e.scratch, plan.sums_bytes, "i8")
         fill = e.const(0, "i8") if shape.dtype is dtypes.bfloat16 else e.cast("trunc", self.zero, "i8")
-        emit_padded_rows(e, plan, base, first, fill, copy)
+        emit_padded_copy(e, plan, base, place, fill, copy)
         return copy
 
     def _panel(self, e: Emitter, image: Value, row: Value, rows: Value, source: Value, number: Value, columns: int) -> None:
         plan = self.plan
         weights = e.gep(self.weights, e.mul(number, plan.panel_bytes), "i8")
+        source = e.gep(source, e.mul(self._first_channel(e, number), plan.shape.dtype.nbytes), "i8")
         panel = _Panel(image, weights, e.mul(number, plan.width), columns)
         if plan.tile.merge:
-            width = e.add(e.mul(e.sub(rows, 1), plan.pitch), plan.shape.out_size[1])
+            width = e.add(e.mul(e.sub(rows, 1), plan.pitch), plan.shape.out_size[-1])
             self._line(e, panel, row, width, source)
             return
         with e.loop(0, rows) as line:
             at = e.gep(source, e.mul(line.index, plan.row_stride * plan.shape.dtype.nbytes), "i8")
-            self._line(e, panel, e.add(row, line.index), e.const(plan.shape.out_size[1]), at)
+            self._line(e, panel, e.add(row, line.index), e.const(plan.shape.out_size[-1]), at)
+
+    def _first_channel(self, e: Emitter, panel: Value) -> Value:
+        """`DotPlan.first_channel` of a panel."""
+        plan, shape = self.plan, self.plan.shape
+        if shape.group == 1:
+            return e.const(0)
+        groups = e.udiv(e.mul(panel, plan.width), shape.group_outputs)
+        return e.smin(e.mul(groups, shape.group_inputs), e.const(plan.channels - plan.multiplied))
 
     def _line(self, e: Emitter, panel: _Panel, row: Value, width: Value, source: Value) -> None:
         """Pixels 0..width in register tiles; the last one begins earlier if nothing may be read behind it."""
@@ -112,10 +127,10 @@ class _Kernel:
             self._vectors(e, panel, row, pixel, place)
             return
         y, x = e.add(row, e.udiv(pixel, plan.pitch)), e.urem(pixel, plan.pitch)
-        if plan.pitch == plan.shape.out_size[1]:
+        if plan.pitch == plan.shape.out_size[-1]:
             self._vectors(e, panel, y, x, place)
             return
-        with e.when(e.compare("slt", x, e.const(plan.shape.out_size[1]))):
+        with e.when(e.compare("slt", x, e.const(plan.shape.out_size[-1]))):
             self._vectors(e, panel, y, x, place)
 
     def _vectors(self, e: Emitter, panel: _Panel, y: Value, x: Value, pixel: _Pixel) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.dot_shape import DotPlan
@@ -12,34 +12,41 @@ from anycann.te import dtypes
 _SIGN = 0x80
 
 
-def emit_padded_rows(e: Emitter, plan: DotPlan, image: Value, first_row: Value, fill: Value, copy: Value) -> None:
-    """Rows `first_row`.. of `image` (where it begins) to `copy`; what lies outside is `fill`, a byte, in every byte."""
-    pixel = plan.channels * plan.shape.dtype.nbytes
-    with e.loop(0, plan.copied_rows) as row:
-        y = e.add(first_row, row.index)
-        to = e.gep(copy, e.mul(row.index, plan.pitch * pixel), "i8")
-        height = e.const(plan.shape.in_size[0])
-        outside = e.binary("or", e.compare("slt", y, e.const(0)), e.compare("sge", y, height))
+def emit_padded_copy(e: Emitter, plan: DotPlan, image: Value, place: Sequence[Value], fill: Value, copy: Value) -> None:
+    """Rows of `image` (where it begins) from `place` (plane, if there are three dimensions, and row) on to `copy`.
+
+    What lies outside is `fill`, a byte, in every byte.
+    """
+    shape, pixel = plan.shape, plan.channels * plan.shape.dtype.nbytes
+    with e.loop(0, plan.planes) as plane, e.loop(0, plan.copied_rows) as row:
+        line = e.add(e.mul(plane.index, plan.copied_rows), row.index)
+        to = e.gep(copy, e.mul(line, plan.pitch * pixel), "i8")
+        steps = [e.mul(plane.index, shape.dilations[0]), row.index][-len(place) :]
+        number, outside = e.const(0), e.const(0, "i1")
+        for first, step, extent in zip(place, steps, shape.in_size, strict=False):
+            at = e.add(first, step)
+            beyond = e.binary("or", e.compare("slt", at, e.const(0)), e.compare("sge", at, e.const(extent)))
+            number, outside = e.add(e.mul(number, extent), at), e.binary("or", outside, beyond)
         with e.when(outside):
             _fill(e, plan, to, plan.pitch, fill)
         with e.when(e.binary("xor", outside, e.const(1, "i1"))):
-            _row(e, plan, image, y, to, fill)
+            _row(e, plan, image, number, to, fill)
 
 
 def _row(e: Emitter, plan: DotPlan, image: Value, y: Value, to: Value, fill: Value) -> None:
-    """One row that exists: padding, pixels, padding."""
+    """One row that exists, by its number in the image: padding, pixels, padding."""
     shape, pixel = plan.shape, plan.channels * plan.shape.dtype.nbytes
-    left = min(plan.pitch, max(0, shape.pads_begin[1]))
-    skipped = max(0, -shape.pads_begin[1])
-    count = max(0, min(plan.pitch - left, shape.in_size[1] - skipped))
+    left = min(plan.pitch, max(0, shape.pads_begin[-1]))
+    skipped = max(0, -shape.pads_begin[-1])
+    count = max(0, min(plan.pitch - left, shape.in_size[-1] - skipped))
     _fill(e, plan, to, left, fill)
     _fill(e, plan, e.gep(to, (left + count) * pixel, "i8"), plan.pitch - left - count, fill)
     inside = e.gep(to, left * pixel, "i8")
     if plan.planar:
-        _planar_pixels(e, plan, image, e.add(e.mul(y, shape.in_size[1]), skipped), inside, count)
+        _planar_pixels(e, plan, image, e.add(e.mul(y, shape.in_size[-1]), skipped), inside, count)
         return
     nbytes = shape.in_channels * shape.dtype.nbytes
-    source = e.gep(image, e.mul(e.add(e.mul(y, shape.in_size[1]), skipped), nbytes), "i8")
+    source = e.gep(image, e.mul(e.add(e.mul(y, shape.in_size[-1]), skipped), nbytes), "i8")
     if nbytes == pixel:
         _stretch(e, plan, source, inside, count * pixel)
         return

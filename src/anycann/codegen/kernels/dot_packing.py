@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
+from math import prod
+
 import numpy as np
 import numpy.typing as npt
 
@@ -12,15 +16,17 @@ from anycann.codegen.kernels.dot_shape import DotPlan
 def pack_dots(
     plan: DotPlan, weights: npt.NDArray[np.generic], zero_point: int | None, weight_zero: npt.NDArray[np.int32] | None = None
 ) -> npt.NDArray[np.int8]:
-    """Weights [O, C, kh, kw] of int8 or bfloat16 -> bytes of [panels, head + k groups, columns, group].
+    """Weights [O, C / groups, (kd,) kh, kw] of int8 or bfloat16 -> bytes of [panels, head + k groups, columns, group].
 
     The head of a panel of integers is an int32 a column: what the zero point of the input adds to its sums, or, where that is not known
     (None), what it adds times the zero point. `zero_point` counts from the least byte: that of an int8 input lies 128 higher.
     Weights that are not `centred` have a zero point, one or one an output channel; its negative follows, for the sum of the input.
     """
-    outputs, channels, rows, columns = weights.shape
-    padded = np.zeros((plan.all_panels * plan.width, rows, columns, plan.channels), weights.dtype)
-    padded[:outputs, :, :, :channels] = weights.transpose(0, 2, 3, 1)
+    outputs, channels, *kernel = weights.shape
+    padded = np.zeros((plan.all_panels * plan.width, *kernel, plan.multiplied), weights.dtype)
+    turned = np.moveaxis(weights, 1, -1)
+    for number, first in _pieces(plan):
+        padded[number, ..., first : first + channels] = turned[number]
     groups = padded.reshape(plan.all_panels, plan.width, plan.depth, plan.group).swapaxes(1, 2)
     body = np.ascontiguousarray(groups).view(np.int8).reshape(plan.all_panels, plan.depth, plan.width * GROUP_BYTES)
     if not plan.head:
@@ -28,9 +34,18 @@ def pack_dots(
     zero = np.zeros(len(padded), np.int32)
     if weight_zero is not None:
         zero[:outputs] = weight_zero.reshape(-1)
-    count = channels * rows * columns
-    sums = (zero * count - padded.astype(np.int32).sum((1, 2, 3), dtype=np.int32)).astype(np.int32)
+    count = channels * prod(kernel)
+    sums = (zero * count - padded.astype(np.int32).reshape(len(padded), -1).sum(1, dtype=np.int32)).astype(np.int32)
     first = sums if zero_point is None else sums * np.int32(zero_point)
     heads = [first] if plan.centred else [first, -zero]
     lines = [head.reshape(plan.all_panels, 1, plan.width) for head in heads]
     return np.concatenate([*(np.ascontiguousarray(line).view(np.int8) for line in lines), body], axis=1)
+
+
+def _pieces(plan: DotPlan) -> Iterator[tuple[slice, int]]:
+    """Output channels of one panel and one group, and the place of their first input channel among those that the panel multiplies."""
+    shape = plan.shape
+    bounds = {0, shape.out_channels, *range(0, shape.out_channels, plan.width), *range(0, shape.out_channels, shape.group_outputs)}
+    for first, stop in pairwise(sorted(bounds)):
+        channel = first // shape.group_outputs * shape.group_inputs
+        yield slice(first, stop), channel - plan.first_channel(first // plan.width)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
@@ -33,30 +33,11 @@ class DotTile:
         return self.rows * self.row_tiles
 
 
-def as_plane(shape: ConvolutionShape) -> ConvolutionShape:
-    """The same convolution over two spatial dimensions; a 1x1 one with stride 1 over one column of all pixels of all images."""
-    if len(shape.in_size) == 1:
-        shape = replace(
-            shape,
-            in_size=(*shape.in_size, 1),
-            kernel=(*shape.kernel, 1),
-            strides=(*shape.strides, 1),
-            dilations=(*shape.dilations, 1),
-            pads_begin=(*shape.pads_begin, 0),
-            out_size=(*shape.out_size, 1),
-        )
-    pointwise = shape.kernel == (1, 1) and shape.strides == (1, 1) and shape.pads_begin == (0, 0) and shape.out_size == shape.in_size
-    if not pointwise:
-        return shape
-    pixels = shape.batch * prod(shape.in_size)
-    return replace(shape, batch=1, in_size=(pixels, 1), out_size=(pixels, 1))
-
-
 @dataclass(frozen=True)
 class DotPlan:
-    """A convolution over two dimensions and its tile, and everything that follows from them. Strides are in elements.
+    """A convolution over two or three dimensions and its tile, and everything that follows from them. Strides are in elements.
 
-    planar: the input is row-major [N, C, H, W]. centred: the weights have no zero point.
+    planar: the input is row-major [N, C, (D,) H, W]. centred: the weights have no zero point.
     """
 
     shape: ConvolutionShape
@@ -80,31 +61,57 @@ class DotPlan:
 
     @property
     def channels(self) -> int:
-        """Channels of a pixel as they are multiplied: those of the input, or those of its copy."""
+        """Channels of a pixel as they lie in memory: those of the input, or those of its copy."""
         return copied_channels(self.shape, self.target) if self.copied else self.shape.in_channels
+
+    @property
+    def multiplied(self) -> int:
+        """Channels of a pixel that a panel multiplies: all, or those of the groups that its output channels belong to."""
+        return min(_panel_channels(self.shape, self.width, self.target), self.channels) if self.shape.group > 1 else self.channels
+
+    def first_channel(self, panel: int) -> int:
+        """The first channel of a pixel that a panel multiplies."""
+        return min(panel * self.width // self.shape.group_outputs * self.shape.group_inputs, self.channels - self.multiplied)
+
+    @property
+    def images(self) -> int:
+        """Planes of output pixels: the images, times the positions along the first of three dimensions."""
+        return self.shape.batch * prod(self.shape.out_size[:-2])
 
     @property
     def pitch(self) -> int:
         """Pixels from one row of the input to the next, as it is read."""
         if not self.copied:
-            return self.shape.in_size[1]
-        return (self.shape.out_size[1] - 1) * self.shape.strides[1] + (self.shape.kernel[1] - 1) * self.shape.dilations[1] + 1
+            return self.shape.in_size[-1]
+        return (self.shape.out_size[-1] - 1) * self.shape.strides[-1] + (self.shape.kernel[-1] - 1) * self.shape.dilations[-1] + 1
 
     @property
     def copied_rows(self) -> int:
-        """Rows of the input that one task reads."""
+        """Rows of one plane of the input that one task reads."""
         shape = self.shape
-        return (self.tile.image_rows - 1) * shape.strides[0] + (shape.kernel[0] - 1) * shape.dilations[0] + 1
+        return (self.tile.image_rows - 1) * shape.strides[-2] + (shape.kernel[-2] - 1) * shape.dilations[-2] + 1
 
     @property
-    def runs(self) -> tuple[int, int, int]:
-        """(kernel rows, parts of a row, groups in a part): a part lies in one piece."""
-        return runs(self.shape, self.channels)
+    def planes(self) -> int:
+        """Planes of the input that one task reads."""
+        return prod(self.shape.kernel[:-2])
+
+    @property
+    def plane_pixels(self) -> int:
+        """Pixels from one plane that a task reads to the next, as they are read."""
+        if self.copied:
+            return self.copied_rows * self.pitch
+        return prod(self.shape.dilations[:-2]) * self.shape.in_size[-2] * self.pitch
+
+    @property
+    def runs(self) -> tuple[int, int, int, int]:
+        """(kernel planes, kernel rows, parts of a row, groups in a part): a part lies in one piece."""
+        return (self.planes, *runs(self.shape, self.multiplied, self.multiplied == self.channels))
 
     @property
     def steps(self) -> int:
         """Groups of a part that matrix tiles take at a time; it divides the part."""
-        return tile_groups(self.runs[2])
+        return tile_groups(self.runs[-1])
 
     @property
     def depth(self) -> int:
@@ -134,11 +141,11 @@ class DotPlan:
     @property
     def pixel_stride(self) -> int:
         """Elements from what one output pixel reads to what the next one does; in a column, that is the next row."""
-        return self.row_stride if is_column(self.shape) else self.shape.strides[1] * self.channels
+        return self.row_stride if is_column(self.shape) else self.shape.strides[-1] * self.channels
 
     @property
     def row_stride(self) -> int:
-        return self.shape.strides[0] * self.pitch * self.channels
+        return self.shape.strides[-2] * self.pitch * self.channels
 
     @property
     def sums_bytes(self) -> int:
@@ -149,16 +156,16 @@ class DotPlan:
         """The sums of a register tile, then the copy, behind which a last register tile may read on."""
         if not self.copied:
             return self.sums_bytes
-        elements = (self.copied_rows * self.pitch + 1) * self.channels + self.tile.pixels * self.pixel_stride
+        elements = (self.planes * self.plane_pixels + 1) * self.channels + self.tile.pixels * self.pixel_stride
         return self.sums_bytes + elements * self.shape.dtype.nbytes + 2 * self.target.lanes * GROUP_BYTES
 
     @property
     def tasks(self) -> int:
-        return self.shape.batch * self.row_chunks * self.panel_chunks
+        return self.images * self.row_chunks * self.panel_chunks
 
     @property
     def row_chunks(self) -> int:
-        return -(-self.shape.out_size[0] // self.tile.image_rows)
+        return -(-self.shape.out_size[-2] // self.tile.image_rows)
 
     @property
     def panel_chunks(self) -> int:
@@ -167,26 +174,28 @@ class DotPlan:
 
 def is_column(shape: ConvolutionShape) -> bool:
     """True if a row is one pixel: then rows lie one behind the other as pixels do."""
-    return shape.in_size[1] == 1 and shape.out_size[1] == 1 and shape.kernel[1] == 1 and shape.pads_begin[1] == 0
+    return shape.in_size[-1] == 1 and shape.out_size[-1] == 1 and shape.kernel[-1] == 1 and shape.pads_begin[-1] == 0
 
 
-def _cut_window(shape: ConvolutionShape) -> tuple[int, int, int]:
-    """(kernel rows, parts of a row, pixels in a part): a part lies in one piece."""
-    rows, columns = shape.kernel
-    if is_column(shape) and shape.dilations[0] == 1:
+def _cut_window(shape: ConvolutionShape, whole: bool) -> tuple[int, int, int]:
+    """(kernel rows, parts of a row, pixels in a part): a part lies in one piece, of several pixels if they are read whole."""
+    rows, columns = shape.kernel[-2:]
+    if not whole:
+        return rows, columns, 1
+    if is_column(shape) and shape.dilations[-2] == 1:
         return 1, 1, rows
-    return (rows, 1, columns) if shape.dilations[1] == 1 else (rows, columns, 1)
+    return (rows, 1, columns) if shape.dilations[-1] == 1 else (rows, columns, 1)
 
 
-def runs(shape: ConvolutionShape, channels: int) -> tuple[int, int, int]:
-    """(kernel rows, parts of a row, groups in a part) with so many channels a pixel."""
-    rows, parts, pixels = _cut_window(shape)
+def runs(shape: ConvolutionShape, channels: int, whole: bool = True) -> tuple[int, int, int]:
+    """(kernel rows, parts of a row, groups in a part) with so many channels of a pixel. whole: those are all that it has."""
+    rows, parts, pixels = _cut_window(shape, whole)
     return rows, parts, pixels * channels * shape.dtype.nbytes // GROUP_BYTES
 
 
 def _makes_groups(shape: ConvolutionShape) -> bool:
     """True if the channels of the input, as they are, make each part whole groups."""
-    return _cut_window(shape)[2] * shape.in_channels * shape.dtype.nbytes % GROUP_BYTES == 0
+    return _cut_window(shape, shape.group == 1)[2] * shape.in_channels * shape.dtype.nbytes % GROUP_BYTES == 0
 
 
 def tile_groups(groups: int) -> int:
@@ -196,18 +205,33 @@ def tile_groups(groups: int) -> int:
 
 def needs_copy(shape: ConvolutionShape, target: Target) -> bool:
     """True if the input cannot be read where it is: it has padding, signed bytes, or channels that make no whole groups."""
-    if shape.dtype is dtypes.int8 or not _makes_groups(shape) or not all(_inside(shape, axis) for axis in (0, 1)):
+    if shape.dtype is dtypes.int8 or not _makes_groups(shape) or not all(_inside(shape, axis) for axis in range(len(shape.in_size))):
         return True
-    return has_tiles(target, shape.dtype) and _wastes_tiles(runs(shape, shape.in_channels)[2])
+    return shape.group == 1 and has_tiles(target, shape.dtype) and _wastes_tiles(runs(shape, shape.in_channels)[-1])
 
 
 def copied_channels(shape: ConvolutionShape, target: Target) -> int:
     """Channels of a pixel of the copy: whole groups, and whole matrix tiles where groups would fill them badly."""
-    group = GROUP_BYTES // shape.dtype.nbytes
-    channels = shape.in_channels if _makes_groups(shape) else -(-shape.in_channels // group) * group
-    if has_tiles(target, shape.dtype) and _wastes_tiles(runs(shape, channels)[2]):
-        return -(-channels // (group * TILE_GROUPS)) * group * TILE_GROUPS
+    channels = shape.in_channels if _makes_groups(shape) else _whole(shape.in_channels, GROUP_BYTES // shape.dtype.nbytes)
+    if shape.group == 1 and has_tiles(target, shape.dtype) and _wastes_tiles(runs(shape, channels)[-1]):
+        return _whole(channels, TILE_GROUPS * GROUP_BYTES // shape.dtype.nbytes)
     return channels
+
+
+def _panel_channels(shape: ConvolutionShape, width: int, target: Target) -> int:
+    """Input channels of all groups that a panel of so many output channels belongs to, in whole groups of bytes."""
+    outputs, together = shape.group_outputs, GROUP_BYTES // shape.dtype.nbytes
+    starts = range(0, shape.out_channels, width)
+    most = max(min(start + width, shape.out_channels) - 1 - start // outputs * outputs for start in starts) // outputs + 1
+    channels = _whole(most * shape.group_inputs, together)
+    if has_tiles(target, shape.dtype) and _wastes_tiles(channels // together):
+        return _whole(channels, TILE_GROUPS * together)
+    return channels
+
+
+def _whole(count: int, size: int) -> int:
+    """`count`, or the next multiple of `size`."""
+    return -(-count // size) * size
 
 
 def _wastes_tiles(groups: int) -> bool:
@@ -223,6 +247,6 @@ def may_merge(shape: ConvolutionShape, target: Target, planar: bool) -> bool:
     """True if the pixels of all rows of a task lie in one line, those between two rows (which nobody wants) included."""
     if is_column(shape):
         return True
-    if shape.strides != (1, 1):
+    if shape.strides[-2:] != (1, 1):
         return False
-    return planar or needs_copy(shape, target) or (shape.kernel[1] == 1 and shape.out_size[1] == shape.in_size[1])
+    return planar or needs_copy(shape, target) or (shape.kernel[-1] == 1 and shape.out_size[-1] == shape.in_size[-1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from typing import ClassVar
 
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
@@ -23,7 +24,7 @@ _FAR_BYTES_PER_CYCLE = 16.0  # from behind the second-level cache
 
 @dataclass(frozen=True)
 class DotSpace(Space[DotTile]):
-    """Tiles of `dot_convolution`. `problem` has two spatial dimensions (`dot_shape.as_plane`)."""
+    """Tiles of `dot_convolution`. `problem` has two or three spatial dimensions (`dot_plane.as_plane`)."""
 
     family: ClassVar[str] = "ConvDots"
     version: ClassVar[int] = 1
@@ -38,7 +39,7 @@ class DotSpace(Space[DotTile]):
 
     def parameters(self) -> tuple[Parameter, ...]:
         panels = -(-self.problem.out_channels // self.target.lanes)
-        high = self.problem.out_size[0]
+        high = self.problem.out_size[-2]
         return (
             Parameter("merge", (0, 1) if may_merge(self.problem, self.target, self.planar) else (0,)),
             Parameter("vectors", tuple(range(1, min(panels, 2 if self._tiles else 8) + 1))),
@@ -64,20 +65,21 @@ class DotSpace(Space[DotTile]):
     def estimate(self, tile: DotTile) -> float:
         plan = DotPlan(self.problem, self.target, tile, self.planar)
         shape = self.problem
-        lines = plan.row_chunks if tile.merge else shape.out_size[0]
-        length = (tile.image_rows - 1) * plan.pitch + shape.out_size[1] if tile.merge else shape.out_size[1]
-        blocks = lines * -(-length // tile.pixels) * shape.batch
+        lines = plan.row_chunks if tile.merge else shape.out_size[-2]
+        length = (tile.image_rows - 1) * plan.pitch + shape.out_size[-1] if tile.merge else shape.out_size[-1]
+        blocks = lines * -(-length // tile.pixels) * plan.images
         vectors = -(-shape.out_channels // self.target.lanes)
         full, rest = divmod(vectors, tile.vectors)
         cycles = full * self._block_cycles(plan, tile.vectors) + (self._block_cycles(plan, rest) if rest else 0.0)
-        chunks = shape.batch * plan.row_chunks
-        copy = plan.copied * chunks * plan.panel_chunks * plan.copied_rows * plan.pitch * plan.channels * shape.dtype.nbytes / 16
+        chunks = plan.images * plan.row_chunks
+        rows = plan.copied * chunks * plan.panel_chunks * plan.planes * plan.copied_rows
+        copy = rows * plan.pitch * plan.channels * shape.dtype.nbytes / 16
         return blocks * cycles + _WRITE * vectors * shape.out_pixels * shape.batch + copy + self._far_bytes(plan) / _FAR_BYTES_PER_CYCLE
 
     def _far_bytes(self, plan: DotPlan) -> float:
         """Weights that do not stay in the second-level cache come again for every part of the rows."""
         weights = plan.all_panels * plan.panel_bytes
-        times = self.problem.batch * plan.row_chunks if weights > self.target.l2_bytes // 2 else 1
+        times = plan.images * plan.row_chunks if weights > self.target.l2_bytes // 2 else 1
         return float(weights * times)
 
     @property
@@ -108,7 +110,7 @@ class DotSpace(Space[DotTile]):
 
     def _line(self, tile: DotTile) -> int:
         """Pixels of the shortest line that is computed at once: what may be read in place."""
-        return self.problem.out_size[0] * self.problem.out_size[1] if tile.merge else self.problem.out_size[1]
+        return prod(self.problem.out_size[-2:]) if tile.merge else self.problem.out_size[-1]
 
     def candidates(self) -> Iterator[DotTile]:
         """Register tiles that fit, each with the tasks that suit it."""
@@ -125,26 +127,27 @@ class DotSpace(Space[DotTile]):
         """A column of pixels is one long row, or nothing."""
         if not may_merge(self.problem, self.target, self.planar):
             return (False,)
-        return (True,) if self.problem.out_size[1] == 1 else (False, True)
+        return (True,) if self.problem.out_size[-1] == 1 else (False, True)
 
     def _row_choices(self, merge: bool, image_rows: int, vectors: int, row_tiles: int) -> list[int]:
         shape = self.problem
         pitch = DotPlan(shape, self.target, DotTile(1, 1, 1, 1, 1), self.planar).pitch
-        length = (image_rows - 1) * pitch + shape.out_size[1] if merge else shape.out_size[1]
+        length = (image_rows - 1) * pitch + shape.out_size[-1] if merge else shape.out_size[-1]
         most = TILE_ROWS if self._tiles else max(1, self._most_sums(vectors) // vectors)
         return even_cuts(-(-length // row_tiles), min(most, max(1, length)))
 
     def _image_rows(self) -> list[int]:
         """Rows of a task: all of them, or so many parts; a copy has to stay in the second-level cache."""
-        high = max(1, self.problem.out_size[0])
-        row_bytes = self.problem.in_size[1] * self.problem.in_channels * self.problem.dtype.nbytes * self.problem.strides[0]
+        shape, high = self.problem, max(1, self.problem.out_size[-2])
+        row_bytes = shape.in_size[-1] * shape.in_channels * shape.dtype.nbytes * shape.strides[-2] * prod(shape.kernel[:-2])
         least = max(1, -(-high * row_bytes // (self.target.l2_bytes // 2)))
         return sorted({-(-high // min(high, parts)) for parts in (least, 2 * least, 4, 7, 8, 14, 16, 28) if parts >= least})
 
     def _with_panels(self, tile: DotTile) -> DotTile:
         """All panels in a task, or parts of them where there are few rows to share out."""
         panels = -(-self.problem.out_channels // (tile.vectors * self.target.lanes))
-        chunks = max(1, self.problem.batch * -(-self.problem.out_size[0] // tile.image_rows))
+        plan = DotPlan(self.problem, self.target, tile, self.planar)
+        chunks = max(1, plan.images * plan.row_chunks)
         weights = self.problem.out_channels * self.problem.group_inputs * self.problem.taps * self.problem.dtype.nbytes
         work = max(self.problem.flops / 2 / (512 if self._tiles else self.target.lanes * 8), weights / _FAR_BYTES_PER_CYCLE)
         wanted = min(_TASKS, max(1, int(work // _TASK_CYCLES)))
@@ -155,7 +158,7 @@ class DotSpace(Space[DotTile]):
 @lru_cache(maxsize=1024)
 def _best(space: DotSpace) -> DotTile:
     usable = [tile for tile in dict.fromkeys(space.candidates()) if space.refusal(tile) is None]
-    return min(usable, key=lambda tile: _shared(space, tile), default=DotTile(1, 1, 1, max(1, space.problem.out_size[0]), 1))
+    return min(usable, key=lambda tile: _shared(space, tile), default=DotTile(1, 1, 1, max(1, space.problem.out_size[-2]), 1))
 
 
 def _shared(space: DotSpace, tile: DotTile) -> float:

@@ -107,7 +107,7 @@ class TileSums:
 def sum_of_input(e: Emitter, plan: DotPlan, row: Value) -> Value:
     """The sum of all bytes that one output pixel reads, as an i32."""
     dots, lanes = DotProducts(plan.shape.dtype, plan.target), plan.target.lanes
-    groups, type_ = plan.runs[2], vector_type("i32", plan.target.lanes)
+    groups, type_ = plan.runs[-1], vector_type("i32", plan.target.lanes)
     whole = groups - groups % lanes
     mask = Value("<" + ", ".join(f"i1 {'true' if i < groups % lanes else 'false'}" for i in range(lanes)) + ">", vector_type("i1", lanes))
 
@@ -130,9 +130,9 @@ Body = Callable[[Value, Value, Sequence[Value]], list[Value]]
 
 def along_depth(e: Emitter, plan: DotPlan, step: int, totals: list[Value], body: Body) -> list[Value]:
     """`body(offset of the input in bytes, number of the group of weights, totals)` for every `step` groups of the window."""
-    rows, parts, groups = plan.runs
+    planes, rows, parts, groups = plan.runs
     nbytes = plan.channels * plan.shape.dtype.nbytes
-    row_step, part_step = plan.shape.dilations[0] * plan.pitch * nbytes, plan.shape.dilations[1] * nbytes
+    row_step, part_step = plan.shape.dilations[-2] * plan.pitch * nbytes, plan.shape.dilations[-1] * nbytes
 
     def inner(offset: Value, k: Value, totals: Sequence[Value]) -> list[Value]:
         if groups == step:
@@ -152,4 +152,7 @@ def along_depth(e: Emitter, plan: DotPlan, step: int, totals: list[Value], body:
     def part(offset: Value, k: Value, totals: Sequence[Value]) -> list[Value]:
         return outer(parts, offset, k, part_step, groups, totals, inner)
 
-    return outer(rows, e.const(0), e.const(0), row_step, parts * groups, totals, part)
+    def row(offset: Value, k: Value, totals: Sequence[Value]) -> list[Value]:
+        return outer(rows, offset, k, row_step, parts * groups, totals, part)
+
+    return outer(planes, e.const(0), e.const(0), plan.plane_pixels * nbytes, rows * parts * groups, totals, row)
