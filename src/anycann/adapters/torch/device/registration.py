@@ -10,11 +10,12 @@ import torch
 
 from anycann.adapters.torch.device import accelerator_only, aliasing, attention, creation, dispatch_table, report, sparse
 from anycann.adapters.torch.device.failures import explained
-from anycann.adapters.torch.device.host_call import ROUNDED_BETWEEN, did_nothing
+from anycann.adapters.torch.device.host_call import did_nothing, host_call
 from anycann.adapters.torch.device.integer_labels import widened
 from anycann.adapters.torch.device.kernels import Kernel, kernel_for
 from anycann.adapters.torch.device.native import Fast
 from anycann.adapters.torch.device.native_words import MOST_ARGUMENTS, Kind
+from anycann.adapters.torch.device.rounding import rounds_between
 from anycann.adapters.torch.device.signature import signature_of
 from anycann.adapters.torch.device.virtual_devices import KNOWN_VERSIONS
 
@@ -30,7 +31,7 @@ _WHOLE = frozenset((
     "_softmax", "_log_softmax", "bernoulli.p", "new_zeros", "new_ones", "new_empty", "mul.Scalar", "mul_.Scalar", "add.Scalar",
     "add_.Scalar", "div.Scalar", "div_.Scalar", "sub.Scalar", "masked_fill.Scalar", "masked_fill.Tensor", "stack",
     "native_dropout_backward", "repeat", "select_backward", "slice_backward", "index.Tensor", "index_put", "index_put_", "sum", "mean",
-    "linear", "one_hot",
+    "linear", "one_hot", "_trilinear", "binary_cross_entropy_with_logits",
 ))  # fmt: skip
 # Called through torch's functions for Python, which read arguments in half the time that the operators' objects take. Not all can be: the
 # functions of losses, for one, take another default for `reduction` than their schemas say.
@@ -138,8 +139,9 @@ def _enable(fast: Fast, op: Any, call: Callable[..., Any]) -> None:
     def explain(error: Exception, *args: Any) -> Exception | None:
         return None if isinstance(error, TypeError) or did_nothing(op, error) else explained(error, op, args, {})
 
-    plain = op._schema.name.partition("::")[2] not in ROUNDED_BETWEEN
-    plain = plain and not signature.lists and not signature.outs and not {"generator", "device"} & set(signature.names)
+    if rounds_between(op) is not None:
+        call = host_call(op, signature.tensors, call)
+    plain = not signature.lists and not signature.outs and not {"generator", "device"} & set(signature.names)
     plain = plain and len(signature.names) <= MOST_ARGUMENTS and signature.tensors_by_position
     if plain and signature.in_place is not None:
         fast.enable(Kind.IN_PLACE, call, explain, signature.tensors, signature.in_place.position)
