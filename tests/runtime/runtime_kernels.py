@@ -9,6 +9,7 @@ import numpy as np
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.objects import emit_object
 from anycann.codegen.values import Value
+from anycann.runtime.dispatch import split
 from anycann.runtime.loader import LoadedCode
 from anycann.runtime.thread_pool import ThreadPool
 from anycann.target.target import host
@@ -68,6 +69,46 @@ done:
     return "waiting", text
 
 
+def needs_others_kernel() -> tuple[str, str]:
+    """done[i] = 1 for each of eight tasks; who has task 0 stays until 2 to 7 are done, or give_up[0] is not zero."""
+    text = """
+define void @needs_others(ptr %args, i64 %begin, i64 %end, ptr %scratch) {
+entry:
+  %done = load ptr, ptr %args
+  %second = getelementptr ptr, ptr %args, i64 1
+  %give_up = load ptr, ptr %second
+  br label %mark
+mark:
+  %i = phi i64 [ %begin, %entry ], [ %next, %mark ]
+  %mine = getelementptr i64, ptr %done, i64 %i
+  store volatile i64 1, ptr %mine
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %end
+  br i1 %more, label %mark, label %first
+first:
+  %has_first = icmp eq i64 %begin, 0
+  br i1 %has_first, label %wait, label %out
+wait:
+  %k = phi i64 [ 2, %first ], [ %k, %again ], [ %k_next, %there ]
+  %other = getelementptr i64, ptr %done, i64 %k
+  %flag = load volatile i64, ptr %other
+  %is_done = icmp ne i64 %flag, 0
+  br i1 %is_done, label %there, label %again
+there:
+  %k_next = add i64 %k, 1
+  %left = icmp slt i64 %k_next, 8
+  br i1 %left, label %wait, label %out
+again:
+  %stop = load volatile i64, ptr %give_up
+  %stops = icmp ne i64 %stop, 0
+  br i1 %stops, label %out, label %wait
+out:
+  ret void
+}
+"""
+    return "needs_others", text
+
+
 def binary_kernel(opcode: str, length: int, element: str = "float") -> tuple[str, str]:
     """out[i] = a[i] `opcode` b[i], 0 <= i < length, one element a task."""
     e = Emitter()
@@ -99,12 +140,12 @@ class Table:
         pool.run(self.rows.ctypes.data, len(self.rows), address, stride, times.ctypes.data if times is not None else 0)
 
 
-def table(code: LoadedCode, *launches: tuple[str, tuple[np.ndarray, ...], int]) -> Table:
-    """Rows of (symbol, arguments, tasks)."""
+def table(code: LoadedCode, *launches: tuple[str, tuple[np.ndarray, ...], int], units: int = 0) -> Table:
+    """Rows of (symbol, arguments, tasks), split into as many units as there are threads, or `units`."""
     rows = np.zeros((len(launches), 4), np.int64)
     keep: list[np.ndarray] = []
     for row, (symbol, arguments, tasks) in zip(rows, launches, strict=True):
         pointers = np.array([a.ctypes.data for a in arguments], np.int64)
         keep += [pointers, *arguments]
-        row[:] = code.address(symbol), pointers.ctypes.data, tasks, 0
+        row[:] = code.address(symbol), pointers.ctypes.data, tasks, split(units)
     return Table(rows, keep)

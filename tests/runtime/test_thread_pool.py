@@ -13,7 +13,7 @@ import time
 
 import numpy as np
 import pytest
-from runtime_kernels import busy_kernel, count_kernel, load, scratch_kernel, table, waiting_kernel
+from runtime_kernels import busy_kernel, count_kernel, load, needs_others_kernel, scratch_kernel, table, waiting_kernel
 
 from anycann.codegen.objects import emit_object, undefined_symbols
 from anycann.runtime.dispatch import dispatch_ir
@@ -27,11 +27,12 @@ COUNT, COUNT_IR = count_kernel()
 BUSY, BUSY_IR = busy_kernel(20_000)
 SCRATCH, SCRATCH_IR = scratch_kernel()
 WAITING, WAITING_IR = waiting_kernel()
+NEEDS_OTHERS, NEEDS_OTHERS_IR = needs_others_kernel()
 
 
 @pytest.fixture(scope="module")
 def code() -> LoadedCode:
-    return load((COUNT, COUNT_IR), (BUSY, BUSY_IR), (SCRATCH, SCRATCH_IR), (WAITING, WAITING_IR))
+    return load((COUNT, COUNT_IR), (BUSY, BUSY_IR), (SCRATCH, SCRATCH_IR), (WAITING, WAITING_IR), (NEEDS_OTHERS, NEEDS_OTHERS_IR))
 
 
 Workers = Callable[[], list[int]]
@@ -79,10 +80,9 @@ def test_each_thread_has_its_own_scratch_at_its_stride(code: LoadedCode) -> None
     with ThreadPool(4) as pool:
         table(code, (SCRATCH, (out,), 4)).run(pool, scratch)
     places = (out - scratch.ctypes.data).tolist()
-    assert places[0] == 0  # the caller has the first share; who has the others is whoever comes first
-    assert set(places) <= {0, 64, 128, 192}
-    last = {place // 64: task for task, place in enumerate(places)}  # each task leaves its number in the scratch of its thread
-    assert {row: scratch[row, :8].view(np.int64)[0] for row in last} == last
+    assert set(places) <= {0, 64, 128, 192}  # who has which is whoever comes first
+    held = scratch[:, :8].view(np.int64)[:, 0].tolist()
+    assert all(places[held[place // 64]] == place for place in places)  # each thread leaves the number of a task of its own
 
 
 def test_a_row_does_not_wait_for_workers_that_never_come(code: LoadedCode) -> None:
@@ -95,14 +95,26 @@ def test_a_row_does_not_wait_for_workers_that_never_come(code: LoadedCode) -> No
     assert counts.tolist() == [20] * 1001
 
 
-def test_fewer_tasks_than_threads_start_on_the_caller(code: LoadedCode) -> None:
-    out = np.zeros(2, np.int64)
-    scratch = np.zeros((4, 64), np.uint8)
-    with ThreadPool(4) as pool:
-        table(code, (SCRATCH, (out,), 2)).run(pool, scratch)
-    places = (out - scratch.ctypes.data).tolist()
-    assert places[0] == 0
-    assert places[1] in (0, 64, 128, 192)
+@pytest.mark.parametrize("threads", [2, 3, 5])
+@pytest.mark.parametrize(("tasks", "units"), [(2, 0), (7, 3), (64, 5), (1001, 100), (1001, 10**6)])
+def test_every_task_of_a_row_of_many_units_runs_once(code: LoadedCode, threads: int, tasks: int, units: int) -> None:
+    counts = np.zeros(tasks + 8, np.int64)
+    rows = table(code, *[(COUNT, (counts,), tasks)] * 200, units=units)
+    with ThreadPool(threads) as pool:
+        rows.run(pool)
+    assert counts.tolist() == [200] * tasks + [0] * 8
+
+
+def test_what_a_slow_thread_has_not_begun_another_one_does(code: LoadedCode) -> None:
+    """Whoever has the first of eight tasks waits for the last six, of which two are of its own share."""
+    done, give_up = np.zeros(8, np.int64), np.zeros(1, np.int64)
+    timer = threading.Timer(600, give_up.fill, [1])
+    timer.start()
+    with ThreadPool(2) as pool:
+        table(code, (NEEDS_OTHERS, (done, give_up), 8), units=8).run(pool)
+    timer.cancel()
+    assert done.tolist() == [1] * 8
+    assert not give_up[0]
 
 
 @pytest.mark.parametrize("threads", [1, 2])

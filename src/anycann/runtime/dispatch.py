@@ -1,8 +1,9 @@
 """The native side of the thread pool, as LLVM IR: `run` launches a whole table of kernels, `fork_join.py` splits one over the threads.
 
 A row of the table is `{ptr fn, ptr args, i64 tasks, i64 kind}`, `fn` a kernel `void(ptr args, i64 begin, i64 end, ptr scratch)`. A row of
-several tasks is split into a share for each thread, share `i` of `n` being the tasks from ceil(tasks * i / n); any other row runs on the
-caller. Rows of other kinds (`Row`) lead to other rows, so that an If runs in the same call as what comes before and after it.
+several tasks is split over the threads, in as many units as `split` said but at least one for each thread, unit `i` of `n` being the tasks
+from ceil(tasks * i / n); any other row runs on the caller. Rows of other kinds (`Row`) lead to other rows, so that an If runs in the same
+call as what comes before and after it.
 
 `call` is `run` with everything in one block, and binds the arrays of this run first: a patch `{i64 number, i64 position, i64 offset}` makes
 `pointers[position]` the address of the elements of array `number`, an object of numpy's, plus `offset`.
@@ -31,6 +32,11 @@ class Row(enum.IntEnum):
     CHOICE = 2  # goes on with the next row if the bool is true, with the named one if not
     JUMP = 3
     STOP = 4  # ends the run: what comes now is not in the table
+
+
+def split(units: int) -> int:
+    """The kind of a row that is split into so many units, where it has the tasks and the threads enough for them."""
+    return Row.SPLIT | units << 8
 
 
 class Block(enum.IntEnum):
@@ -143,7 +149,9 @@ launch:
   %tasks_at = getelementptr i8, ptr %row_at, i64 16
   %tasks = load i64, ptr %tasks_at
   %kind_at = getelementptr i8, ptr %row_at, i64 24
-  %kind = load i64, ptr %kind_at
+  %kind_and_units = load i64, ptr %kind_at
+  %kind = and i64 %kind_and_units, 255
+  %units = lshr i64 %kind_and_units, 8
   %i_next = add i64 %i, 1
   switch i64 %kind, label %finish [
     i64 $ROW_SPLIT$, label %kernel
@@ -165,7 +173,7 @@ kernel:
   %parallel = and i1 %splittable, %ours
   br i1 %parallel, label %shared, label %alone
 shared:
-  call void @fork_join(ptr %pool, ptr %fn, ptr %args, i64 %tasks, ptr %scratch)
+  call void @fork_join(ptr %pool, ptr %fn, ptr %args, i64 %tasks, i64 %units, ptr %scratch)
   br label %next
 alone:
   %some = icmp sgt i64 %tasks, 0

@@ -1,11 +1,15 @@
 """LLVM IR of one kernel split over the threads of a pool: `fork_join`, which the caller runs, and the loop that each worker runs.
 
-The tasks are cut into as many shares as there are threads. The caller begins with the first; `TICKET` holds the epoch and the number of the
-next share, and who moves it by one has that share: a worker that comes, or the caller, which does not wait for a worker that still
-sleeps (waking one took 0.1 ms and more on a virtual machine). A ticket of another epoch gives nothing, and as long as a share is not
-taken or not done the caller stays, so what a worker reads behind its ticket is the row that the ticket was for.
+The tasks are cut into units. Every thread has an equal range of them and takes half of what is left of it, from the front, until nothing
+is: it mostly computes what it computed of the row before, which its cache still has. Then it takes half of what is left of another's, from
+the back. So a thread whose processor is slower, interrupted, or still asleep (waking one took 0.1 ms and more on a virtual machine) keeps
+nobody waiting for more than what it has begun.
 
-A worker waits for the epoch to move, the caller for `DONE` to count all other shares; either spins for a while and then sleeps. A worker
+`RANGES` holds for each thread, in a line of its own, the epoch, the first unit that nobody took and the one behind the last; all threads
+change it by compare and exchange. A range of another epoch gives nothing, and as long as a unit is not taken or not done the caller stays,
+so what a worker reads after it took some is the row that they are of.
+
+A worker waits for the epoch to move, the caller for `DONE` to count all units; either spins for a while and then sleeps. A worker
 announces that it will sleep before the system compares the epoch, and the caller moves the epoch before it looks for sleepers (both
 sequentially consistent), so a wake-up is never missed and never costs a system call when nobody sleeps.
 """
@@ -13,16 +17,19 @@ sequentially consistent), so a wake-up is never missed and never costs a system 
 from __future__ import annotations
 
 CALLER_SHARE = 4  # of the spin of a worker: who waits longer than that waits for a thread that lost its processor, and lends it its own
+MOST_UNITS = 32  # of a thread; a number of a unit has 16 bits, and there are at most 1024 threads
 
 
 def fork_join_ir() -> str:
-    """`@anycann_worker(ptr pool, i64 id)`, which returns when the pool stops, and `@fork_join(pool, fn, args, tasks, scratch)`.
+    """`@anycann_worker(ptr pool, i64 id)`, which returns when the pool stops, and `@fork_join(pool, fn, args, tasks, units, scratch)`.
 
     `$NAME$` stands for what dispatch.py fills in.
     """
     worker = _WORKER.replace("$SPIN_OR_SLEEP$", _spin_or("sleep"))
-    caller = _FORK_JOIN.replace("$SPIN_OR_SLEEP$", _spin_or("announce")).replace("$CALLER_SHARE$", str(CALLER_SHARE))
-    return "\n".join((_FIRST_TASK, _TAKE_SHARE, _RUN_SHARE, worker, caller))
+    caller = _FORK_JOIN.replace("$SPIN_OR_SLEEP$", _spin_or("announce"))
+    for name, number in (("$CALLER_SHARE$", CALLER_SHARE), ("$MOST_UNITS$", MOST_UNITS)):
+        caller = caller.replace(name, str(number))
+    return "\n".join((_FIRST, _TAKE, _RUN_UNITS, _WORK, worker, caller))
 
 
 def _spin_or(sleep: str) -> str:
@@ -37,62 +44,122 @@ spin:
 """
 
 
-_FIRST_TASK = """
-define internal i64 @first_task(i64 %tasks, i64 %id, i64 %threads) alwaysinline {
-  %product = mul i64 %tasks, %id
-  %less_one = sub i64 %threads, 1
+# where part `id` of `parts` begins, of `all` things
+_FIRST = """
+declare i64 @llvm.umin.i64(i64, i64)
+declare i64 @llvm.umax.i64(i64, i64)
+define internal i64 @first_of(i64 %all, i64 %id, i64 %parts) alwaysinline {
+  %product = mul i64 %all, %id
+  %less_one = sub i64 %parts, 1
   %up = add i64 %product, %less_one
-  %first = udiv i64 %up, %threads
+  %first = udiv i64 %up, %parts
   ret i64 %first
 }
 """
 
-_TAKE_SHARE = """
-define internal i64 @take_share(ptr %pool, i32 %epoch, i64 %threads) alwaysinline {
+# half of what is left of a range, from the front or the back: the first unit * 65536 + the one behind the last, or 0
+_TAKE = """
+define internal i64 @take(ptr %range_at, i32 %epoch, i1 %front) alwaysinline {
 entry:
-  %ticket_at = $TICKET$
   br label %look
 look:
-  %ticket = load atomic i64, ptr %ticket_at acquire, align 8
-  %high = lshr i64 %ticket, 32
+  %range = load atomic i64, ptr %range_at acquire, align 8
+  %high = lshr i64 %range, 32
   %of = trunc i64 %high to i32
   %current = icmp eq i32 %of, %epoch
-  %share = and i64 %ticket, 4294967295
-  %left = icmp ult i64 %share, %threads
+  %middle = lshr i64 %range, 16
+  %first = and i64 %middle, 65535
+  %stop = and i64 %range, 65535
+  %left = icmp ult i64 %first, %stop
   %free = and i1 %current, %left
   br i1 %free, label %take, label %none
 take:
-  %next = add i64 %ticket, 1
-  %exchange = cmpxchg ptr %ticket_at, i64 %ticket, i64 %next acq_rel monotonic
+  %count = sub i64 %stop, %first
+  %up = add i64 %count, 1
+  %half = lshr i64 %up, 1
+  %later = add i64 %first, %half
+  %earlier = sub i64 %stop, %half
+  %moved = shl i64 %half, 16
+  %from_front = add i64 %range, %moved
+  %from_back = sub i64 %range, %half
+  %rest = select i1 %front, i64 %from_front, i64 %from_back
+  %begin = select i1 %front, i64 %first, i64 %earlier
+  %end = select i1 %front, i64 %later, i64 %stop
+  %exchange = cmpxchg ptr %range_at, i64 %range, i64 %rest acq_rel monotonic
   %taken = extractvalue { i64, i1 } %exchange, 1
   br i1 %taken, label %out, label %look
 none:
   ret i64 0
 out:
-  ret i64 %share
+  %begin_high = shl i64 %begin, 16
+  %both = or i64 %begin_high, %end
+  ret i64 %both
 }
 """
 
-_RUN_SHARE = """
-define internal void @run_share(ptr %pool, i64 %share, i64 %threads, ptr %scratch) alwaysinline {
-entry:
+_RUN_UNITS = """
+define internal void @run_units(ptr %pool, i64 %first, i64 %stop, ptr %scratch) alwaysinline {
   %fn_at = $FN$
   %args_at = $ARGS$
   %tasks_at = $TASKS$
-  %done_at = $DONE$
-  %tasks = load i64, ptr %tasks_at
-  %next_share = add i64 %share, 1
-  %begin = call i64 @first_task(i64 %tasks, i64 %share, i64 %threads)
-  %end = call i64 @first_task(i64 %tasks, i64 %next_share, i64 %threads)
-  %some = icmp slt i64 %begin, %end
-  br i1 %some, label %work, label %counted
-work:
+  %units_at = $UNITS$
   %fn = load ptr, ptr %fn_at
   %args = load ptr, ptr %args_at
+  %tasks = load i64, ptr %tasks_at
+  %units = load i64, ptr %units_at
+  %begin = call i64 @first_of(i64 %tasks, i64 %first, i64 %units)
+  %end = call i64 @first_of(i64 %tasks, i64 %stop, i64 %units)
   call void %fn(ptr %args, i64 %begin, i64 %end, ptr %scratch)
-  br label %counted
-counted:
-  %d = atomicrmw add ptr %done_at, i32 1 seq_cst
+  ret void
+}
+"""
+
+_WORK = """
+define internal void @work(ptr %pool, i32 %epoch, i64 %id, i64 %threads, ptr %scratch) {
+entry:
+  %done_at = $DONE$
+  %caller_sleeps_at = $CALLER_SLEEPS$
+  %ranges_at = $RANGES$
+  br label %thread
+thread:
+  %distance = phi i64 [ 0, %entry ], [ %further, %next ]
+  %sum = add i64 %id, %distance
+  %wraps = icmp uge i64 %sum, %threads
+  %wrapped = sub i64 %sum, %threads
+  %of = select i1 %wraps, i64 %wrapped, i64 %sum
+  %offset = shl i64 %of, 6
+  %range_at = getelementptr i8, ptr %ranges_at, i64 %offset
+  %own = icmp eq i64 %distance, 0
+  br label %again
+again:
+  %count = phi i64 [ 0, %thread ], [ %more, %run ]
+  %both = call i64 @take(ptr %range_at, i32 %epoch, i1 %own)
+  %some = icmp ne i64 %both, 0
+  br i1 %some, label %run, label %exhausted
+run:
+  %first = lshr i64 %both, 16
+  %stop = and i64 %both, 65535
+  call void @run_units(ptr %pool, i64 %first, i64 %stop, ptr %scratch)
+  %units = sub i64 %stop, %first
+  %more = add i64 %count, %units
+  br label %again
+exhausted:
+  %any = icmp ne i64 %count, 0
+  br i1 %any, label %report, label %next
+report:
+  %count_short = trunc i64 %count to i32
+  %before = atomicrmw add ptr %done_at, i32 %count_short seq_cst
+  %caller_sleeps = load atomic i32, ptr %caller_sleeps_at seq_cst, align 4
+  %must_wake = icmp ne i32 %caller_sleeps, 0
+  br i1 %must_wake, label %wake_caller, label %next
+wake_caller:
+  %a = call i64 (i64, ...) $FUTEX$, ptr %done_at, i64 129, i64 1, ptr null, ptr null, i64 0)
+  br label %next
+next:
+  %further = add i64 %distance, 1
+  %others = icmp ult i64 %further, %threads
+  br i1 %others, label %thread, label %out
+out:
   ret void
 }
 """
@@ -106,15 +173,13 @@ entry:
   %spin_at = $SPIN$
   %scratch_at = $SCRATCH$
   %stride_at = $STRIDE$
-  %done_at = $DONE$
-  %caller_sleeps_at = $CALLER_SLEEPS$
   %sleepers_at = $SLEEPERS$
   %spin_limit = load i32, ptr %spin_at
   %mode = call i64 @flush_denormals()
   br label %wait
 wait:
-  %seen = phi i32 [ 0, %entry ], [ %seen, %spin ], [ %seen, %sleep ], [ %epoch, %claim ]
-  %spins = phi i32 [ 0, %entry ], [ %more_spins, %spin ], [ 0, %sleep ], [ 0, %claim ]
+  %seen = phi i32 [ 0, %entry ], [ %seen, %spin ], [ %seen, %sleep ], [ %epoch, %run ]
+  %spins = phi i32 [ 0, %entry ], [ %more_spins, %spin ], [ 0, %sleep ], [ 0, %run ]
   %epoch = load atomic i32, ptr %epoch_at acquire, align 4
   %moved = icmp ne i32 %epoch, %seen
   br i1 %moved, label %go, label %idle
@@ -127,34 +192,23 @@ $SPIN_OR_SLEEP$sleep:
 go:
   %stop = load atomic i32, ptr %stop_at monotonic, align 4
   %leave = icmp ne i32 %stop, 0
-  br i1 %leave, label %out, label %prepare
-prepare:
+  br i1 %leave, label %out, label %run
+run:
   %threads_short = load i32, ptr %threads_at
   %threads = zext i32 %threads_short to i64
-  br label %claim
-claim:
-  %share = call i64 @take_share(ptr %pool, i32 %epoch, i64 %threads)
-  %mine = icmp ne i64 %share, 0
-  br i1 %mine, label %run, label %wait
-run:
   %all_scratch = load ptr, ptr %scratch_at
   %stride = load i64, ptr %stride_at
   %offset = mul i64 %stride, %id
   %scratch = getelementptr i8, ptr %all_scratch, i64 %offset
-  call void @run_share(ptr %pool, i64 %share, i64 %threads, ptr %scratch)
-  %caller_sleeps = load atomic i32, ptr %caller_sleeps_at seq_cst, align 4
-  %must_wake = icmp ne i32 %caller_sleeps, 0
-  br i1 %must_wake, label %wake_caller, label %claim
-wake_caller:
-  %e = call i64 (i64, ...) $FUTEX$, ptr %done_at, i64 129, i64 1, ptr null, ptr null, i64 0)
-  br label %claim
+  call void @work(ptr %pool, i32 %epoch, i64 %id, i64 %threads, ptr %scratch)
+  br label %wait
 out:
   ret void
 }
 """
 
 _FORK_JOIN = """
-define internal void @fork_join(ptr %pool, ptr %fn, ptr %args, i64 %tasks, ptr %scratch) {
+define internal void @fork_join(ptr %pool, ptr %fn, ptr %args, i64 %tasks, i64 %wanted, ptr %scratch) {
 entry:
   %epoch_at = $EPOCH$
   %threads_at = $THREADS$
@@ -162,21 +216,42 @@ entry:
   %fn_at = $FN$
   %args_at = $ARGS$
   %tasks_at = $TASKS$
+  %units_at = $UNITS$
   %done_at = $DONE$
   %caller_sleeps_at = $CALLER_SLEEPS$
   %sleepers_at = $SLEEPERS$
-  %ticket_at = $TICKET$
+  %ranges_at = $RANGES$
+  %threads_short = load i32, ptr %threads_at
+  %threads = zext i32 %threads_short to i64
+  %most_units = mul i64 %threads, $MOST_UNITS$
+  %least = call i64 @llvm.umax.i64(i64 %wanted, i64 %threads)
+  %fitting = call i64 @llvm.umin.i64(i64 %least, i64 %most_units)
+  %units = call i64 @llvm.umin.i64(i64 %fitting, i64 %tasks)
   store ptr %fn, ptr %fn_at
   store ptr %args, ptr %args_at
   store i64 %tasks, ptr %tasks_at
+  store i64 %units, ptr %units_at
   store atomic i32 0, ptr %done_at monotonic, align 4
   store atomic i32 0, ptr %caller_sleeps_at monotonic, align 4
   %old = load atomic i32, ptr %epoch_at monotonic, align 4
   %epoch = add i32 %old, 1
   %epoch_long = zext i32 %epoch to i64
   %epoch_high = shl i64 %epoch_long, 32
-  %first_ticket = or i64 %epoch_high, 1
-  store atomic i64 %first_ticket, ptr %ticket_at release, align 8
+  br label %deal
+deal:
+  %id = phi i64 [ 0, %entry ], [ %next_id, %deal ]
+  %first = phi i64 [ 0, %entry ], [ %behind, %deal ]
+  %next_id = add i64 %id, 1
+  %behind = call i64 @first_of(i64 %units, i64 %next_id, i64 %threads)
+  %first_high = shl i64 %first, 16
+  %bounds = or i64 %first_high, %behind
+  %range = or i64 %epoch_high, %bounds
+  %offset = shl i64 %id, 6
+  %range_at = getelementptr i8, ptr %ranges_at, i64 %offset
+  store atomic i64 %range, ptr %range_at release, align 8
+  %more = icmp ult i64 %next_id, %threads
+  br i1 %more, label %deal, label %publish
+publish:
   %a = atomicrmw add ptr %epoch_at, i32 1 seq_cst
   %sleepers = load atomic i32, ptr %sleepers_at seq_cst, align 4
   %any = icmp ne i32 %sleepers, 0
@@ -185,32 +260,22 @@ wake:
   %b = call i64 (i64, ...) $FUTEX$, ptr %epoch_at, i64 129, i64 2147483647, ptr null, ptr null, i64 0)
   br label %own
 own:
-  %threads_short = load i32, ptr %threads_at
-  %threads = zext i32 %threads_short to i64
-  %end = call i64 @first_task(i64 %tasks, i64 1, i64 %threads)
-  call void %fn(ptr %args, i64 0, i64 %end, ptr %scratch)
-  %workers = sub i32 %threads_short, 1
+  call void @work(ptr %pool, i32 %epoch, i64 0, i64 %threads, ptr %scratch)
+  %all_units = trunc i64 %units to i32
   %worker_spin = load i32, ptr %spin_at
   %spin_limit = udiv i32 %worker_spin, $CALLER_SHARE$
-  br label %help
-help:
-  %share = call i64 @take_share(ptr %pool, i32 %epoch, i64 %threads)
-  %mine = icmp ne i64 %share, 0
-  br i1 %mine, label %run, label %wait
-run:
-  call void @run_share(ptr %pool, i64 %share, i64 %threads, ptr %scratch)
-  br label %help
+  br label %wait
 wait:
-  %spins = phi i32 [ 0, %help ], [ %more_spins, %spin ]
+  %spins = phi i32 [ 0, %own ], [ %more_spins, %spin ]
   %done = load atomic i32, ptr %done_at acquire, align 4
-  %all = icmp eq i32 %done, %workers
+  %all = icmp eq i32 %done, %all_units
   br i1 %all, label %out, label %idle
 $SPIN_OR_SLEEP$announce:
   store atomic i32 1, ptr %caller_sleeps_at seq_cst, align 4
   br label %check
 check:
   %done_now = load atomic i32, ptr %done_at seq_cst, align 4
-  %all_now = icmp eq i32 %done_now, %workers
+  %all_now = icmp eq i32 %done_now, %all_units
   br i1 %all_now, label %out, label %sleep
 sleep:
   %done_long = zext i32 %done_now to i64

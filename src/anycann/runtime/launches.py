@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from anycann.om.plan import Buffer, NativeStep, Program, Task
 from anycann.runtime import memory
-from anycann.runtime.dispatch import ROW_BYTES, Block, Row
+from anycann.runtime.dispatch import ROW_BYTES, Block, split
 from anycann.runtime.loader import LoadedCode
 
 Patches = tuple[tuple[int, int], ...]  # (position among the pointers, offset in bytes)
@@ -69,9 +69,20 @@ def _rows(tasks: Sequence[Task], code: LoadedCode) -> NDArray[np.int64]:
     rows = np.zeros((len(tasks), ROW_BYTES // 8), np.int64)
     first = 0
     for row, task in zip(rows, tasks, strict=True):
-        row[:] = code.address(task.symbol), first, task.tasks, Row.SPLIT
+        row[:] = code.address(task.symbol), first, task.tasks, split_kind(task)
         first += len(task.arguments)
     return rows
+
+
+# What a unit of a row should take at least: some hundred times what it costs to take it. Small kernels are so left to one unit a thread.
+_UNIT_US = 4
+_FLOPS_PER_US, _BYTES_PER_US = 100_000, 20_000
+
+
+def split_kind(task: Task) -> int:
+    """The kind of the row of a kernel: into how many units it is worth splitting, guessed from its arithmetic and its memory."""
+    microseconds = max(task.flops / _FLOPS_PER_US, sum(argument.nbytes for argument in task.arguments) / _BYTES_PER_US)
+    return split(int(microseconds / _UNIT_US))
 
 
 def _patches(arguments: Sequence[Buffer], space: str, count: int) -> tuple[Patches, ...]:

@@ -12,7 +12,6 @@ import numpy as np
 
 from anycann.om.plan import Buffer, Program, TensorSpec
 from anycann.runtime import memory
-from anycann.runtime.dispatch import Row
 from anycann.runtime.launches import Launches, launches_of
 
 if TYPE_CHECKING:
@@ -104,7 +103,7 @@ class Table:
         rows = np.array(self.rows, np.int64).reshape(-1, 4)
         return launches_of(rows, self.arguments, replace(program, arena_bytes=self.arena.size), self.scratch_bytes, constants_address=0)
 
-    def row(self, function: int, arguments: Sequence[Buffer], tasks: int, kind: Row) -> list[int]:
+    def row(self, function: int, arguments: Sequence[Buffer], tasks: int, kind: int) -> list[int]:
         """A row, to which the target of a jump may still be written. Raises TooLarge."""
         if self._written == MOST_ROWS:
             raise TooLarge(f"more than {MOST_ROWS} rows")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from anycann.om.plan import Buffer, HostStep, NativeStep, Program, RegionStep, Step, TensorSpec
 from anycann.runtime.dispatch import Row
-from anycann.runtime.launches import Launches
+from anycann.runtime.launches import Launches, split_kind
 from anycann.runtime.layouts import ND
 from anycann.runtime.link_table import Known, NotNative, OtherType, Result, Table, TooLarge, Value, nbytes_of
 from anycann.runtime.results import written_in_place
@@ -90,7 +90,7 @@ class _Part:
     def _kernels(self, step: NativeStep) -> None:
         for task in step.tasks:
             arguments = [self._buffer(argument) for argument in task.arguments]
-            self._table.row(self._compiled.kernel(task.symbol), arguments, task.tasks, Row.SPLIT)
+            self._table.row(self._compiled.kernel(task.symbol), arguments, task.tasks, split_kind(task))
             self._table.scratch_bytes = max(self._table.scratch_bytes, task.scratch_bytes)
 
     # ---- values

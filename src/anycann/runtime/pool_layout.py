@@ -1,18 +1,23 @@
-"""The memory that the threads of a pool share: 320 bytes, by offset, so that what is written often lies apart.
+"""The memory that the threads of a pool share, by offset, so that what is written often lies apart.
 
-Line 0: what the workers read. Line 1: `DONE`, the shares that are done, and whether the caller sleeps on it. Line 2: the lock of the caller
-that has the pool. Line 3: the ticket, epoch and next share. Line 4: sleeping workers.
+Line 0: what the workers read. Line 1: `DONE`, the units that are done, and whether the caller sleeps on it. Line 2: the lock of the caller
+that has the pool. Line 3: sleeping workers. From line 4 on, one line for each thread: its range of units (`fork_join.py`).
 """
 
 from __future__ import annotations
 
 import enum
 
-POOL_BYTES = 320
+LINE_BYTES = 64
+
+
+def pool_bytes(threads: int) -> int:
+    """Bytes for a pool of so many threads."""
+    return Field.RANGES + threads * LINE_BYTES
 
 
 class Field(enum.IntEnum):
-    """Offsets in bytes. FN to STRIDE and TICKET have 8 bytes, the others 4."""
+    """Offsets in bytes. FN to UNITS and RANGES have 8 bytes, the others 4."""
 
     EPOCH = 0
     STOP = 4
@@ -23,8 +28,9 @@ class Field(enum.IntEnum):
     TASKS = 32
     SCRATCH = 40
     STRIDE = 48
+    UNITS = 56
     DONE = 64
     CALLER_SLEEPS = 68
-    TICKET = 192
     LOCK = 128
-    SLEEPERS = 256
+    SLEEPERS = 192
+    RANGES = 256

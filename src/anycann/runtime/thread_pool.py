@@ -14,7 +14,7 @@ import weakref
 from anycann.codegen.kernel_cache import compile_kernels
 from anycann.runtime.dispatch import dispatch_ir
 from anycann.runtime.loader import LoadedCode
-from anycann.runtime.pool_layout import POOL_BYTES, Field
+from anycann.runtime.pool_layout import LINE_BYTES, Field, pool_bytes
 from anycann.support.errors import UsageError
 from anycann.support.logging import get_logger
 from anycann.support.processors import available_processors
@@ -39,7 +39,7 @@ class ThreadPool:
         if spin_pauses is None:
             spin_pauses = SPIN_PAUSES if threads <= available_processors() else SPIN_PAUSES_CROWDED
         self.threads = threads
-        self._workers = _Workers(spin_pauses)
+        self._workers = _Workers(threads, spin_pauses)
         self._run, self._call = _native().run, _native().call
         self._starting = threading.Lock()
         self._ready = threads == 1
@@ -80,7 +80,7 @@ class ThreadPool:
             if not self._finalizer.alive:
                 raise UsageError("the thread pool is closed")
             if not self._ready and self.threads > 1:
-                self._workers.start(self.threads)
+                self._workers.start()
             self._ready = True
 
     def _forget_workers(self) -> None:
@@ -93,27 +93,27 @@ class ThreadPool:
 class _Workers:
     """The pool's native memory and its threads; apart from `ThreadPool` so that threads and finalizer do not keep that alive."""
 
-    def __init__(self, spin_pauses: int):
-        self._spin_pauses = spin_pauses
+    def __init__(self, threads: int, spin_pauses: int):
+        self._wanted, self._spin_pauses = threads, spin_pauses
         self.reset()
 
     def reset(self) -> None:
         """As new: no thread, everything zero."""
-        self._memory = (ctypes.c_char * (POOL_BYTES + 64))()
+        self._memory = (ctypes.c_char * (pool_bytes(self._wanted) + LINE_BYTES))()
         start = ctypes.addressof(self._memory)
-        self.address = start + -start % 64
+        self.address = start + -start % LINE_BYTES
         self._threads: list[threading.Thread] = []
         self._write(Field.THREADS, 1)
         self._write(Field.SPIN, self._spin_pauses)
 
-    def start(self, threads: int) -> None:
-        for number in range(1, threads):
+    def start(self) -> None:
+        for number in range(1, self._wanted):
             arguments = (self.address, number, self._memory)
             thread = threading.Thread(target=_park, args=arguments, name=f"anycann-worker-{number}", daemon=True)
             try:
                 thread.start()
             except RuntimeError as error:
-                get_logger("runtime").warning("thread pool: %d of %d threads run, no more can be started (%s)", number, threads, error)
+                get_logger("runtime").warning("thread pool: %d of %d threads run, no more can be started (%s)", number, self._wanted, error)
                 break
             self._threads.append(thread)
         self._write(Field.THREADS, 1 + len(self._threads))
