@@ -14,7 +14,7 @@ from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_write import digits
 from anycann.codegen.kernels.dot_convolution import emit_dot_convolution
 from anycann.codegen.kernels.dot_packing import pack_dots
-from anycann.codegen.kernels.dot_plane import as_plane
+from anycann.codegen.kernels.dot_plane import as_plane, used_taps, with_taps
 from anycann.codegen.kernels.dot_products import DotProducts
 from anycann.codegen.kernels.dot_shape import DotPlan
 from anycann.codegen.kernels.dot_space import DotSpace
@@ -94,12 +94,14 @@ def generate_dot_convolution(
 ) -> Generated:
     """The kernel of a convolution and its tail; arguments: input, packed weights, the zero point if it is computed, the tail's, outputs."""
     sizes = dot_shape(operator)
-    shape, x = as_plane(sizes), memory_name(operator.x)
+    taps = used_taps(sizes)
+    shape, x = as_plane(with_taps(sizes, taps)), memory_name(operator.x)
     planar = _is_planar(operator, layouts.get(x, ND)) and shape.in_pixels > 1
     weights, weight_zero = _signed_weights(operator, constants)
     plan = DotPlan(shape, target, choices.tile(DotSpace(shape, target, planar)), planar, centred=weight_zero is None)
     known = _known_zero(operator.zero_point, constants, sizes)
-    packed = pack("dots", pack_dots(plan, weights.reshape(*operator.w.shape[:2], *shape.kernel), known, weight_zero))
+    kept = weights[(slice(None), slice(None), *taps)].reshape(*operator.w.shape[:2], *shape.kernel)
+    packed = pack("dots", pack_dots(plan, kept, known, weight_zero))
     blocked = NC1HWC0 in (*layouts.values(), *(o.place.layout for o in outputs))
     tail = Tail(anchor, outputs, layouts, target, 1, split=blocked)
     e = Emitter()

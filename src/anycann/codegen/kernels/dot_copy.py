@@ -21,7 +21,7 @@ def emit_padded_copy(e: Emitter, plan: DotPlan, image: Value, place: Sequence[Va
     with e.loop(0, plan.planes) as plane, e.loop(0, plan.copied_rows) as row:
         line = e.add(e.mul(plane.index, plan.copied_rows), row.index)
         to = e.gep(copy, e.mul(line, plan.pitch * pixel), "i8")
-        steps = [e.mul(plane.index, shape.dilations[0]), row.index][-len(place) :]
+        steps = [e.mul(plane.index, shape.dilations[0]), _row_read(e, plan, row.index)][-len(place) :]
         number, outside = e.const(0), e.const(0, "i1")
         for first, step, extent in zip(place, steps, shape.in_size, strict=False):
             at = e.add(first, step)
@@ -31,6 +31,13 @@ def emit_padded_copy(e: Emitter, plan: DotPlan, image: Value, place: Sequence[Va
             _fill(e, plan, to, plan.pitch, fill)
         with e.when(e.binary("xor", outside, e.const(1, "i1"))):
             _row(e, plan, image, number, to, fill)
+
+
+def _row_read(e: Emitter, plan: DotPlan, row: Value) -> Value:
+    """The row of the input, counted from the first, that is row `row` of the copy."""
+    if plan.row_step == plan.shape.dilations[-2]:
+        return row
+    return e.add(e.mul(e.udiv(row, plan.band), plan.shape.dilations[-2]), e.urem(row, plan.band))
 
 
 def _row(e: Emitter, plan: DotPlan, image: Value, y: Value, to: Value, fill: Value) -> None:

@@ -1,4 +1,4 @@
-"""Convolutions over as few dimensions as can be, for generators that loop over a plane of pixels."""
+"""Convolutions over as few dimensions and taps as can be, for generators that loop over a plane of pixels."""
 
 from __future__ import annotations
 
@@ -49,3 +49,25 @@ def _axes(shape: ConvolutionShape, axes: Sequence[int | None]) -> ConvolutionSha
         pads_begin=along(shape.pads_begin, 0),
         out_size=along(shape.out_size),
     )
+
+
+def used_taps(shape: ConvolutionShape) -> tuple[slice, ...]:
+    """The taps along each axis, without the first and the last that every output position reads from the padding; one at least."""
+    found = []
+    for axis, taps in enumerate(shape.kernel):
+        used = [tap for tap in range(taps) if _reads_inside(shape, axis, tap)] or [0]
+        found.append(slice(used[0], used[-1] + 1))
+    return tuple(found)
+
+
+def _reads_inside(shape: ConvolutionShape, axis: int, tap: int) -> bool:
+    first = tap * shape.dilations[axis] - shape.pads_begin[axis]
+    step, size = shape.strides[axis], shape.in_size[axis]
+    return any(0 <= first + position * step < size for position in range(shape.out_size[axis]))
+
+
+def with_taps(shape: ConvolutionShape, taps: Sequence[slice]) -> ConvolutionShape:
+    """The convolution by these taps of its kernel."""
+    kernel = tuple(len(range(size)[kept]) for size, kept in zip(shape.kernel, taps, strict=True))
+    skipped = [kept.start * dilation for kept, dilation in zip(taps, shape.dilations, strict=True)]
+    return replace(shape, kernel=kernel, pads_begin=tuple(pad - skip for pad, skip in zip(shape.pads_begin, skipped, strict=True)))

@@ -86,10 +86,20 @@ class DotPlan:
         return (self.shape.out_size[-1] - 1) * self.shape.strides[-1] + (self.shape.kernel[-1] - 1) * self.shape.dilations[-1] + 1
 
     @property
+    def band(self) -> int:
+        """Neighbouring rows of the input that one row of the kernel reads in a task."""
+        return (self.tile.image_rows - 1) * self.shape.strides[-2] + 1
+
+    @property
+    def row_step(self) -> int:
+        """Rows from what one row of the kernel reads to what the next does. A copy leaves out those between them, which none reads."""
+        dilation = self.shape.dilations[-2]
+        return min(dilation, self.band) if self.copied else dilation
+
+    @property
     def copied_rows(self) -> int:
-        """Rows of one plane of the input that one task reads."""
-        shape = self.shape
-        return (self.tile.image_rows - 1) * shape.strides[-2] + (shape.kernel[-2] - 1) * shape.dilations[-2] + 1
+        """Rows of one plane of the input that one task copies."""
+        return (self.shape.kernel[-2] - 1) * self.row_step + self.band
 
     @property
     def planes(self) -> int:

@@ -121,7 +121,9 @@ class DotSpace(Space[DotTile]):
                 for row_tiles in (1, 2)[: 1 + self._tiles]:
                     for image_rows in self._image_rows():
                         for rows in self._row_choices(merge, image_rows, vectors, row_tiles):
-                            yield self._with_panels(DotTile(rows, vectors, row_tiles, image_rows, 1, merge))
+                            tile = DotTile(rows, vectors, row_tiles, image_rows, -(-all_vectors // vectors), merge)
+                            yield tile  # each part of the panels makes a copy of its own
+                            yield self._with_panels(tile)
 
     def _merges(self) -> tuple[bool, ...]:
         """A column of pixels is one long row, or nothing."""
@@ -141,7 +143,7 @@ class DotSpace(Space[DotTile]):
         shape, high = self.problem, max(1, self.problem.out_size[-2])
         row_bytes = shape.in_size[-1] * shape.in_channels * shape.dtype.nbytes * shape.strides[-2] * prod(shape.kernel[:-2])
         least = max(1, -(-high * row_bytes // (self.target.l2_bytes // 2)))
-        return sorted({-(-high // min(high, parts)) for parts in (least, 2 * least, 4, 7, 8, 14, 16, 28) if parts >= least})
+        return sorted({-(-high // min(high, parts)) for parts in (least, 2 * least, 4, 7, 8, 14, 16, 28, high) if parts >= least})
 
     def _with_panels(self, tile: DotTile) -> DotTile:
         """All panels in a task, or parts of them where there are few rows to share out."""

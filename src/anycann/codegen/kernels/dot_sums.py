@@ -132,7 +132,7 @@ def along_depth(e: Emitter, plan: DotPlan, step: int, totals: list[Value], body:
     """`body(offset of the input in bytes, number of the group of weights, totals)` for every `step` groups of the window."""
     planes, rows, parts, groups = plan.runs
     nbytes = plan.channels * plan.shape.dtype.nbytes
-    row_step, part_step = plan.shape.dilations[-2] * plan.pitch * nbytes, plan.shape.dilations[-1] * nbytes
+    row_step, part_step = plan.row_step * plan.pitch * nbytes, plan.shape.dilations[-1] * nbytes
 
     def inner(offset: Value, k: Value, totals: Sequence[Value]) -> list[Value]:
         if groups == step:
