@@ -8,6 +8,7 @@ import sys
 import pytest
 
 CHILD = """
+import gc
 from pathlib import Path
 import numpy as np
 from anycann.support.heap import give_back
@@ -18,6 +19,7 @@ def resident_kib():
 class Node:
     pass
 
+gc.disable()  # nothing is collected before it is to be
 kept = []
 for _ in range(300):  # each below the size that the C library maps by itself, with something that stays behind it
     node = Node()

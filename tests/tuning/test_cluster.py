@@ -73,5 +73,5 @@ def test_the_jobs_of_a_lost_machine_are_measured_by_another(machines: Any, cache
         machines.remove_node(sorted(machines.worker_nodes, key=str)[0], allow_graceful=False)
         done += measured
         assert sorted(number for number, _ in done) == list(range(len(jobs)))
-        assert all(timing.seconds < 1 for _, timings in done for timing in timings)
+        assert all(timing.seconds < 60 for _, timings in done for timing in timings)
         assert cluster.places == 1
