@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 import threading
 from typing import TYPE_CHECKING
+import weakref
 
 import numpy as np
 
@@ -20,10 +21,10 @@ from anycann.om.reader import is_offline_model, read_offline_model
 from anycann.runtime.executor import CompiledProgram
 from anycann.runtime.host import Evaluate, HostRunner
 from anycann.runtime.loader import LoadedCode
-from anycann.runtime.region_cache import RegionCache
+from anycann.runtime.region_cache import RegionCache, RegionCompiler
 from anycann.runtime.thread_pool import shared_pool
 from anycann.support import options as settings
-from anycann.support.errors import UsageError, context
+from anycann.support.errors import InternalError, UsageError, context
 from anycann.support.processors import available_processors
 from anycann.target.target import Target, host
 
@@ -69,7 +70,10 @@ class Loaded:
 
 
 class ModelPrograms:
-    """Finds, compiles and keeps programs. A trusted offline model needs neither ONNX nor the compiler, so neither is imported."""
+    """Finds, compiles and keeps programs. A trusted offline model needs neither ONNX nor the compiler, so neither is imported.
+
+    Programs with regions run for as long as this is held; when nobody holds it any more, it and its memory go at once.
+    """
 
     def __init__(self, model: Source, options: SessionOptions, num_threads: int):
         self.where = Path(model).name if isinstance(model, str | os.PathLike) else "the model"
@@ -79,7 +83,7 @@ class ModelPrograms:
         self._loaded_code: LoadedCode | None = None  # of the offline model, if it may be trusted
         self._pool = shared_pool(num_threads or settings.NUM_THREADS.get() or available_processors())
         self._host = HostRunner(_prepare)
-        self._region_cache = RegionCache(self._compile_region)
+        self._region_cache = RegionCache(_weakly(self._compile_region))
         self._programs: dict[str, Loaded] = {}
         self._region_reports: list[NodeReport] = []
         self._lock = threading.RLock()
@@ -206,6 +210,19 @@ def _offline(model: Source) -> OfflineModel | None:
     with open(model, "rb") as file:
         start = file.read(8)
     return read_offline_model(model) if is_offline_model(start) else None
+
+
+def _weakly(compile_region: RegionCompiler) -> RegionCompiler:
+    """The method as a function that does not keep its owner, which keeps what calls it."""
+    method = weakref.WeakMethod(compile_region)
+
+    def compile_if_there(region: str, specs: tuple[TensorSpec, ...]) -> CompiledProgram:
+        found = method()
+        if found is None:
+            raise InternalError(f"region {region!r} is to be compiled for a model that nobody holds any more")
+        return found(region, specs)
+
+    return compile_if_there
 
 
 def _prepare(node: onnx.NodeProto, opset: int) -> Evaluate:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+import gc
 from pathlib import Path
 from typing import Any
+import weakref
 
 import numpy as np
 import onnx
@@ -121,3 +123,22 @@ def test_sessions_and_threads_take_different_branches_at_once() -> None:
     sessions = [InferenceSession(model, num_threads=threads) for threads in (1, 2)]
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(lambda seed: check_calls(sessions[seed % 2], model, seed, 20), range(6)))
+
+
+@pytest.mark.parametrize("kind", ["onnx", "om"])
+def test_a_session_that_nobody_holds_is_gone_at_once(kind: str, tmp_path: Path) -> None:
+    """With its memory, and not when cycles are next looked for: also after regions were compiled and linked."""
+    model = parse(OTHER_SHAPES)
+    gc.collect()
+    gc.disable()
+    try:
+        session = offline(model, tmp_path) if kind == "om" else InferenceSession(model)
+        check_calls(session, model, seed=1, calls=12)
+        programs = session._programs
+        kept = [session, programs, programs._region_cache, *(loaded.executable for loaded in programs._programs.values())]
+        kept.append(programs._offline if kind == "om" else programs._compiler.constants.block)  # type: ignore[arg-type]
+        watched = [weakref.ref(one) for one in kept]
+        del session, programs, kept
+        assert [one() for one in watched] == [None] * len(watched)
+    finally:
+        gc.enable()

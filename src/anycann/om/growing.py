@@ -27,7 +27,8 @@ class GrowingConstants:
         self._memory = _reserve(reserve_bytes)
         want_huge_pages(self._memory, HUGE_PAGE_BYTES)  # a small model keeps to small ones
         self.block: Bytes = np.frombuffer(self._memory, np.uint8)
-        self._contents = Contents(lambda buffer: self.block[buffer.offset_bytes : buffer.offset_bytes + buffer.nbytes])
+        block = self.block  # and not self, which holds what asks
+        self._contents = Contents(lambda buffer: block[buffer.offset_bytes : buffer.offset_bytes + buffer.nbytes])
         self._end = 0
         self._lock = threading.Lock()
 

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 import time
 from typing import Literal
+import weakref
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anycann.om.plan import HostStep, NativeStep, Program, RegionStep, Task, TensorSpec
 from anycann.runtime import memory
+from anycann.runtime.direct_call import Direct
 from anycann.runtime.dispatch import ROW_BYTES
 from anycann.runtime.feeds import Port
 from anycann.runtime.host import HostRunner
@@ -47,8 +49,8 @@ class CompiledProgram:
     """A program ready to run. Thread-safe: every run has a workspace of its own, kept for the next one.
 
     constants: the packed weights, uint8, aligned to 64 bytes with slack behind (else they are copied). `host` runs AiCpu nodes, `regions`
-    compiles and keeps regions; a program without such steps needs neither. poison: fill the workspace and fresh outputs with 0xFF before
-    each run, so that a kernel which reads what nobody wrote shows.
+    compiles and keeps regions, and is kept by the caller: regions are programs that refer to it. A program without such steps needs
+    neither. poison: fill the workspace and fresh outputs with 0xFF before each run, so that a kernel which reads what nobody wrote shows.
     """
 
     def __init__(
@@ -66,7 +68,7 @@ class CompiledProgram:
         self._code = code  # keeps the machine code loaded
         self._pool = pool
         self._host = host
-        self._regions = regions
+        self._regions = None if regions is None else weakref.ref(regions)
         self._poison = poison
         self._inputs = [Port(spec, i, "input") for i, spec in enumerate(program.inputs)]
         self._results = Results(program.outputs, written_in_place(program), poison)
@@ -76,8 +78,9 @@ class CompiledProgram:
         # Whether `run_at` may be called: kernels alone compute this program, and write every output where it belongs.
         self.takes_addresses = self._results.all_in_place and all(isinstance(step, _Launch) for step in self._steps)
         self._native = NativeCall(self._launches, self._results, pool, self._workspaces, (code, self._constants))
-        self._linked = LinkedCalls(self, regions, pool, poison) if regions is not None and may_be_linked(program) else None
+        self._linked = LinkedCalls(pool, poison) if regions is not None and may_be_linked(program) else None
         self._observers: tuple[Observer, ...] = ()
+        self._watched = np.zeros(1, np.int64)  # how many they are, for native code
 
     def run(self, feeds: Sequence[object], outputs: Buffers | None = None) -> list[object]:
         """Compute the outputs for `feeds`, one value for each of `program.inputs` in order.
@@ -91,6 +94,14 @@ class CompiledProgram:
     def run_accepted(self, feeds: Sequence[object], outputs: Buffers | None = None) -> list[object]:
         """As `run`, for feeds that are known to fit: row-major aligned arrays of the declared dtypes and shapes, which is not checked."""
         return self._run_accepted(feeds, outputs, self._observers, False)
+
+    def direct(self, names: Sequence[str], feeds: Sequence[object]) -> Direct | None:
+        """This program as one function of the interpreter (`direct_call`), if kernels alone compute it; `feeds` are such as it takes.
+
+        names: what a dictionary of feeds calls them, at every time the same.
+        """
+        call = self._call(None)
+        return None if call is None else call.direct(names, feeds, self._watched)
 
     def run_at(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
         """Run on memory at these addresses, one for each input and output: row-major, of the declared types, outputs apart from all others.
@@ -121,12 +132,15 @@ class CompiledProgram:
         its events come after it, with exact times; then a tensor may have been overwritten by a later kernel.
         """
         observer = Observer(callback, tensors)
-        self._observers = (*self._observers, observer)
+        self._watch((*self._observers, observer))
 
         def end() -> None:
-            self._observers = tuple(other for other in self._observers if other is not observer)
+            self._watch(tuple(other for other in self._observers if other is not observer))
 
         return Observation(end)
+
+    def _watch(self, observers: tuple[Observer, ...]) -> None:
+        self._observers, self._watched[0] = observers, len(observers)
 
     def _run(
         self, feeds: Sequence[object], buffers: Buffers | None, observers: tuple[Observer, ...], borrowed: bool = False
@@ -146,7 +160,7 @@ class CompiledProgram:
             return found
         values = self._run_steps(accepted, buffers, observers, borrowed)
         if self._linked is not None:
-            self._linked.update(call)
+            self._linked.update(self, self._known_regions(), call)
         return values
 
     def _call(self, buffers: Buffers | None) -> NativeCall | None:
@@ -225,11 +239,14 @@ class CompiledProgram:
         results = self._host.run(step, [state.value(name) for name in step.inputs], captures)
         _store_all(step, results, state)
 
-    def _run_region(self, step: RegionStep, state: RunState) -> None:
-        regions = self._regions
+    def _known_regions(self) -> RegionCache:
+        regions = None if self._regions is None else self._regions()
         if regions is None:
-            raise InternalError(f"{step.kind} {step.name!r} needs a compiler for its regions, but the program was loaded without one")
+            raise InternalError("the program needs a compiler for its regions, but it was loaded without one, or that is gone")
+        return regions
 
+    def _run_region(self, step: RegionStep, state: RunState) -> None:
+        regions = self._known_regions()
         once: Sequence[object] | None = None
 
         def call(region: str, names: Sequence[str], inputs: Sequence[object]) -> list[object]:

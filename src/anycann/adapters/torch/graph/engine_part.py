@@ -26,8 +26,8 @@ class EnginePart:
     ):
         self.translated: Translated = translate(nodes, inputs, outputs, {node: on_host(value) for node, value in constants.items()})
         self.inputs, self.outputs = self.translated.inputs, self.translated.outputs
-        programs = ModelPrograms(self.translated.model, SessionOptions(num_threads=threads), threads)
-        self._loaded = programs.find([spec_of(port, f"in/{port.name}") for port in self.inputs])
+        self._programs = ModelPrograms(self.translated.model, SessionOptions(num_threads=threads), threads)
+        self._loaded = self._programs.find([spec_of(port, f"in/{port.name}") for port in self.inputs])
         self._executable = self._loaded.use()
         self._check_outputs()
         self.takes_addresses = self._executable.takes_addresses
