@@ -51,7 +51,7 @@ class LinkedCalls:
             now = self._now
             if stopped is not None and now is not None and now[0] is stopped:
                 self._stops += 1
-                if self._stops > MOST_STOPS and self._stops * STOP_SHARE > self._calls + stopped.direct_calls:
+                if self._stops > MOST_STOPS and self._stops * STOP_SHARE > self._calls:
                     self._now = self._tried_at = None
         elif self._tried_at is not None:
             self._now = self._linked(compiled, regions)
