@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from anycann.model_programs import PROGRAMS_KEPT, Loaded, ModelPrograms, SessionOptions
 from anycann.om.plan import TensorSpec
+from anycann.runtime.direct_call import PLAIN, Direct
 from anycann.runtime.executor import CompiledProgram
 from anycann.support.errors import UsageError
 
@@ -23,7 +24,6 @@ Array: TypeAlias = NDArray[Any]
 __all__ = ["InferenceSession", "NodeArg", "SessionOptions"]
 
 _TYPE_NAMES = {"float32": "float", "float64": "double"}
-_PLAIN = 0x0101  # NPY_ARRAY_C_CONTIGUOUS and NPY_ARRAY_ALIGNED of numpy's C interface
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,7 @@ class InferenceSession:
         self._names = tuple(arg.name for arg in self._inputs)
         self._checked: dict[tuple[object, ...], Loaded] = {}  # by the types of feeds that kernels read as they are
         self._latest: tuple[tuple[object, ...], Loaded | None] = ((), None)  # of those, for comparing types is faster than hashing them
+        self._direct: Direct | None = None  # for feeds of the types that were met last
         self._positions = {arg.name: n for n, arg in enumerate(self._outputs)}
         if all(self._types) and all(isinstance(size, int) for spec in specs for size in spec.shape):
             self._programs.find(specs)
@@ -74,11 +75,18 @@ class InferenceSession:
 
         `outputs` may give arrays to write results into, by output name. Raises UsageError for a wrong name, dtype, rank or shape.
         """
+        direct = self._direct
+        if direct is not None and outputs is None:
+            found = direct(feeds)
+            if found is not None:
+                return found if output_names is None else [found[self._output(name)] for name in output_names]
         buffers = None if outputs is None else self._buffers(outputs)
         values = [feeds.get(name) for name in self._names]
         loaded = self._known(_types(values)) if len(feeds) == len(values) else None
         if loaded is not None:
-            results = loaded.use().run_accepted(values, buffers)
+            executable = loaded.use()
+            results = executable.run_accepted(values, buffers)
+            self._direct = executable.direct(self._names, values)
         else:
             values, executable = self._prepared(feeds)
             results = executable.run(values, buffers)
@@ -93,6 +101,8 @@ class InferenceSession:
         """The program for types that were checked."""
         latest, loaded = self._latest
         if types != latest:
+            if loaded is not None:
+                loaded.use()  # direct calls do not say so
             loaded = self._checked.get(types)
             self._latest = types, loaded
         return loaded
@@ -138,14 +148,14 @@ class InferenceSession:
 def _types(values: Sequence[Any]) -> tuple[object, ...]:
     """What decides whether feeds are accepted, and how they are read; () for anything that has no memory of numpy's kind."""
     try:
-        return tuple([(type(v), v.dtype, v.shape, v.flags.num & _PLAIN) for v in values])
+        return tuple([(type(v), v.dtype, v.shape, v.flags.num & PLAIN) for v in values])
     except AttributeError:
         return ()
 
 
 def _is_plain(value: Array) -> bool:
     """Whether kernels read it where it is: row-major and aligned, and numbers in the processor's byte order."""
-    return value.flags.num & _PLAIN == _PLAIN and value.dtype.kind not in "OUST" and value.dtype.isnative
+    return value.flags.num & PLAIN == PLAIN and value.dtype.kind not in "OUST" and value.dtype.isnative
 
 
 def _fitting(arg: NodeArg, dtype: np.dtype[Any] | None, value: object) -> object:

@@ -89,9 +89,9 @@ def test_a_row_does_not_wait_for_workers_that_never_come(code: LoadedCode) -> No
     counts = np.zeros(1001, np.int64)
     with ThreadPool(2) as pool:
         pool._ready = True  # as if the worker slept: it is never started
-        pool._workers._write(Field.THREADS, 2)
+        pool._workers.write(Field.THREADS, 2)
         table(code, *[(COUNT, (counts,), 1001)] * 20).run(pool)
-        pool._workers._write(Field.THREADS, 1)
+        pool._workers.write(Field.THREADS, 1)
     assert counts.tolist() == [20] * 1001
 
 

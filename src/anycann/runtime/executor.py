@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from anycann.om.plan import HostStep, NativeStep, Program, RegionStep, Task, TensorSpec
 from anycann.runtime import memory
+from anycann.runtime.direct_call import Direct
 from anycann.runtime.dispatch import ROW_BYTES
 from anycann.runtime.feeds import Port
 from anycann.runtime.host import HostRunner
@@ -79,6 +80,7 @@ class CompiledProgram:
         self._native = NativeCall(self._launches, self._results, pool, self._workspaces, (code, self._constants))
         self._linked = LinkedCalls(pool, poison) if regions is not None and may_be_linked(program) else None
         self._observers: tuple[Observer, ...] = ()
+        self._watched = np.zeros(1, np.int64)  # how many they are, for native code
 
     def run(self, feeds: Sequence[object], outputs: Buffers | None = None) -> list[object]:
         """Compute the outputs for `feeds`, one value for each of `program.inputs` in order.
@@ -92,6 +94,14 @@ class CompiledProgram:
     def run_accepted(self, feeds: Sequence[object], outputs: Buffers | None = None) -> list[object]:
         """As `run`, for feeds that are known to fit: row-major aligned arrays of the declared dtypes and shapes, which is not checked."""
         return self._run_accepted(feeds, outputs, self._observers, False)
+
+    def direct(self, names: Sequence[str], feeds: Sequence[object]) -> Direct | None:
+        """This program as one function of the interpreter (`direct_call`), if kernels alone compute it; `feeds` are such as it takes.
+
+        names: what a dictionary of feeds calls them, at every time the same.
+        """
+        call = self._native if self.takes_addresses else None if self._linked is None else self._linked.latest
+        return None if call is None else call.direct(names, feeds, self._watched, (self._code, self._constants))
 
     def run_at(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
         """Run on memory at these addresses, one for each input and output: row-major, of the declared types, outputs apart from all others.
@@ -122,12 +132,15 @@ class CompiledProgram:
         its events come after it, with exact times; then a tensor may have been overwritten by a later kernel.
         """
         observer = Observer(callback, tensors)
-        self._observers = (*self._observers, observer)
+        self._watch((*self._observers, observer))
 
         def end() -> None:
-            self._observers = tuple(other for other in self._observers if other is not observer)
+            self._watch(tuple(other for other in self._observers if other is not observer))
 
         return Observation(end)
+
+    def _watch(self, observers: tuple[Observer, ...]) -> None:
+        self._observers, self._watched[0] = observers, len(observers)
 
     def _run(
         self, feeds: Sequence[object], buffers: Buffers | None, observers: tuple[Observer, ...], borrowed: bool = False

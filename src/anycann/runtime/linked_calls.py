@@ -43,6 +43,11 @@ class LinkedCalls:
         call, outputs = now
         return call if buffers is None or _fit(buffers, outputs) else None
 
+    @property
+    def latest(self) -> NativeCall | None:
+        """The call, if there is one."""
+        return None if self._now is None else self._now[0]
+
     def update(self, compiled: CompiledProgram, regions: RegionCache, stopped: NativeCall | None) -> None:
         """After a run of `compiled` by steps. `stopped` is the call that was tried first: now it is known what it stopped at, or no row can
         do that."""
@@ -51,7 +56,7 @@ class LinkedCalls:
             now = self._now
             if stopped is not None and now is not None and now[0] is stopped:
                 self._stops += 1
-                if self._stops > MOST_STOPS and self._stops * STOP_SHARE > self._calls:
+                if self._stops > MOST_STOPS and self._stops * STOP_SHARE > self._calls + stopped.direct_calls:
                     self._now = self._tried_at = None
         elif self._tried_at is not None:
             self._now = self._linked(compiled, regions)

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
+from anycann.runtime.direct_call import Direct, Facts, direct_call
 from anycann.runtime.dispatch import Block
 from anycann.runtime.launches import Launches, Workspaces
 from anycann.runtime.results import Buffers, Results
 from anycann.runtime.thread_pool import ThreadPool
+
+MOST_ARENA_BYTES = 4 << 20
 
 
 class NativeCall:
@@ -18,6 +24,7 @@ class NativeCall:
         self._launches, self._results, self._pool, self._workspaces = launches, results, pool, workspaces
         self._rows = len(launches.rows)
         self._outputs_from = Block.ARRAYS + len(launches.inputs)
+        self._direct: tuple[Direct, NDArray[np.int64]] | None = None
 
     def run(self, feeds: Sequence[object], buffers: Buffers | None = None) -> list[object] | None:
         """The outputs for `feeds`, which ports have accepted; None if it stopped at a row of kind STOP.
@@ -37,6 +44,25 @@ class NativeCall:
         finally:
             self._workspaces.give_back(workspace)
         return self._results.handed(arrays, buffers)
+
+    def direct(self, names: Sequence[str], feeds: Sequence[object], watched: NDArray[np.int64], keep: object) -> Direct | None:
+        """The call as a function of the interpreter (`direct_call`), made at the first time; `names` and the types of `feeds` never change.
+
+        None where there is none: a large network would need the memory of one more run, and gain nothing. watched: counts observers, who
+        see nothing of such a call. keep: what it needs beside what this call keeps.
+        """
+        if self._direct is None and not self._results.poison and self._launches.arena_bytes <= MOST_ARENA_BYTES:
+            code, pool, ready = self._pool.addresses
+            workspace = self._workspaces.take()
+            native = (pool, ready, workspace.block_address, self._rows)
+            held = (self._keep, self._pool, workspace, keep)
+            self._direct = direct_call(code, native, names, feeds, self._results.makers, watched, held)
+        return None if self._direct is None else self._direct[0]
+
+    @property
+    def direct_calls(self) -> int:
+        """How often the function has run it."""
+        return 0 if self._direct is None else int(self._direct[1][Facts.CALLS])
 
     def run_at(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
         """As `CompiledProgram.run_at`."""

@@ -1,7 +1,8 @@
 """The memory that the threads of a pool share, by offset, so that what is written often lies apart.
 
 Line 0: what the workers read. Line 1: `DONE`, the units that are done, and whether the caller sleeps on it. Line 2: the lock of the caller
-that has the pool. Line 3: sleeping workers. From line 4 on, one line for each thread: its range of units (`fork_join.py`).
+that has the pool, and `READY`: its workers are started, and it is not closed. Line 3: sleeping workers. From line 4 on, one line for each
+thread: its range of units (`fork_join.py`).
 """
 
 from __future__ import annotations
@@ -32,5 +33,6 @@ class Field(enum.IntEnum):
     DONE = 64
     CALLER_SLEEPS = 68
     LOCK = 128
+    READY = 132
     SLEEPERS = 192
     RANGES = 256

@@ -27,8 +27,8 @@ class Results:
         self._ports = [Port(spec, i, "output") for i, spec in enumerate(outputs)]
         self._in_place = in_place
         self.all_in_place = all(self._in_place)
-        self._poison = poison
-        self._makers = [_maker(port) if direct else _nothing for port, direct in zip(self._ports, in_place, strict=True)]
+        self.poison = poison
+        self.makers = [_maker(port) if direct else _nothing for port, direct in zip(self._ports, in_place, strict=True)]
 
     def arrays(self, feeds: Sequence[object], buffers: Buffers | None) -> list[np.ndarray | None]:
         """The array for each output that is written in place: the caller's if kernels may write to it, else a fresh one. Else None.
@@ -36,8 +36,8 @@ class Results:
         Raises UsageError for a buffer that cannot hold its output.
         """
         if buffers is None:
-            arrays = [make() for make in self._makers]
-            return [_poisoned(array) for array in arrays] if self._poison else arrays
+            arrays = [make() for make in self.makers]
+            return [_poisoned(array) for array in arrays] if self.poison else arrays
         if len(buffers) != len(self._ports):
             raise UsageError(f"{len(buffers)} output buffers; accepted: {len(self._ports)}, with None where there is none")
         for port, buffer in zip(self._ports, buffers, strict=True):
@@ -79,8 +79,8 @@ class Results:
             return None
         if buffer is not None and usable_directly(buffer, others):
             return buffer
-        array = self._makers[number]()
-        return _poisoned(array) if self._poison else array
+        array = self.makers[number]()
+        return _poisoned(array) if self.poison else array
 
     def _copied(self, number: int, value: object, buffer: np.ndarray) -> np.ndarray:
         if value is buffer:

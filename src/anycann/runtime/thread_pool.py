@@ -42,7 +42,7 @@ class ThreadPool:
         self._workers = _Workers(threads, spin_pauses)
         self._run, self._call = _native().run, _native().call
         self._starting = threading.Lock()
-        self._ready = threads == 1
+        self._set_ready(threads == 1)
         self._finalizer = weakref.finalize(self, _Workers.stop, self._workers)
         _open_pools.add(self)
 
@@ -66,7 +66,7 @@ class ThreadPool:
 
     def close(self) -> None:
         """End the workers; waits for a run in progress. Closing twice is fine."""
-        self._ready = False
+        self._set_ready(False)
         self._finalizer()
 
     def __enter__(self) -> ThreadPool:
@@ -81,13 +81,22 @@ class ThreadPool:
                 raise UsageError("the thread pool is closed")
             if not self._ready and self.threads > 1:
                 self._workers.start()
-            self._ready = True
+            self._set_ready(True)
+
+    def _set_ready(self, ready: bool) -> None:
+        self._ready = ready
+        self._workers.write(Field.READY, ready)
+
+    @property
+    def addresses(self) -> tuple[int, int, int]:
+        """For `direct_call`: of its code, of the pool and of what says that the pool may be called. They stay as long as the pool."""
+        return _native().direct, self._workers.address, self._workers.address + Field.READY
 
     def _forget_workers(self) -> None:
         """In the child of a fork: the threads are gone, and locks are as another thread may have left them."""
         self._starting = threading.Lock()
         self._workers.reset()
-        self._ready = self.threads == 1
+        self._set_ready(self.threads == 1)
 
 
 class _Workers:
@@ -95,16 +104,17 @@ class _Workers:
 
     def __init__(self, threads: int, spin_pauses: int):
         self._wanted, self._spin_pauses = threads, spin_pauses
-        self.reset()
-
-    def reset(self) -> None:
-        """As new: no thread, everything zero."""
         self._memory = (ctypes.c_char * (pool_bytes(self._wanted) + LINE_BYTES))()
         start = ctypes.addressof(self._memory)
         self.address = start + -start % LINE_BYTES
+        self.reset()
+
+    def reset(self) -> None:
+        """As new, in the same place: no thread, everything zero."""
+        ctypes.memset(self._memory, 0, ctypes.sizeof(self._memory))
         self._threads: list[threading.Thread] = []
-        self._write(Field.THREADS, 1)
-        self._write(Field.SPIN, self._spin_pauses)
+        self.write(Field.THREADS, 1)
+        self.write(Field.SPIN, self._spin_pauses)
 
     def start(self) -> None:
         for number in range(1, self._wanted):
@@ -116,7 +126,7 @@ class _Workers:
                 get_logger("runtime").warning("thread pool: %d of %d threads run, no more can be started (%s)", number, self._wanted, error)
                 break
             self._threads.append(thread)
-        self._write(Field.THREADS, 1 + len(self._threads))
+        self.write(Field.THREADS, 1 + len(self._threads))
 
     def stop(self) -> None:
         """End the threads, unless a run that never ends has them (a daemon thread at exit): then they end with the process."""
@@ -129,7 +139,8 @@ class _Workers:
             thread.join(2.0)
         self._threads = []
 
-    def _write(self, offset: int, number: int) -> None:
+    def write(self, offset: Field, number: int) -> None:
+        """A field of 4 bytes."""
         struct.pack_into("<i", self._memory, self.address - ctypes.addressof(self._memory) + offset, number)
 
 
@@ -143,7 +154,7 @@ class _Native:
         pointer, number = ctypes.c_void_p, ctypes.c_int64
         self.run = ctypes.CFUNCTYPE(number, pointer, pointer, number, pointer, number, pointer)(code.address("anycann_run"))
         self.call = ctypes.CFUNCTYPE(number, pointer, pointer)(code.address("anycann_call"))
-        self.copy = code.address("anycann_copy")
+        self.copy, self.direct = code.address("anycann_copy"), code.address("anycann_direct")
         self.stop = ctypes.CFUNCTYPE(ctypes.c_int32, pointer)(code.address("anycann_stop"))
 
 
