@@ -8,8 +8,8 @@ import math
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel
-from anycann.codegen.kernels.attention import Pointers, attention_scratch_bytes, emit_attention
-from anycann.codegen.kernels.attention_shape import AttentionShape, Score
+from anycann.codegen.kernels.attention import attention_scratch_bytes, emit_attention
+from anycann.codegen.kernels.attention_shape import AttentionShape, Pointers, Score
 from anycann.codegen.kernels.attention_space import AttentionSpace
 from anycann.codegen.nest_kernel import Output
 from anycann.codegen.space import Choices

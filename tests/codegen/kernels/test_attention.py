@@ -8,8 +8,8 @@ import pytest
 
 from anycann.codegen.conversions import to_storage
 from anycann.codegen.emitter import Emitter
-from anycann.codegen.kernels.attention import Pointers, attention_scratch_bytes, emit_attention
-from anycann.codegen.kernels.attention_shape import AttentionShape, AttentionTile, Score, default_attention_tile
+from anycann.codegen.kernels.attention import attention_scratch_bytes, emit_attention
+from anycann.codegen.kernels.attention_shape import AttentionShape, AttentionTile, Pointers, Score, default_attention_tile
 from anycann.codegen.kernels.attention_space import AttentionSpace
 from anycann.codegen.kernels.matmul_writer import offset
 from anycann.codegen.space import usable
@@ -104,6 +104,34 @@ def assert_exact(
 @pytest.mark.parametrize("heads_last", [True, False])
 def test_attention_of_any_size_is_exact_to_rounding(size: tuple[int, int, int, int], heads_last: bool, target: Target) -> None:
     assert_exact(shape_of(*size, heads_last=heads_last), target)
+
+
+FEW = [(1, 300, 64, 64), (1, 2, 5, 3), (2, 33, 80, 128), (3, 45, 16, 500), (8, 77, 40, 24)]
+
+
+@pytest.mark.parametrize("target", runnable(), ids=lambda target: target.name)
+@pytest.mark.parametrize("size", FEW, ids=str)
+def test_few_rows_are_exact_with_everything_that_is_done_to_scores(size: tuple[int, int, int, int], target: Target) -> None:
+    rows, keys, *_ = size
+    assert_exact(shape_of(*size, heads_last=False), target)
+    shape = replace(shape_of(*size), softcap=2.0, reach=keys - rows - 1 if keys > rows + 1 else 0)
+    shape, first = masked(shape, (2, 1, 1, keys), -1.5, replaces=True)
+    shape, second = masked(shape, (rows, keys), -np.inf)
+    shape, third = masked(shape, (2, 3, rows, 1), -1.0)
+    assert_exact(shape, target, masks=(first, second, third))
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16], ids=str)
+def test_few_rows_of_halves_are_widened(dtype: dtypes.DType) -> None:
+    assert_exact(replace(shape_of(2, 37, 24, 33), dtype=dtype))
+
+
+@pytest.mark.parametrize("empty_is_zero", [False, True])
+def test_few_rows_may_see_no_key(empty_is_zero: bool) -> None:
+    shape, mask = masked(replace(shape_of(2, 21, 8, 8), empty_is_zero=empty_is_zero), (2, 21), -np.inf)
+    mask[1] = -np.inf
+    assert_exact(shape, masks=(mask,))
+    assert_exact(replace(shape_of(2, 21, 8, 8), empty_is_zero=empty_is_zero, reach=-1))
 
 
 @pytest.mark.parametrize("name", sorted(NAMED))

@@ -12,13 +12,12 @@ a task: some rows of one head.  queries' = transposed queries * scale
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 import math
-from typing import TypeAlias
 
 from anycann.codegen.emitter import Emitter
-from anycann.codegen.kernels.attention_shape import AttentionShape, AttentionTile, Memory, address
+from anycann.codegen.kernels.attention_few import emit_few, few_scratch_bytes, is_few
+from anycann.codegen.kernels.attention_shape import AttentionShape, AttentionTile, Memory, Pointers, Write, address, seen_keys
 from anycann.codegen.kernels.attention_softmax import emit_weights
 from anycann.codegen.kernels.matmul_packing import PanelCopy, emit_copy
 from anycann.codegen.kernels.matmul_shape import Operand, first_lanes, multiply_add
@@ -27,18 +26,6 @@ from anycann.codegen.values import Value, vector_type
 from anycann.codegen.vector_math_exponential import tanh
 from anycann.target.target import Target
 from anycann.te import dtypes
-
-Write: TypeAlias = "Callable[[Emitter, tuple[Value, ...], Value, Value | None], None]"  # (e, (*batch, row, first column), vector, mask)
-
-
-@dataclass(frozen=True)
-class Pointers:
-    """Where the operands' buffers begin; `scores` in the order of the shape's."""
-
-    query: Value
-    key: Value
-    value: Value
-    scores: tuple[Value, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -72,11 +59,13 @@ class _Rows:
 
 def attention_scratch_bytes(shape: AttentionShape, target: Target, tile: AttentionTile) -> int:
     """Bytes of a thread's scratch memory that the kernel uses."""
-    return Memory.of(shape, tile, target.lanes).nbytes
+    return few_scratch_bytes(shape, target) if is_few(shape, target) else Memory.of(shape, tile, target.lanes).nbytes
 
 
 def emit_attention(e: Emitter, shape: AttentionShape, target: Target, tile: AttentionTile, pointers: Pointers, write: Write) -> int:
-    """Write the kernel's loop over its tasks and return how many there are: heads x blocks of rows."""
+    """Write the kernel's loop over its tasks and return how many there are: heads x blocks of rows. Few rows take no tile."""
+    if is_few(shape, target):
+        return emit_few(e, shape, target, pointers, write)
     kernel = _Kernel(shape, tile, target.lanes, Memory.of(shape, tile, target.lanes), pointers, write)
     rows = kernel.memory.rows
     full, rest = divmod(shape.rows, rows)
@@ -87,20 +76,13 @@ def emit_attention(e: Emitter, shape: AttentionShape, target: Target, tile: Atte
             if not present:
                 continue
             first = e.mul(block, rows)
-            part = _Rows(batch, first, count, -(-count // kernel.lanes), _seen(e, shape, first, count))
+            part = _Rows(batch, first, count, -(-count // kernel.lanes), seen_keys(e, shape, first, count))
             if full and rest:
                 with e.when(e.compare("slt" if count == rows else "eq", block, e.const(full))):
                     _emit_rows(e, kernel, part)
             else:
                 _emit_rows(e, kernel, part)
     return shape.batches * blocks
-
-
-def _seen(e: Emitter, shape: AttentionShape, first: Value, count: int) -> Value:
-    """Keys that the last of the rows sees."""
-    if shape.reach is None:
-        return e.const(shape.keys)
-    return e.smin(e.smax(e.add(first, count + shape.reach), e.const(0)), e.const(shape.keys))
 
 
 def _emit_rows(e: Emitter, kernel: _Kernel, rows: _Rows) -> None:

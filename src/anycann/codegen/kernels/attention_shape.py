@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 import math
+from typing import TypeAlias
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.values import Value
@@ -11,6 +13,18 @@ from anycann.target.target import Target
 from anycann.te import dtypes
 from anycann.te.dtypes import DType
 from anycann.te.strided import Strided
+
+Write: TypeAlias = "Callable[[Emitter, tuple[Value, ...], Value, Value | None], None]"  # (e, (*batch, row, first column), vector, mask)
+
+
+@dataclass(frozen=True)
+class Pointers:
+    """Where the operands' buffers begin; `scores` in the order of the shape's."""
+
+    query: Value
+    key: Value
+    value: Value
+    scores: tuple[Value, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -134,3 +148,10 @@ def address(e: Emitter, view: Strided, indices: tuple[Value, ...]) -> Value:
             part = e.urem(part, factor.extent) if number else part
             total = e.add(total, e.mul(part, factor.step))
     return total
+
+
+def seen_keys(e: Emitter, shape: AttentionShape, first: Value, count: int) -> Value:
+    """Keys that the last of `count` rows from `first` on sees."""
+    if shape.reach is None:
+        return e.const(shape.keys)
+    return e.smin(e.smax(e.add(first, count + shape.reach), e.const(0)), e.const(shape.keys))

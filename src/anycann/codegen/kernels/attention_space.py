@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from anycann.codegen.kernels.attention_few import is_few
 from anycann.codegen.kernels.attention_shape import AttentionShape, AttentionTile, Memory, default_attention_tile
 from anycann.codegen.space import Parameter, Space
 from anycann.target.target import Target
@@ -16,7 +17,7 @@ _AROUND = 30.0  # cycles around each register tile
 
 @dataclass(frozen=True)
 class AttentionSpace(Space[AttentionTile]):
-    """Tiles of `emit_attention`."""
+    """Tiles of `emit_attention`; of few rows there is one, which means nothing."""
 
     family: ClassVar[str] = "Attention"
     version: ClassVar[int] = 1
@@ -26,6 +27,8 @@ class AttentionSpace(Space[AttentionTile]):
     target: Target
 
     def parameters(self) -> tuple[Parameter, ...]:
+        if is_few(self.problem, self.target):
+            return tuple(Parameter(name, (value,)) for name, value in self.point(self.default()).items())
         vectors = range(1, min(4, self._row_vectors) + 1)
         return (
             Parameter("vectors", tuple(vectors)),

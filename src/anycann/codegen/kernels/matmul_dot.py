@@ -54,18 +54,27 @@ def dot_scratch(lanes: int, rows: int, nbytes: int) -> int:
 def emit_dots(e: Emitter, kernel: PanelKernel) -> int:
     """The loop over tasks. Returns their number: batches x parts of the groups."""
     shape = kernel.shape
-    a = _Side(kernel.left, kernel.a, shape.a.batch, shape.a.row, shape.m)
-    b = _Side(Operand(shape.b_dtype, shape.accumulator), kernel.b, shape.b.batch, shape.b.column, shape.n)
-    dots = _Dots(kernel, a, b) if shape.n == 1 else _Dots(kernel, b, a)
-    groups = -(-dots.many.count // kernel.lanes)
+    groups = -(-_dots(kernel).many.count // kernel.lanes)
     parts = -(-groups // kernel.tile.row_blocks)
     with e.loop(e.begin, e.end) as task:
         batch = batch_index(e, e.udiv(task.index, parts), shape.batch)
         first = e.mul(e.urem(task.index, parts), kernel.tile.row_blocks)
-        last = e.smin(e.add(first, kernel.tile.row_blocks), e.const(groups))
-        with e.loop(first, last) as group, e.loop(0, dots.one.count, kernel.tile.rows) as row:
-            _emit_group(e, dots, batch, e.mul(group.index, kernel.lanes), row.index)
+        emit_groups(e, kernel, batch, first, e.smin(e.add(first, kernel.tile.row_blocks), e.const(groups)))
     return shape.batches * parts
+
+
+def emit_groups(e: Emitter, kernel: PanelKernel, batch: tuple[Value, ...], first: Value, last: Value) -> None:
+    """The results of groups `first` to `last` of one product."""
+    dots = _dots(kernel)
+    with e.loop(first, last) as group, e.loop(0, dots.one.count, kernel.tile.rows) as row:
+        _emit_group(e, dots, batch, e.mul(group.index, kernel.lanes), row.index)
+
+
+def _dots(kernel: PanelKernel) -> _Dots:
+    shape = kernel.shape
+    a = _Side(kernel.left, kernel.a, shape.a.batch, shape.a.row, shape.m)
+    b = _Side(Operand(shape.b_dtype, shape.accumulator), kernel.b, shape.b.batch, shape.b.column, shape.n)
+    return _Dots(kernel, a, b) if shape.n == 1 else _Dots(kernel, b, a)
 
 
 def _emit_group(e: Emitter, dots: _Dots, batch: tuple[Value, ...], first: Value, row: Value) -> None:
