@@ -19,6 +19,7 @@ import numpy as np
 from anycann.support.errors import UsageError
 from anycann.tools.engines import Engine
 from anycann.tools.measure import Latency, measure_cold_start, measure_interleaved
+from benchmarks.engines.arithmetic import Arithmetic
 from benchmarks.engines.job import Absent, Job, Precision
 from benchmarks.engines.onnx_runtime import open_onnx_runtime
 from benchmarks.engines.ours import open_ours
@@ -38,7 +39,8 @@ QUIET = {"GOMP_SPINCOUNT": "20000", "KMP_BLOCKTIME": "1"}
 class Speed:
     """Latencies and the greatest relative error against ONNX Runtime in float32, by engine, and why peers are missing.
 
-    flops: operations of one run. answers_equal: whether AnyCANN's answers are the reference's; None where there is none.
+    flops: operations of one run. answers_equal: whether AnyCANN's answers are the reference's; None where there is none. arithmetic:
+    float32 operations a second that multiply-adds reached in turn with the engines, on as many threads; 0 where it was not measured.
     """
 
     latency: dict[str, Latency]
@@ -46,6 +48,7 @@ class Speed:
     answers_equal: bool | None = None
     absent: dict[str, str] = field(default_factory=dict)
     flops: int = 0
+    arithmetic: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -78,12 +81,14 @@ def measure_speed(model: Model, threads: int, seconds: float, precision: Precisi
     ours = open_ours(job)
     others, absent = open_peers(job, peers)
     engines: list[Engine] = [ours, *others]
-    latency = measure_interleaved(engines, job.feeds, _runs(engines, job, seconds), seconds, rest_seconds=REST_SECONDS)
+    arithmetic = Arithmetic(threads)
+    latency = measure_interleaved([*engines, arithmetic], job.feeds, _runs(engines, job, seconds), seconds, rest_seconds=REST_SECONDS)
+    rate = arithmetic.operations / latency.pop(arithmetic.name).p50
     names, wanted = reference(model, threads)
     outputs = {engine.name: run_all(_AsSession(engine, names), model) for engine in engines} if wanted else {}
     errors = {name: greatest_error(got, wanted) for name, got in outputs.items()}
     equal = [model.answer(got) == model.answer(right) for got, right in zip(outputs["anycann"], wanted, strict=True)] if wanted else None
-    return Speed(latency, errors, None if equal is None else all(equal), absent, ours.flops)
+    return Speed(latency, errors, None if equal is None else all(equal), absent, ours.flops, rate)
 
 
 def _runs(engines: Sequence[Engine], job: Job, seconds: float) -> int:

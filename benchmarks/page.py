@@ -16,8 +16,9 @@ from benchmarks.layers import Layers, layers_from
 from benchmarks.layers import table as layer_table
 from benchmarks.machine import Machine
 from benchmarks.measuring import Speed
-from benchmarks.report import error_table, mean_times_faster, measured_of, missing, speed_table, start_table, times_faster
+from benchmarks.report import error_table, mean_times_faster, measured_of, missing, speed_table, start_table, threads_text, times_faster
 from benchmarks.results import Report, joined, other_machines, read
+from benchmarks.scaling import scaling_table
 from benchmarks.zoo.models import MODELS
 
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
@@ -79,7 +80,7 @@ def _rates(machine: Machine) -> list[str]:
     for count, kinds in machine.rates.items():
         rates = "; ".join(f"{kind} {name} {rate / 1e9:.0f}" for kind, found in kinds.items() for name, rate in found.items())
         levels = ", ".join(f"{nbytes / 2**20:.0f} MiB {rate / 1e9:.1f}" for nbytes, rate in machine.bandwidth[count].levels)
-        lines.append(f"- Peaks with {_threads(count)}, GFLOP/s: {rates}. GB/s read again and again from: {levels}.")
+        lines.append(f"- Peaks with {threads_text(count)}, GFLOP/s: {rates}. GB/s read again and again from: {levels}.")
     return [*lines, ""]
 
 
@@ -91,7 +92,9 @@ def _summary(report: Report) -> list[str]:
             measured = measured_of(report.results, precision, count)
             mean = mean_times_faster(measured)
             if mean is not None:
-                lines.append(f"- {TITLES[precision]}, {_threads(count)}: {mean:.2f} times the speed of the best peer, {_slower(measured)}.")
+                lines.append(
+                    f"- {TITLES[precision]}, {threads_text(count)}: {mean:.2f} times the speed of the best peer, {_slower(measured)}."
+                )
     return ["In the geometric mean:", "", *lines, ""] if lines else []
 
 
@@ -106,25 +109,30 @@ def _precision(report: Report, precision: Precision) -> list[str]:
         if not measured_of(report.results, precision, count):
             continue
         peak = report.machine.ceilings(count).peaks.get(precision, report.machine.peak[count])
-        lines += [f"### {TITLES[precision]}, {_threads(count)}", "", *speed_table(report.results, precision, count, peak), ""]
-    count = next(count for count in report.threads if measured_of(report.results, precision, count))
+        lines += [f"### {TITLES[precision]}, {threads_text(count)}", "", *speed_table(report.results, precision, count, peak), ""]
+    counts = [count for count in report.threads if measured_of(report.results, precision, count)]
+    lines += _scaling(report, precision, counts)
+    count = counts[0]
     lines += [f"### {TITLES[precision]}, errors", "", *error_table(report.results, precision, count), ""]
     absent = missing(report.results, precision, count)
     return [*lines, *(["Without a number:", "", *absent, ""] if absent else [])]
 
 
+def _scaling(report: Report, precision: Precision, counts: Sequence[int]) -> list[str]:
+    """The gain from the fewest to the most threads that were measured."""
+    rows = scaling_table(report.results, precision, counts[0], counts[-1]) if len(counts) > 1 else []
+    title = f"### {TITLES[precision]}, times faster with {threads_text(counts[-1])} than with {threads_text(counts[0])}"
+    return [title, "", *rows, "", SCALING] if rows else []
+
+
 def _layers(found: Layers) -> list[str]:
     return [
-        f"## Kernels of {found.model}, {TITLES[found.precision]}, {_threads(found.threads)}",
+        f"## Kernels of {found.model}, {TITLES[found.precision]}, {threads_text(found.threads)}",
         "",
         *layer_table(found, LAYERS_SHOWN),
         "",
         ROOFLINE,
     ]
-
-
-def _threads(count: int) -> str:
-    return f"{count} thread{'s' if count > 1 else ''}"
 
 
 ENGINES = """\
@@ -133,6 +141,11 @@ measured. Times are medians, with the 90th percentile in brackets. "Times faster
 AnyCANN is faster. GFLOP/s counts the operations of the model as it is written; Winograd convolutions need fewer multiplications, so a
 model may exceed the peak. Control flow is not counted. Errors are the greatest relative difference in the norm of an output, over all
 outputs and calls, from ONNX Runtime in float32; answers (the class, the boxes) are compared with the same.
+"""
+SCALING = """\
+Multiply-adds of registers ran in turn with the engines, on as many threads: what they gain is all that threads can gain in arithmetic,
+and on a machine that shares its cores, clock and power with others it is not their number, and not always the same. What else
+threads share is in the rates of reading at the top of this page.
 """
 ROOFLINE = """\
 The share is of the least time that the kernel could take here: its operations at the peak of the type it multiplies, or its bytes, each

@@ -98,6 +98,11 @@ def start_table(results: Sequence[Result]) -> list[str]:
     return markdown([*header, "ORT memory MB", "memory ratio"], rows)
 
 
+def threads_text(count: int) -> str:
+    """1 thread, 2 threads."""
+    return f"{count} thread{'s' if count > 1 else ''}"
+
+
 def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """A table of Markdown, numbers to the right."""
     line = ["| " + " | ".join(header) + " |", "| --- |" + " ---: |" * (len(header) - 1)]

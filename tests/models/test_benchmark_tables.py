@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 import json
 from pathlib import Path
+import time
 
 import pytest
 
@@ -14,6 +15,7 @@ from anycann.target.target import by_name
 from anycann.te import dtypes
 from anycann.tools.measure import summary
 from benchmarks.bandwidth import Bandwidth, bandwidth
+from benchmarks.engines.arithmetic import Arithmetic
 from benchmarks.layers import Layer, Layers, layers_from, table, to_json
 from benchmarks.machine import Machine
 from benchmarks.measuring import Speed
@@ -23,6 +25,7 @@ from benchmarks.report import best_peer, mean_times_faster, missing, speed_table
 from benchmarks.results import Report, Result, joined, other_machines, read
 from benchmarks.results import to_json as results_to_json
 from benchmarks.roofline import Ceilings, Work, works
+from benchmarks.scaling import scaling_table
 from tests.models.test_benchmarks import run
 
 CEILINGS = Ceilings({"fp32": 100.0, "int8": 800.0}, Bandwidth(((1000, 50.0), (100_000, 10.0))))
@@ -136,6 +139,29 @@ def test_a_table_has_a_column_for_each_engine_that_ran_anything() -> None:
     assert lines[2] == "| a | 2.00 (2.00) | 3.00 (3.00) | 1.50 | OpenVINO | 1 | 1% |"
     assert lines[3] == "| b | 1.00 (1.00) |  |  |  | 2 | 2% |"
     assert lines[4].startswith("| geometric mean |  |  | **1.50** |")
+
+
+def test_the_gain_of_threads_stands_beside_that_of_multiply_adds() -> None:
+    one, two = (replace(speed(anycann=ms, onnxruntime=6.0), arithmetic=rate) for ms, rate in ((2.0, 4e9), (1.0, 6e9)))
+    results = [Result("a", {"fp32": {1: one, 2: two}}), Result("b", {"fp32": {1: speed(anycann=1.0), 2: speed(anycann=0.5)}})]
+    lines = scaling_table(results, "fp32", 1, 2)
+    shares = "share of multiply-adds, 1 thread | share of multiply-adds, 2 threads"
+    assert lines[0] == f"| model | AnyCANN | ONNX Runtime | multiply-adds | {shares} |"
+    assert lines[2] == "| a | 2.00 | 1.00 | 1.50 | 25% | 33% |"
+    assert lines[3] == "| b | 2.00 |  |  |  |  |"
+    assert lines[4] == "| geometric mean | **2.00** | **1.00** | **1.50** |  |  |"
+    assert scaling_table(results, "bf16", 1, 2) == []
+    both = {name: dict.fromkeys((1, 2), getattr(machine(), name)[1]) for name in ("peak", "rates", "bandwidth")}
+    text = page(replace(report(*results), machine=replace(machine(), **both)))
+    assert "### float32, times faster with 2 threads than with 1 thread" in text
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_multiply_adds_run_as_an_engine(threads: int) -> None:
+    engine = Arithmetic(threads)
+    started = time.perf_counter()
+    assert engine.run({}) == {}
+    assert 1e7 < engine.operations / (time.perf_counter() - started) < 1e13
 
 
 def test_reasons_for_missing_numbers_are_told_once_with_their_models() -> None:
