@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch_npu.contrib needs torch")
-pytest.importorskip("torch_npu", reason="needs the shims")
 
 from anycann.adapters.torch import contrib  # noqa: E402
 from tests.torch_operators.box_cases import _some_boxes  # noqa: E402

@@ -11,8 +11,6 @@ from torch.autograd import forward_ad
 from anycann.adapters.torch.operators import activations, fused, normalisation, rotary
 from anycann.adapters.torch.operators.fused import Fused
 
-pytest.importorskip("torch_npu", reason="needs the shims")
-
 Make = Callable[[torch.dtype], tuple[torch.Tensor, ...]]
 
 

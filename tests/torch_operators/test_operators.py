@@ -24,8 +24,6 @@ DEVICES = [pytest.param("cpu", id="on_cpu"), pytest.param("npu", id="on_npu")]
 
 
 def _on(value: Any, device: str) -> Any:
-    if device == "npu":
-        pytest.importorskip("torch_npu", reason="the npu device is not there yet")
     return mapped(value, lambda tensor: tensor.clone().to(device))
 
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="the optimizers of torch_npu need torch")
-pytest.importorskip("torch_npu", reason="needs the shims")
 
 from anycann.adapters.torch import optim  # noqa: E402
 

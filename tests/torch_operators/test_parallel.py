@@ -12,6 +12,7 @@ from tests.torch_distributed.test_worlds import checks_of, said
 from tests.torch_operators.walk import packet
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", checks_of("summed_products"))
 def test_every_rank_has_the_product(check: str) -> None:
     for rank, answers in enumerate(said("summed_products", 2)):
@@ -27,6 +28,5 @@ def test_shapes_need_no_group() -> None:
 
 
 def test_without_a_group_it_says_what_makes_one() -> None:
-    pytest.importorskip("torch_npu", reason="the npu device is not there yet")
     with pytest.raises(RuntimeError, match="init_process_group"):
         packet("npu_mm_all_reduce_base")(torch.ones(2, 2), torch.ones(2, 2), "any")
