@@ -146,6 +146,24 @@ def test_switches_take_what_they_are_for() -> None:
         torch.npu.conv.allow_tf32 = True
 
 
+def test_functions_of_the_extension_are_there_by_their_private_names() -> None:
+    extension = torch_npu._C
+    before = extension._npu_getOption("ALLOW_INTERNAL_FORMAT")
+    torch.npu.config.allow_internal_format = before != b"enable"
+    assert extension._npu_getOption("ALLOW_INTERNAL_FORMAT") != before
+    torch.npu.config.allow_internal_format = before
+    assert extension._npu_getOption("ALLOW_INTERNAL_FORMAT") == before
+    assert extension._npu_getOption("no such option") is None
+    extension._npu_setOption({"ACL_OP_DEBUG_LEVEL": "2"})
+    assert extension._npu_getOption("ACL_OP_DEBUG_LEVEL") == b"2"
+    assert extension._npu_getDeviceCount() == torch.npu.device_count()
+    assert extension._npu_hasPrimaryContext(0)
+    with pytest.raises(RuntimeError, match="999"):
+        extension._npu_hasPrimaryContext(999)
+    assert extension._npu_getCurrentRawStream(0) == torch.npu.current_stream().npu_stream
+    assert torch_npu.hifloat8 == 290
+
+
 def test_old_type_names_make_and_recognise_tensors() -> None:
     made = torch.npu.FloatTensor([1, 2])
     assert made.tolist() == [1.0, 2.0]

@@ -85,7 +85,32 @@ def _glu_quant(
 ) -> Any:
     y = _swiglu(x if activate_left else np.roll(x, x.shape[-1] // 2, -1))
     ends = None if group_index is None else (np.cumsum(group_index) if group_list_type else group_index)
-    return _dynamic(y, smooth_scales, ends)
+    integers, scales = _dynamic(y, smooth_scales, ends)
+    return integers, 1 / scales
+
+
+def _static_glu(x: Array, smooth_scales: Array, offsets: Any = None, group_index: Any = None, quant_mode: int = 0) -> Any:
+    y = _swiglu(np.roll(x, x.shape[-1] // 2, -1))
+    owner = np.zeros(len(x), int) if group_index is None else np.searchsorted(group_index, np.arange(len(x)), side="right")
+    by_row = [None if s is None else s.reshape(len(s), -1)[owner] for s in (smooth_scales, offsets)]
+    return _int8(y * by_row[0] + (0 if by_row[1] is None else by_row[1])), np.zeros(len(x))
+
+
+case("npu_swiglu_quant", randn(4, 16), options={"smooth_scales": rand(1, 8) * 40}, reference=_static_glu)
+case(
+    "npu_swiglu_quant",
+    randn(5, 16),
+    options={
+        "smooth_scales": rand(2, 8) * 40, "offsets": randn(2, 8), "group_index": torch.tensor([2, 5], dtype=torch.int32), "quant_mode": 0,
+    },
+    reference=_static_glu,
+)  # fmt: skip
+case(
+    "npu_swiglu_quant",
+    randn(5, 16),
+    options={"smooth_scales": rand(2) * 40, "group_index": torch.tensor([2, 5], dtype=torch.int32)},
+    reference=_static_glu,
+)
 
 
 case("npu_swiglu_quant", randn(4, 16), options={"quant_mode": 1}, reference=_glu_quant)
@@ -184,4 +209,52 @@ case(
     "npu_grouped_matmul_swiglu_quant",
     random_bytes(5, 8), random_bytes(3, 8, 12), torch.tensor([2, 2, 4]), rand(3, 12) / 9999, rand(5, low=0.5),
     reference=_gated_groups,
+)  # fmt: skip
+
+
+def _gated_second(
+    x: Array, w: Array, scale: Array, rows: Array, groups: Array, smooth_scale: Any = None, group_list_type: int = 0, **_: Any
+) -> Any:
+    ends = np.cumsum(groups) if group_list_type else groups
+    out, scales, _unused = _gated_groups(x, w[0], ends, scale[0], rows)
+    if smooth_scale is None:
+        return out, scales
+    units = np.zeros(out.shape)
+    for group, (begin, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
+        y = (x[begin:end].astype(int) @ w[0][group].astype(int)) * scale[0][group] * rows[begin:end, None]
+        gate, value = np.split(y, 2, 1)
+        units[begin:end] = gate / (1 + np.exp(-gate)) * value * smooth_scale[group]
+    scales = np.abs(units).max(1) / 127
+    return np.rint(units / np.where(scales == 0, 1, scales)[:, None]).astype(np.int8), scales
+
+
+_SECOND_OPERANDS = (random_bytes(5, 8), [random_bytes(3, 8, 12)], [rand(3, 12) / 9999], rand(5, low=0.5))
+case(
+    "npu_grouped_matmul_swiglu_quant_v2", *_SECOND_OPERANDS, torch.tensor([2, 2, 4]), options={"dequant_dtype": 6},
+    reference=_gated_second,
+)  # fmt: skip
+case(
+    "npu_grouped_matmul_swiglu_quant_v2", *_SECOND_OPERANDS, torch.tensor([2, 0, 3]),
+    options={"smooth_scale": rand(3, 6, low=0.5), "group_list_type": 1}, reference=_gated_second,
+)  # fmt: skip
+_IN_BLOCKS = random_bytes(2, 32, 64)
+case(
+    "npu_grouped_matmul_swiglu_quant_v2",
+    random_bytes(3, 32), [_IN_BLOCKS.reshape(2, 2, 16, 2, 32).permute(0, 3, 1, 2, 4).contiguous()], [rand(2, 64) / 9999], rand(3, low=0.5),
+    torch.tensor([1, 3]),
+    reference=lambda x, w, *rest: _gated_second(x, [_IN_BLOCKS.numpy()], *rest),
+)  # fmt: skip
+
+
+def _packed(values: torch.Tensor) -> torch.Tensor:
+    """int32 of eight four-bit integers each, the first in the lowest bits."""
+    nibbles = (values.numpy().astype(np.int64) & 15).reshape(*values.shape[:-1], -1, 8)
+    return torch.from_numpy((nibbles << np.arange(0, 32, 4)).sum(-1).astype(np.uint32).view(np.int32))
+
+
+_NIBBLES = torch.randint(-8, 8, (3, 16), dtype=torch.int8), torch.randint(-8, 8, (2, 16, 32), dtype=torch.int8)
+case(
+    "npu_grouped_matmul_swiglu_quant_v2",
+    _packed(_NIBBLES[0]), [_packed(_NIBBLES[1])], [rand(2, 32)], rand(3, low=0.5), torch.tensor([1, 3]),
+    reference=lambda x, w, *rest: _gated_second(_NIBBLES[0].numpy(), [_NIBBLES[1].numpy()], *rest),
 )  # fmt: skip

@@ -161,6 +161,33 @@ for _options in (
     case("npu_moe_init_routing_v2", randn(7, 4), _CHOSEN, options={"expert_num": 6, **_options}, reference=_second)
 
 
+def _second_quantised(x: Array, expert_idx: Array, scale: Any = None, offset: Any = None, quant_mode: int = 1, **options: Any) -> Any:
+    mode = options.pop("expert_tokens_num_mode")
+    flag = options.pop("expert_tokens_before_capacity_flag", False)
+    before = np.bincount(expert_idx.reshape(-1), minlength=options["expert_num"]) * flag
+    rest = {"expert_tokens_num_flag": mode > 0, "expert_tokens_num_type": mode - 1, **options}
+    if quant_mode:
+        tokens, where, counts, scales = _second(x, expert_idx, scale, quant_mode=1, **rest)
+        return tokens, where, counts, before, scales
+    tokens, where, counts, _ = _second(x * scale[0] + (0 if offset is None else offset[0]), expert_idx, None, **rest)
+    return np.clip(np.rint(tokens), -128, 127).astype(np.int8), where, counts, before, np.zeros(0)
+
+
+for _options in (
+    {"expert_tokens_num_mode": 2, "active_num": 0},
+    {"expert_tokens_num_mode": 1, "scale": rand(6, 4)},
+    {"expert_tokens_num_mode": 2, "drop_pad_mode": 1, "expert_capacity": 2, "expert_tokens_before_capacity_flag": True},
+    {"expert_tokens_num_mode": 1, "quant_mode": 0, "scale": torch.tensor([90.0]), "offset": torch.tensor([3.2]), "active_num": 9},
+):
+    case("npu_moe_init_routing_quant", randn(7, 4), _CHOSEN, options={"expert_num": 6, **_options}, reference=_second_quantised)
+
+case(
+    "npu_moe_init_routing_v2", randn(0, 4), torch.zeros(0, 2, dtype=torch.int32),
+    reference=lambda *_, **__: (np.zeros((0, 4)), None, None, None),
+    options={"expert_num": 6, "quant_mode": 1, "scale": rand(0), "expert_tokens_num_flag": True},
+)  # fmt: skip
+
+
 def _final(rows: Array, skip1: Any, skip2: Any, bias: Any, scales: Any, places: Array, experts: Any, mode: int = 0, k: int = 1) -> Array:
     count = scales.shape[1] if scales is not None else k
     n = places.size // count

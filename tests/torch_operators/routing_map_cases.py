@@ -133,3 +133,13 @@ case(
     options={**_GROUPS, "y": torch.empty(5, 3), "indices": torch.empty(5, 3, dtype=torch.int32)},
     reference=lambda x, more, y, indices, **options: _weighted(x, more, **options),
 )
+
+_NO_TOKENS = torch.zeros(0, 4, dtype=torch.bool)
+case(
+    "npu_moe_token_permute_with_routing_map", randn(0, 3), _NO_TOKENS, options={"num_out_tokens": 0, "probs": rand(0, 4)},
+    reference=lambda *_, **__: (np.zeros((0, 3)), np.zeros(0), np.zeros(0, np.int32)),
+)  # fmt: skip
+case(
+    "npu_moe_token_unpermute_with_routing_map", randn(0, 3), torch.zeros(0, dtype=torch.int32), [0, 3],
+    options={"probs": rand(0, 4), "routing_map": _NO_TOKENS}, reference=lambda *_, **__: np.zeros((0, 3)),
+)  # fmt: skip

@@ -20,6 +20,7 @@ from anycann.adapters.torch.device import (
     namespace,
     parameters,
     pinned_memory,
+    private_names,
     registration,
     scripts,
     sharing,
@@ -57,6 +58,7 @@ def install(torch_npu: ModuleType) -> None:
     npu = namespace.make(torch_npu)
     _setup_privateuseone_for_python_backend(devices.NAME, npu, _Hooks(), _Guard())
     _name_submodules(npu)
+    private_names.install(torch_npu)
     accounts.set_limits()
     aliasing.use_layout_if_verified()
     registration.install()

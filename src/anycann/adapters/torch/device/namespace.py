@@ -29,6 +29,8 @@ _OBJECTS = ("config", "conv", "matmul", "default_generators", "memory_cached", "
             "reset_max_memory_cached", "obfuscation_calculate", "obfuscation_finalize", "obfuscation_initialize", "npurt")  # fmt: skip
 _PRIVATE = ("_is_in_bad_fork", "_snapshot", "_dump_snapshot", "_record_memory_history", "_set_allocator_settings")
 _NARROW_TYPES = ("float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "float4_e2m1fn_x2")
+# Ascend's numbers of dtypes that torch has not, which arguments for dtypes take: 256 + aclDataType
+_NUMBERED_TYPES = {"int4": 285, "uint1": 286, "hifloat8": 290, "float6_e3m2": 294, "float6_e2m3": 295, "float4_e1m2fn_x2": 297}
 _SUBMODULES = {"memory": memory, "streams": streams, "random": random_state, "graphs": graphs, "npu_config": settings}
 _UTILITIES = (device_guards, older_names, overflow, properties, settings, streams, versions)  # of `torch.npu.utils`
 
@@ -45,7 +47,7 @@ def make(torch_npu: ModuleType) -> ModuleType:
     npu.__dict__["utils"] = sys.modules[f"{name}.utils"] = _utilities(f"{name}.utils")
     npu.__dict__["__all__"] = sorted(entry for entry in npu.__dict__ if not entry.startswith("_"))
     torch_npu.__dict__["npu"] = npu
-    torch_npu.__dict__.update({name: getattr(torch, name) for name in _NARROW_TYPES if hasattr(torch, name)})
+    torch_npu.__dict__.update(_NUMBERED_TYPES | {name: getattr(torch, name) for name in _NARROW_TYPES if hasattr(torch, name)})
     return npu
 
 

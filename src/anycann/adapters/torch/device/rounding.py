@@ -26,7 +26,7 @@ _ALWAYS = frozenset((
     "index_reduce", "index_reduce_", "_embedding_bag_backward", "_embedding_bag_dense_backward", "binary_cross_entropy_with_logits",
     "native_batch_norm", "native_batch_norm_backward", "native_layer_norm", "native_layer_norm_backward", "native_group_norm",
     "native_group_norm_backward", "_unsafe_masked_index_put_accumulate", "polygamma", "polygamma_", "linalg_matrix_exp",
-    "glu_backward",
+    "glu_backward", "index_add", "index_add_",
 ))  # fmt: skip
 _ACCUMULATE = 3  # position of that argument
 _STATISTICS = ("native_batch_norm", "native_layer_norm", "native_group_norm")  # are float32 on accelerators, whatever x is

@@ -156,6 +156,8 @@ class _Switches:
         if name not in self._accepted:
             raise AttributeError(f"torch.npu.{self._name} has no switch {name!r}; there are: {', '.join(self._accepted)}")
         kind = self._accepted[name]
+        if isinstance(value, bytes) and kind is bool:
+            value = value == b"enable"  # as `torch_npu._C._npu_getOption` gives it
         if not isinstance(value, kind):
             raise TypeError(f"torch.npu.{self._name}.{name} = {value!r}; accepted: {kind.__name__}")
         self.__dict__[name] = value

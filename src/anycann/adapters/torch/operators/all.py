@@ -9,7 +9,7 @@ from anycann.adapters.torch.operators.registry import OPERATORS
 _FAMILIES = """
     accumulation activations boxes dropout formats gradients grouped grouped_units losses matrix microscaling normalisation parallel
     quantisation quantised_products quantised_tails quantised_units recurrent regions reshaping rotary rotated routing
-    routing_maps sampling scattering statistics suppression transformer_library updates attention.inference_operators
+    routing_maps routing_quantised sampling scattering statistics suppression transformer_library updates attention.inference_operators
     attention.layers attention.merging attention.pages attention.sequences attention.training
 """
 FAMILIES = tuple(import_module(f"{__package__}.{name}") for name in _FAMILIES.split())

@@ -38,9 +38,25 @@ def smoothed(operator: str, x: torch.Tensor, scales: torch.Tensor | None, group_
     if group_index is None:
         return x * wide(scales)
     require(scales.dim() == 2, operator, f"smooth scales of {sizes(scales)} with group_index", "(groups, columns)")
+    return x * wide(scales)[_group_of_rows(x, scales, group_index)].reshape(x.shape)
+
+
+def by_group(operator: str, x: torch.Tensor, values: torch.Tensor | None, ends: torch.Tensor | None) -> torch.Tensor | None:
+    """What of values (G, columns), (G,) or (columns,) each row of x takes, by the ends of the groups; without groups the first or all."""
+    if values is None:
+        return None
+    if ends is not None:
+        taken = wide(values)[_group_of_rows(x, values, ends)]
+        return taken.reshape(*x.shape[:-1], -1)
+    fits = values.dim() == 1 or values.shape[0] == 1
+    require(fits, operator, f"scales of {sizes(values)} without group_index", "(columns,), (1,) or (1, columns)")
+    return wide(values).reshape(-1)
+
+
+def _group_of_rows(x: torch.Tensor, values: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+    """The row of `values` for each row of x; rows behind the last group take the last."""
     rows = torch.arange(x.shape[:-1].numel(), device=x.device)
-    group = torch.searchsorted(group_index.long(), rows, right=True).clamp(max=scales.shape[0] - 1)
-    return x * wide(scales)[group].reshape(x.shape)
+    return torch.searchsorted(ends.long(), rows, right=True).clamp(max=values.shape[0] - 1)
 
 
 _DYNAMIC = (

@@ -8,7 +8,7 @@ from anycann.adapters.torch.operators import packing
 from anycann.adapters.torch.operators.activations import clipped_swiglu
 from anycann.adapters.torch.operators.normalisation import rms_norm
 from anycann.adapters.torch.operators.precision import wide
-from anycann.adapters.torch.operators.quantisation import is_int4, quantise_rows, smoothed
+from anycann.adapters.torch.operators.quantisation import by_group, is_int4, quantise_rows, smoothed
 from anycann.adapters.torch.operators.registry import composed, refuse, refuse_given, require, sizes
 
 _Triple = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
@@ -111,7 +111,6 @@ def add_rms_norm_dynamic_quant(
 @composed(
     "npu_swiglu_quant(Tensor x, *, Tensor? smooth_scales=None, Tensor? offsets=None, Tensor? group_index=None, bool activate_left=False, "
     "int quant_mode=0, int group_list_type=0, ScalarType? dst_type=None) -> (Tensor, Tensor)",
-    missing="static quantisation (quant_mode=0)",
     differentiable=False,
 )
 def swiglu_quant(
@@ -125,24 +124,26 @@ def swiglu_quant(
     group_list_type: int = 0,
     dst_type: torch.dtype | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(integers, scale of each row) of swiglu of the last axis, smoothed, each row by its largest value.
+    """(integers, float32 scale of each row) of swiglu of the last axis, smoothed.
 
-    Offsets are for static quantisation.
+    quant_mode 0: plus offsets and rounded, the scales are zeros. 1: each row times its scale, 127 or 7 by its largest value: the inverse
+    of what `npu_dynamic_quant` returns.
     """
     operator = "npu_swiglu_quant"
-    if quant_mode != 1:
-        refuse(
-            operator,
-            f"quant_mode={quant_mode}",
-            "dynamic quantisation (1) is computed; what scale static quantisation returns is not documented",
-        )
+    if quant_mode not in (0, 1):
+        refuse(operator, f"quant_mode={quant_mode}", "static (0) and dynamic (1) quantisation are computed")
     if dst_type not in (None, torch.int8, torch.quint4x2):
         refuse(operator, f"dst_type={dst_type}", "int8 and quint4x2 are computed")
+    int4 = dst_type == torch.quint4x2
     y = _swiglu(operator, wide(x), activate_left)
     groups = group_index.cumsum(0) if group_index is not None and group_list_type == 1 else group_index
-    scales = smooth_scales if smooth_scales is None or group_index is not None or smooth_scales.dim() == 1 else smooth_scales[0]
-    scales = scales[:, None].expand(-1, y.shape[-1]) if scales is not None and groups is not None and scales.dim() == 1 else scales
-    return quantise_rows(smoothed(operator, y, scales, groups), dst_type == torch.quint4x2, operator)
+    smooth = by_group(operator, y, smooth_scales, groups)
+    y = y if smooth is None else y * smooth
+    if quant_mode == 0:
+        offset = by_group(operator, y, offsets, groups)
+        return packing.quantised(y if offset is None else y + offset, int4, operator), y.new_zeros(x.shape[:-1], dtype=torch.float32)
+    integers, scale = quantise_rows(y, int4, operator)
+    return integers, 1 / scale
 
 
 def _swiglu(operator: str, x: torch.Tensor, activate_left: bool) -> torch.Tensor:

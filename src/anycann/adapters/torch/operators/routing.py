@@ -131,6 +131,11 @@ def init_routing_v2(*given: Any, **options: Any) -> tuple[torch.Tensor, ...]:
     refuse_given(_SECOND_NAME, "it belongs to forms of quantisation that are not computed", offset=a.offset, x_dtype=a.x_dtype)
     if a.quant_mode not in (-1, 1):
         refuse(_SECOND_NAME, f"quant_mode={a.quant_mode}", "-1 (none) and 1 (int8, dynamic) are computed")
+    return routed(a)
+
+
+def routed(a: Any) -> tuple[torch.Tensor, ...]:
+    """What `npu_moe_init_routing_v2` returns for its arguments; `quant_mode` 0 is static quantisation, by scale[0] and offset[0]."""
     first, last = a.active_expert_range or (0, a.expert_num)
     experts = a.expert_idx.reshape(-1).long()
     inside = (experts >= first) & (experts < last)
@@ -165,7 +170,10 @@ def _token_rows(a: Any, sources: torch.Tensor, owners: torch.Tensor, first: int)
     if a.quant_mode == -1:
         return rows, torch.zeros(rows.shape[0]) if a.scale is None else a.scale.reshape(-1)[sources // k].float()
     values = rows.float()
-    if a.scale is not None:
+    if a.quant_mode == 0:
+        shifted = values * a.scale[0] + (0 if a.offset is None else a.offset[0])
+        return torch.round(shifted).clamp(-128, 127).to(torch.int8), torch.zeros(rows.shape[0])
+    if a.scale is not None and rows.shape[0]:
         values = values * (a.scale if a.scale.shape[0] == 1 else a.scale[owners - first])
     scales = values.abs().amax(-1) / 127
     return torch.nan_to_num(torch.round(values / scales[:, None])).to(torch.int8), scales

@@ -59,7 +59,7 @@ def token_permute_with_routing_map(
         expert = torch.arange(experts, device=tokens.device).repeat_interleave(count // experts)
     else:
         # the first count // T of each token's experts in the order of experts: all of them, for every token has as many
-        place = torch.sort((~by_expert).reshape(-1).to(torch.int8), stable=True).indices[: count // rows * rows]
+        place = torch.sort((~by_expert).reshape(-1).to(torch.int8), stable=True).indices[: count // max(rows, 1) * rows]
         source, expert = place % rows, place // rows
     chosen = None if probs is None else probs[source, expert]
     indices = source if drop_and_pad else torch.sort(source, stable=True).indices
@@ -90,9 +90,10 @@ def token_unpermute_with_routing_map_parts(
         return total.to(permuted_tokens.dtype), order.to(torch.int32), ordered, chosen
     require(routing_map is not None, operator, "no routing_map", "a map (T, E), or drop_and_pad")
     assert routing_map is not None
-    parts = wide(permuted_tokens)[indices].reshape(routing_map.shape[0], -1, permuted_tokens.shape[1])
+    tokens = routing_map.shape[0]
+    parts = wide(permuted_tokens)[indices].reshape(tokens, indices.shape[0] // max(tokens, 1), permuted_tokens.shape[1])
     chosen = None if probs is None else probs.masked_select(routing_map.bool())
-    parts = parts if chosen is None else parts * wide(chosen).reshape(parts.shape[0], -1, 1)
+    parts = parts if chosen is None else parts * wide(chosen).reshape(*parts.shape[:2], 1)
     nothing = torch.ones(1, dtype=torch.int32, device=indices.device)
     return parts.sum(1).to(permuted_tokens.dtype), nothing, nothing.clone(), chosen
 
