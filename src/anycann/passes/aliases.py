@@ -1,4 +1,5 @@
-"""Values that need no buffer of their own: views, parts of a concatenation, and contiguous slices lie inside another value's buffer."""
+"""Values that need no buffer of their own: views, transposes that move nothing, parts of a concatenation, and contiguous slices lie inside
+another value's buffer."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import onnx_ir as ir
 from anycann.graph.registry import TensorType, static_type
 from anycann.passes.order import Unit
 from anycann.passes.partition import AICORE, VIEW
-from anycann.te.layout import NC1HWC0, ND, NHWC, physical_shape
+from anycann.te.layout import NC1HWC0, ND, NHWC, memory_order, physical_shape
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,10 @@ class Aliases:
 
 
 def find_aliases(units: Sequence[Unit], layouts: Mapping[ir.Value, str], graph: ir.Graph, lanes: int) -> Aliases:
-    """Views alias their operand; operands of a concatenation the result, and slices their operand, where elements are contiguous."""
+    """Views alias their operand; operands of a concatenation the result, and slices their operand, where elements are contiguous.
+
+    A Transpose between layouts that undoes what their orders differ in aliases its operand too.
+    """
     finder = _Finder(layouts, frozenset(graph.outputs), frozenset(graph.inputs), lanes)
     slices = set()
     for unit in units:
@@ -48,7 +52,7 @@ def find_aliases(units: Sequence[Unit], layouts: Mapping[ir.Value, str], graph: 
             source = unit.nodes[0].inputs[0]
             assert source is not None
             finder.found[unit.nodes[0].outputs[0]] = Alias(source)
-        elif unit.kind == AICORE and len(unit.nodes) == 1 and finder.slices(unit.nodes[0]):
+        elif unit.kind == AICORE and len(unit.nodes) == 1 and (finder.slices(unit.nodes[0]) or finder.moves_nothing(unit.nodes[0])):
             slices.add(unit)
     made = {value for unit in units if unit.kind == AICORE and unit not in slices for node in unit.nodes for value in node.outputs}
     for unit in units:
@@ -100,12 +104,9 @@ class _Finder:
 
     def slices(self, node: ir.Node) -> bool:
         """Split, or a Slice of one axis with step 1: True if every used result can stay inside the operand."""
-        source = node.inputs[0] if node.inputs else None
+        source, cuts = self._kept(node), _cuts(node)
         type_ = None if source is None else static_type(source)
-        cuts = _cuts(node)
-        if source is None or type_ is None or cuts is None or source in self.inputs or source.const_value is not None:
-            return False
-        if self.resolve(source).root in self.inputs:
+        if source is None or type_ is None or cuts is None:
             return False
         axis, starts = cuts
         for value, start in zip(node.outputs, starts, strict=True):
@@ -117,6 +118,31 @@ class _Finder:
         for value, start in zip(node.outputs, starts, strict=True):
             self.found[value] = Alias(source, self._offset(source, type_, axis, start))
         return True
+
+    def moves_nothing(self, node: ir.Node) -> bool:
+        """True for a Transpose or TransData whose result has its elements in the operand's order: it stays in the operand."""
+        source, result = self._kept(node), node.outputs[0]
+        order = _axis_order(node)
+        before, after = static_type(source) if source is not None else None, static_type(result)
+        if source is None or order is None or before is None or after is None or before.dtype is not after.dtype or result in self.outputs:
+            return False
+        layouts = self.layouts.get(source, ND), self.layouts.get(result, ND)
+        if NC1HWC0 in layouts:
+            return False
+        rank = len(before.shape)
+        read = [axis for axis in memory_order(layouts[0], rank) if before.shape[axis] != 1]
+        written = [order[axis] for axis in memory_order(layouts[1], rank) if after.shape[axis] != 1]
+        if read != written:
+            return False
+        self.found[result] = Alias(source)
+        return True
+
+    def _kept(self, node: ir.Node) -> ir.Value | None:
+        """The first operand, if it lies in memory of this program that may have other names."""
+        source = node.inputs[0] if node.inputs else None
+        if source is None or source in self.inputs or source.const_value is not None or self.resolve(source).root in self.inputs:
+            return None
+        return source
 
     def _inside(self, value: ir.Value, part: TensorType, whole: ir.Value, type_: TensorType, axis: int, start: int, last: bool) -> bool:
         """True if the part's elements lie in one run of the whole's buffer, at a place where a buffer may begin."""
@@ -143,6 +169,18 @@ def _memory_axis(layout: str, whole: TensorType, axis: int) -> int:
     if layout != NHWC or axis == 0:
         return axis
     return len(whole.shape) - 1 if axis == 1 else axis - 1
+
+
+def _axis_order(node: ir.Node) -> Sequence[int] | None:
+    """The axes of the operand in the order of the result's; None for what does more than to put them in order."""
+    type_ = static_type(node.inputs[0]) if node.inputs else None
+    if type_ is None:
+        return None
+    if (node.domain, node.op_type) == ("anycann", "TransData"):
+        return range(len(type_.shape))
+    if (node.domain, node.op_type) == ("", "Transpose"):
+        return node.attributes.get_ints("perm", tuple(reversed(range(len(type_.shape)))))
+    return None
 
 
 def _cuts(node: ir.Node) -> tuple[int, list[int]] | None:

@@ -1,5 +1,6 @@
 """How each stored value is laid out: convolutions write NC1HWC0, bytes and bfloat16 NHWC. What follows them keeps it, as long as axis 1 is
-that of the channels, and what only convolutions read is written so at once; everything else is row-major.
+that of the channels, and so do images made of row-major pixels; what only convolutions read is written so at once; everything else is
+row-major.
 
 A view (Reshape ...) needs row-major elements and a depthwise convolution blocked ones: a TransData copy is put where they meet.
 """
@@ -35,7 +36,8 @@ def assign_layouts(graph: ir.Graph, engines: Mapping[ir.Node, Engine], groups: M
         done.add(group)
         follows = _follows_blocked(group, layouts)
         for value in group.outputs:
-            layout = _channel_layout(value, lanes) if follows or _is_read_in_blocks(group, value, groups, lanes) else ND
+            wanted = follows or _turns_pixels(group, layouts) or _is_read_in_blocks(group, value, groups, lanes)
+            layout = _channel_layout(value, lanes) if wanted else ND
             if layout != ND and value not in captured and not (_only_flat_readers(value, engines) and not _scatters(group, value, lanes)):
                 layouts[value] = layout
     return layouts
@@ -79,6 +81,19 @@ def _moves_channels(node: ir.Node) -> bool:
         order = node.attributes.get_ints("perm", ())
         return len(order) < 2 or order[1] != 1
     return node.op_type in PRODUCTS
+
+
+def _turns_pixels(group: Group, layouts: Mapping[ir.Value, str]) -> bool:
+    """True where row-major pixels become an image by a Transpose, and nothing else moves their channels: these lie together as they are."""
+    moving = [node for node in group.nodes if _moves_channels(node)]
+    inputs = [value for value in group.inputs if value.const_value is None]
+    turned = bool(moving) and not group.alone and all(_makes_channels_first(node) for node in moving)
+    return turned and all(layouts.get(value, ND) == ND for value in inputs)
+
+
+def _makes_channels_first(node: ir.Node) -> bool:
+    order = list(node.attributes.get_ints("perm", ())) if node.op_type == "Transpose" else []
+    return len(order) > 3 and order == [0, len(order) - 1, *range(1, len(order) - 1)]
 
 
 def _is_read_in_blocks(group: Group, value: ir.Value, groups: Mapping[ir.Node, Group], lanes: int) -> bool:

@@ -25,7 +25,7 @@ from anycann.te.nest import contractions
 
 Use: TypeAlias = tuple[ir.Node, int]  # a node, and the number of the operand that it reads
 IMAGE_RANK = 4
-_MOVED_OPERANDS = {"Concat": None, "Split": 1, "Slice": 1}  # how many of the first operands are moved; None: all
+_MOVED_OPERANDS = {"Concat": None, "Split": 1, "Slice": 1, "Transpose": 1}  # how many of the first operands are moved; None: all
 
 
 def narrow_values(graph: ir.Graph, engines: dict[ir.Node, Engine], groups: dict[ir.Node, Group], registry: Registry) -> None:

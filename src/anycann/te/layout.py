@@ -29,6 +29,11 @@ def physical_shape(layout: str, shape: Sequence[int], lanes: int) -> tuple[int, 
     return (batch, -(-channels // lanes), *spatial, lanes)
 
 
+def memory_order(layout: str, rank: int) -> tuple[int, ...]:
+    """The axes of a value in memory order, the one that runs fastest last; of a layout that divides none."""
+    return (0, *range(2, rank), 1) if layout == NHWC else tuple(range(rank))
+
+
 def element_count(layout: str, shape: Sequence[int], lanes: int) -> int:
     """Elements the buffer holds, padding lanes included."""
     return math.prod(physical_shape(layout, shape, lanes))

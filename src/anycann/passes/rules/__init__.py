@@ -13,6 +13,7 @@ from anycann.passes.rules.attention import FuseAttention
 from anycann.passes.rules.attention_result import ReshapeAttention, TransposeAttention
 from anycann.passes.rules.batch_normalization import FoldBatchNormalization
 from anycann.passes.rules.byte_functions import TabulateBytes
+from anycann.passes.rules.channels_last import ImageOfSequence, SequenceOfImage
 from anycann.passes.rules.dequantize_lstm import DequantizeLSTM
 from anycann.passes.rules.einsum import ProductOfEinsum
 from anycann.passes.rules.integer_products import IntegerConvolution, IntegerGemm, IntegerMatMul
@@ -40,7 +41,8 @@ RULES: tuple[Rule, ...] = (
     DequantizeLSTM(), FoldBatchNormalization(), SplitZeroPoint(), ProductOfEinsum(), FuseAttention(),
     MultiHeadAttention(), PackedAttention(), LowerAttention(), ReshapeAttention(), TransposeAttention(),
     BoundSuppression(), WriteRange(), SeparateWindows(), SeparateMaxPool(), MultiplyBeforeErf(), PointwiseConvolution(),
-    ConvolutionOfLines(), OneHotProduct(), FunctionOfRows(), TabulateBytes(), TwoTransposes(), TransposedOperand(),
+    ConvolutionOfLines(), OneHotProduct(), FunctionOfRows(), TabulateBytes(),
+    ImageOfSequence(), SequenceOfImage(), TwoTransposes(), TransposedOperand(),
 )  # fmt: skip
 
 
