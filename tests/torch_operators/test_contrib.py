@@ -278,3 +278,30 @@ def test_overlaps_are_those_of_the_operators() -> None:
     assert _f("npu_ciou")(one.T, one.T).shape == _f("npu_diou")(one.T, one.T).shape == (1, 5)
     with pytest.raises(ValueError, match="equal shapes"):
         _f("npu_giou")(one, other)
+
+
+def test_batch_norms_count_in_32_bits_and_train_as_others() -> None:
+    module = importlib.import_module("torch_npu.contrib.module")
+    for axes in (1, 2, 3):
+        layer, plain = getattr(module, f"FastBatchNorm{axes}d")(4).npu(), getattr(torch.nn, f"BatchNorm{axes}d")(4)
+        x = torch.randn(3, 4, *(5,) * axes)
+        for _ in range(2):
+            torch.testing.assert_close(layer(x.npu()).cpu(), plain(x))
+        assert layer.num_batches_tracked.dtype == torch.int32
+        assert layer.num_batches_tracked.item() == 2
+        torch.testing.assert_close(layer.running_var.cpu(), plain.running_var)
+        plain.load_state_dict(layer.state_dict())
+    converted = module.FastSyncBatchNorm.convert_sync_batchnorm(torch.nn.Sequential(torch.nn.BatchNorm2d(4)))
+    assert type(converted[0]) is module.FastSyncBatchNorm
+    assert converted[0].num_batches_tracked.dtype == torch.int32
+
+
+def test_regions_of_large_features_take_no_copy_of_them_each() -> None:
+    features = torch.randn(1, 49 * 4, 80, 80).npu().requires_grad_()  # 5 MB; a copy for each region were 10 GB
+    corners = torch.rand(2000, 2) * 600
+    regions = torch.cat((torch.zeros(2000, 1), corners, corners + 90), 1).npu()
+    pooled = torch.ops.npu.npu_ps_roi_pooling(features, regions.T[None].contiguous(), 1 / 8, 7, 4)
+    aligned = torch.ops.npu.npu_roi_align(features, regions, 1 / 8, 2, 2, 1, 3)
+    assert pooled.shape == (2000, 4, 7, 7)
+    (pooled.sum() + aligned.sum()).backward()
+    assert features.grad.isfinite().all()

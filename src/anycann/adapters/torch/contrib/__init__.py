@@ -1,6 +1,6 @@
 """`torch_npu.contrib`: functions and layers for detection, speech and transformers."""
 
-from anycann.adapters.torch.contrib import functions, layers, quantised
+from anycann.adapters.torch.contrib import functions, layers, norms, quantised
 
 FUNCTIONS = (
     "dropout_with_byte_mask",
@@ -40,8 +40,10 @@ LAYERS = (
     "SiLU",
     "Swish",
 )
+NORMS = ("FastBatchNorm1d", "FastBatchNorm2d", "FastBatchNorm3d", "FastSyncBatchNorm")
 QUANTISED = ("LinearA8W8Quant", "LinearQuant", "LinearWeightQuant", "MultiheadAttention", "QuantConv2d")
 # module of torch_npu.contrib -> where its names are here
 MODULES = dict.fromkeys(FUNCTIONS, functions) | dict.fromkeys(LAYERS, layers) | dict.fromkeys(QUANTISED, quantised)
+MODULES |= dict.fromkeys(NORMS, norms)
 
-__all__ = ["FUNCTIONS", "LAYERS", "MODULES", "QUANTISED", "functions", "layers", "quantised"]
+__all__ = ["FUNCTIONS", "LAYERS", "MODULES", "NORMS", "QUANTISED", "functions", "layers", "norms", "quantised"]

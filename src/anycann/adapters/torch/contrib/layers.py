@@ -151,12 +151,12 @@ class ModulatedDeformConv(nn.Module):
         self.split_num = 2 * taps
         self.weight = nn.Parameter(torch.empty(out_channels, in_channels // groups, *self.kernel_size))
         self.bias = nn.Parameter(torch.zeros(out_channels)) if bias else None
-        limit = 1 / math.sqrt(in_channels * math.prod(self.kernel_size))
-        nn.init.uniform_(self.weight, -limit, limit)
         if pack:
             self.conv_offset = nn.Conv2d(in_channels, 3 * taps, self.kernel_size, stride, padding)
             nn.init.zeros_(self.conv_offset.weight)
             nn.init.zeros_(self.conv_offset.bias)
+        limit = 1 / math.sqrt(in_channels * math.prod(self.kernel_size))
+        nn.init.uniform_(self.weight, -limit, limit)  # after the other convolution drew its weights: a seed gives Ascend's
 
     def forward(self, x: Any) -> torch.Tensor:
         """(B, out_channels, H, W)."""

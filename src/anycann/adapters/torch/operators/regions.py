@@ -12,10 +12,11 @@ _Pair = tuple[torch.Tensor, torch.Tensor]
 _ENDS = (0, 1, 3)
 
 
-def _bilinear(features: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
-    """Values of features (R, C, H, W) at (R, K) real places, zero outside: (R, C, K)."""
+def _bilinear(features: torch.Tensor, picture: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+    """Values of features (B, C, H, W) at (R, K) real places of pictures (R,), zero outside: (R, C, K)."""
     height, width = features.shape[2:]
-    flat = features.flatten(2)
+    pixels = features.permute(0, 2, 3, 1).reshape(-1, features.shape[1])
+    begin = (picture * (height * width))[:, None]
     top, left = torch.floor(rows), torch.floor(columns)
     result = features.new_zeros(())
     for i in (0, 1):
@@ -24,8 +25,8 @@ def _bilinear(features: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor)
             inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
             weight = (1 - (rows - row).abs()) * (1 - (columns - column).abs()) * inside
             place = (row.clamp(0, height - 1) * width + column.clamp(0, width - 1)).long()
-            result = result + flat.gather(2, place[:, None].expand(-1, features.shape[1], -1)) * weight[:, None]
-    return result
+            result = result + functional.embedding(begin + place, pixels) * weight[..., None]
+    return result.transpose(1, 2)
 
 
 @composed(
@@ -55,8 +56,8 @@ def roi_align(
     height, width = self.shape[2:]
     grid_rows, grid_columns = (x.flatten(1) for x in torch.broadcast_tensors(rows[:, :, None], columns[:, None]))
     inside = (grid_rows >= -1) & (grid_rows <= height) & (grid_columns >= -1) & (grid_columns <= width)
-    picked = wide(self)[rois[:, 0].long()]
-    values = _bilinear(picked, grid_rows.clamp(0, height - 1), grid_columns.clamp(0, width - 1)) * inside[:, None]
+    places = grid_rows.clamp(0, height - 1), grid_columns.clamp(0, width - 1)
+    values = _bilinear(wide(self), rois[:, 0].long(), *places) * inside[:, None]
     bins = values.reshape(rois.shape[0], self.shape[1], pooled_height, sample_num, pooled_width, sample_num)
     return bins.mean((3, 5)).to(self.dtype)
 
@@ -104,24 +105,38 @@ def ps_roi_pooling(self: torch.Tensor, rois: torch.Tensor, spatial_scale: float,
     boxes = wide(rois).detach().to(wide(self).dtype).transpose(1, 2).reshape(-1, 5)
     low, high = torch.round(boxes[:, 1:3]) * spatial_scale, (torch.round(boxes[:, 3:]) + 1) * spatial_scale
     extent = (high - low).clamp(min=0.1) / g
-    over_columns = _members(low[:, 0], extent[:, 0], g, self.shape[3])
-    over_rows = _members(low[:, 1], extent[:, 1], g, self.shape[2])
+    left, right = _bounds(low[:, 0], extent[:, 0], g, self.shape[3])
+    top, bottom = _bounds(low[:, 1], extent[:, 1], g, self.shape[2])
     picture = boxes[:, 0].long()
     known = (picture >= 0) & (picture < self.shape[0])
-    maps = wide(self)[torch.where(known, picture, 0)].unflatten(1, (output_dim, g, g))
-    total = torch.einsum("roijhw,rih,rjw->roij", maps, over_rows, over_columns)
-    count = over_rows.sum(-1)[:, :, None] * over_columns.sum(-1)[:, None]
+    sums, stride = _sums(wide(self)), self.shape[3] + 1
+    channel = torch.arange(self.shape[1], device=self.device).reshape(output_dim, g, g)
+    rows = (torch.where(known, picture, 0)[:, None, None, None] * self.shape[1] + channel) * (self.shape[2] + 1)
+
+    def up_to(row: torch.Tensor, column: torch.Tensor) -> torch.Tensor:
+        return sums[(rows + row[:, None, :, None]) * stride + column[:, None, None]]
+
+    total = up_to(bottom, right) - up_to(top, right) - up_to(bottom, left) + up_to(top, left)
+    count = (bottom - top)[:, :, None] * (right - left)[:, None]
     mean = total / count.clamp(min=1)[:, None]
     return (mean * known[:, None, None, None]).to(self.dtype)
 
 
-def _members(begin: torch.Tensor, extent: torch.Tensor, bins: int, size: int) -> torch.Tensor:
-    """(R, bins, size) 1 for the pixels of each bin."""
+def _sums(features: torch.Tensor) -> torch.Tensor:
+    """For each corner of pixels the sum of what is above and left of it, in float64; the B x C x (H + 1) x (W + 1) of them in one row.
+
+    Regions take four of them each, where a copy of its picture for each region would be gigabytes.
+    """
+    sums = features.double().cumsum(2).cumsum(3)
+    return functional.pad(sums, (1, 0, 1, 0)).flatten()
+
+
+def _bounds(begin: torch.Tensor, extent: torch.Tensor, bins: int, size: int) -> _Pair:
+    """(R, bins): the first pixel of each bin, and the first behind it."""
     number = torch.arange(bins, device=begin.device)
-    first = torch.floor(begin[:, None] + number * extent[:, None]).clamp(0, size)
-    last = torch.ceil(begin[:, None] + (number + 1) * extent[:, None]).clamp(0, size)
-    pixels = torch.arange(size, device=begin.device)
-    return ((pixels >= first[..., None]) & (pixels < last[..., None])).to(begin.dtype)
+    first = torch.floor(begin[:, None] + number * extent[:, None]).clamp(0, size).long()
+    last = torch.ceil(begin[:, None] + (number + 1) * extent[:, None]).clamp(0, size).long()
+    return first, torch.maximum(first, last)
 
 
 _DEFORMABLE = (
@@ -174,7 +189,9 @@ def _displaced(
     across = _places(columns, stride[3], padding[2], kernel[1], dilation[3], x).reshape(1, kernel[1], 1, columns)
     grouped = x.reshape(batch * groups, channels // groups, *x.shape[2:])
     at_rows, at_columns = ((moved[:, i] + base).reshape(batch * groups, -1) for i, base in ((1, down), (0, across)))
-    values = _bilinear(grouped, at_rows, at_columns).reshape(batch, groups, channels // groups, *kernel, rows, columns)
+    values = _bilinear(grouped, torch.arange(batch * groups, device=x.device), at_rows, at_columns).reshape(
+        batch, groups, channels // groups, *kernel, rows, columns
+    )
     values = values * moved[:, 2, :, None] if modulated else values
     return values.permute(0, 1, 2, 5, 3, 6, 4).reshape(batch, channels, rows * kernel[0], columns * kernel[1])
 
