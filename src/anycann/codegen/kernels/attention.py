@@ -17,7 +17,7 @@ import math
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.attention_few import emit_few, few_scratch_bytes, is_few
-from anycann.codegen.kernels.attention_shape import AttentionShape, AttentionTile, Memory, Pointers, Write, address, seen_keys
+from anycann.codegen.kernels.attention_shape import AttentionShape, AttentionTile, Memory, Pointers, Write, address, fetch_row, seen_keys
 from anycann.codegen.kernels.attention_softmax import emit_weights
 from anycann.codegen.kernels.matmul_packing import PanelCopy, emit_copy
 from anycann.codegen.kernels.matmul_shape import Operand, first_lanes, multiply_add
@@ -48,13 +48,18 @@ class _Kernel:
 
 @dataclass(frozen=True)
 class _Rows:
-    """The rows of one task: `count` of them from `first` on, in `vectors` registers; `seen` keys at most."""
+    """The rows of one task: `count` of them from `first` on, in `vectors` registers; `seen` keys at most.
+
+    batch: the head; block: the task's number among those of the head; following: the next head.
+    """
 
     batch: tuple[Value, ...]
     first: Value
     count: int
     vectors: int
     seen: Value
+    block: Value
+    following: tuple[Value, ...]
 
 
 def attention_scratch_bytes(shape: AttentionShape, target: Target, tile: AttentionTile) -> int:
@@ -71,12 +76,14 @@ def emit_attention(e: Emitter, shape: AttentionShape, target: Target, tile: Atte
     full, rest = divmod(shape.rows, rows)
     blocks = full + (rest > 0)
     with e.loop(e.begin, e.end) as task:
-        batch, block = batch_index(e, e.udiv(task.index, blocks), shape.batch), e.urem(task.index, blocks)
+        head, block = e.udiv(task.index, blocks), e.urem(task.index, blocks)
+        batch, following = (batch_index(e, number, shape.batch) for number in (head, e.add(head, 1)))
         for count, present in ((rows, full > 0), (rest, rest > 0)):
             if not present:
                 continue
             first = e.mul(block, rows)
-            part = _Rows(batch, first, count, -(-count // kernel.lanes), seen_keys(e, shape, first, count))
+            seen = seen_keys(e, shape, first, count)
+            part = _Rows(batch, first, count, -(-count // kernel.lanes), seen, block, following)
             if full and rest:
                 with e.when(e.compare("slt" if count == rows else "eq", block, e.const(full))):
                     _emit_rows(e, kernel, part)
@@ -149,6 +156,7 @@ def _mask_memory(e: Emitter, kernel: _Kernel, number: int) -> Value:
 
 def _score_tile(e: Emitter, kernel: _Kernel, rows: _Rows, first: Value, key: Value, count: int) -> None:
     shape, memory, lanes = kernel.shape, kernel.memory, kernel.lanes
+    _fetch_next(e, kernel, rows, key, count)
     queries, step = memory.at(e, "queries"), shape.key.axes[-2].step or 0
     corner = kernel.operand.step(e, kernel.pointers.key, address(e, shape.key, (*rows.batch, key, e.const(0))))
     with e.loop(0, shape.depth, carried=[e.zero(kernel.vector)] * (count * rows.vectors)) as d:
@@ -169,6 +177,23 @@ def _score_tile(e: Emitter, kernel: _Kernel, rows: _Rows, first: Value, key: Val
             most = e.select(e.compare("ogt", score, most), score, most)
             e.store(score, e.gep(weights, i * memory.rows + j * lanes, "float"), 4)
         e.store(most, place, 4)
+
+
+def _fetch_next(e: Emitter, kernel: _Kernel, rows: _Rows, key: Value, count: int) -> None:
+    """Ask for a part of what the tasks of the next head read; all tiles of keys of all tasks of this head ask for all of it.
+
+    Rows of a head lie apart where heads lie side by side, so that the processor does not foresee them.
+    """
+    shape, rest = kernel.shape, e.const(0)
+    blocks, tiles = -(-shape.rows // kernel.memory.rows), -(-shape.keys // kernel.tile.keys)
+    own = e.add(e.mul(rows.block, -(-shape.keys // blocks)), e.udiv(key, blocks))
+    for pointer, view in ((kernel.pointers.key, shape.key), (kernel.pointers.value, shape.value)):
+        with e.loop(0, -(-count // blocks)) as row:
+            fetch_row(e, kernel.operand, pointer, view, (*rows.following, e.add(own, row.index), rest))
+    share = -(-kernel.memory.rows // tiles)
+    first = e.add(rows.first, e.mul(e.udiv(key, kernel.tile.keys), share))
+    with e.loop(0, share) as row:
+        fetch_row(e, kernel.operand, kernel.pointers.query, shape.query, (*rows.following, e.add(first, row.index), rest))
 
 
 def _finished(e: Emitter, kernel: _Kernel, rows: _Rows, first: Value, key: Value, vector: int, score: Value) -> Value:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import math
 
 from anycann.codegen.emitter import Emitter
-from anycann.codegen.kernels.attention_shape import AttentionShape, Pointers, Score, Write, address, seen_keys
+from anycann.codegen.kernels.attention_shape import AttentionShape, Pointers, Score, Write, address, fetch_row, seen_keys
 from anycann.codegen.kernels.attention_softmax import exp_of_difference
 from anycann.codegen.kernels.matmul_dot import dot_scratch, emit_groups
 from anycann.codegen.kernels.matmul_kernel import PanelKernel
@@ -24,13 +24,12 @@ from anycann.codegen.values import Value, vector_type
 from anycann.codegen.vector_math_exponential import tanh
 from anycann.target.target import Target
 from anycann.te import dtypes
-from anycann.te.strided import Strided
 
 # Sums that wait for each other no longer than a multiply-add takes; values of so many keys are added up side by side.
 _LEAST_SUMS, _MOST_PARTS = 8, 4
 # How many keys ahead these and their values are fetched into the second-level cache. From 32 to 256 one row of 12 heads of 257 keys of 64
 # takes 0.09 ms with keys and values in memory, without 0.13.
-_AHEAD, _LINE_BYTES = 64, 64
+_AHEAD = 64
 
 
 def is_few(shape: AttentionShape, target: Target) -> bool:
@@ -137,15 +136,8 @@ def _emit_scores(e: Emitter, few: _Few, batch: tuple[Value, ...], groups: Value)
     with e.loop(0, groups) as group:
         first = e.mul(group.index, few.lanes)
         with e.loop(0, few.lanes) as t:
-            _fetch(e, few, few.pointers.key, shape.key, (*batch, e.add(e.add(first, t.index), _AHEAD), zero), shape.depth)
+            fetch_row(e, few.operand, few.pointers.key, shape.key, (*batch, e.add(e.add(first, t.index), _AHEAD), zero))
         emit_groups(e, kernel, (), group.index, e.add(group.index, 1))
-
-
-def _fetch(e: Emitter, few: _Few, pointer: Value, view: Strided, index: tuple[Value, ...], elements: int) -> None:
-    """Ask for a row of keys or values before it is needed."""
-    row = few.operand.step(e, pointer, address(e, view, index))
-    for start in range(0, elements * few.shape.dtype.nbytes, _LINE_BYTES):
-        e.prefetch(e.gep(row, start, "i8"), level=2)
 
 
 def _finished(e: Emitter, few: _Few, index: tuple[Value, ...], product: Value, mask: Value | None) -> Value:
@@ -220,7 +212,8 @@ def _column_sums(
         done: list[Value] = []
         for part in range(parts):
             ahead = (*batch, e.add(t.index, part + _AHEAD), e.const(column))
-            _fetch(e, few, few.pointers.value, few.shape.value, ahead, min(vectors * few.lanes, few.shape.width - column))
+            elements = min(vectors * few.lanes, few.shape.width - column)
+            fetch_row(e, few.operand, few.pointers.value, few.shape.value, ahead, elements)
         for part in range(parts):
             done += _add_key(e, few, batch, first, rows, column, vectors, e.add(t.index, part), t.values[part * count : (part + 1) * count])
         t.carry(done)

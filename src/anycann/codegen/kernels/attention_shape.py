@@ -8,6 +8,7 @@ import math
 from typing import TypeAlias
 
 from anycann.codegen.emitter import Emitter
+from anycann.codegen.kernels.matmul_shape import Operand
 from anycann.codegen.values import Value
 from anycann.target.target import Target
 from anycann.te import dtypes
@@ -155,3 +156,13 @@ def seen_keys(e: Emitter, shape: AttentionShape, first: Value, count: int) -> Va
     if shape.reach is None:
         return e.const(shape.keys)
     return e.smin(e.smax(e.add(first, count + shape.reach), e.const(0)), e.const(shape.keys))
+
+
+_LINE_BYTES = 64
+
+
+def fetch_row(e: Emitter, operand: Operand, pointer: Value, view: Strided, indices: tuple[Value, ...], elements: int = 0) -> None:
+    """Ask for `elements` elements (0: a whole row) from view[indices] on, into the second-level cache; indices may lie outside."""
+    start = operand.step(e, pointer, address(e, view, indices))
+    for place in range(0, (elements or view.axes[-1].extent) * operand.dtype.nbytes, _LINE_BYTES):
+        e.prefetch(e.gep(start, place, "i8"), level=2)
