@@ -79,8 +79,9 @@ def _follows(
 
 
 def _row_kernel(launches: Sequence[Launch]) -> Kernel | None:
-    """The only kernel of a unit, if its tasks are rows."""
-    return launches[0].kernel if len(launches) == 1 and launches[0].kernel.rows is not None else None
+    """The only kernel of a unit, if its tasks are rows of one image."""
+    kernel = launches[0].kernel if len(launches) == 1 else None
+    return kernel if kernel is not None and kernel.rows is not None and kernel.rows.images == 1 else None
 
 
 def _one(

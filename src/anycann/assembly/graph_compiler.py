@@ -18,6 +18,7 @@ from anycann.assembly.kernels import Generators, KernelMaker, Launch, Watch
 from anycann.assembly.placement import Placement, stored_bytes
 from anycann.assembly.steps import StepWriter
 from anycann.assembly.weights import ConstantSink, Weights
+from anycann.assembly.windows import find_windows, join_windows
 from anycann.codegen.contract_dots import multiplies_bfloat
 from anycann.codegen.space import Choices, Tuned
 from anycann.graph.registry import TensorType, dtype_of, library, static_type
@@ -92,9 +93,12 @@ class GraphCompiler:
         units = order_units(graph, engines, groups)
         deferred = [node for node in graph if engines[node].kind == DEFERRED]
         aliases = find_aliases(units, layouts, graph, lanes)
-        kernels = KernelMaker(generators, weights, layouts, aliases)
+        in_turns = self.fuse and not switched_off & {FUSION, BANDS}
+        windows = find_windows(units, layouts, aliases, generators) if in_turns else []
+        kernels = KernelMaker(generators, weights, layouts | {each.value: each.layout for each in windows}, aliases)
         launches: Mapping[Unit, list[Launch]] = kernels.launches(units)
-        if self.fuse and not switched_off & {FUSION, BANDS}:
+        if in_turns:
+            units, launches = join_windows(units, launches, kernels, windows)
             units, launches = join_in_bands(units, launches, kernels, self.target, lambda value: stored_bytes(value, layouts, lanes))
         placement = Placement(graph, units, deferred, layouts, aliases, kernels, weights, lanes)
         writer = StepWriter(graph, placement, kernels, prefix)

@@ -191,7 +191,8 @@ class KernelMaker:
         recipe = Recipe(tuple(outputs), layouts, self._target, _family(group))
         constants = self._constants(group)
         if self._generators.watch is not None:
-            self._generators.watch(Planned(tuple(node.name or "" for node in group.nodes), group.nodes[0].op_type, recipe, constants))
+            nodes = tuple(node.name or "" for node in group.nodes)
+            self._generators.watch(Planned(nodes, group.nodes[0].op_type, recipe.of_whole_images(), constants))
         return recipe.generate(constants, self._generators.choices)
 
     def _constants(self, group: Group) -> Constants:

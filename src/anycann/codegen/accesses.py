@@ -48,10 +48,14 @@ def flatten(
     places: Sequence[Place],
     layouts: Mapping[str, str],
     lanes: int,
+    apart: Var | None = None,
 ) -> FlatNest:
-    """The nest with every load and store a flat address, adjacent loops merged. `layouts` by placeholder name; absent: row-major."""
+    """The nest with every load and store a flat address, adjacent loops merged. `layouts` by placeholder name; absent: row-major.
+
+    The loop `apart` stays one of its own.
+    """
     split = _channel_variables(nest, places, layouts)
-    return merge_loops(resolve(nest, places, layouts, lanes, split)[0])
+    return merge_loops(resolve(nest, places, layouts, lanes, split)[0], apart)
 
 
 def resolve(
@@ -131,16 +135,16 @@ def _flat_loads(body: Expr, layouts: Mapping[str, str], lanes: int, flats: dict[
 
 
 # ---- merging loops
-def merge_loops(nest: FlatNest) -> FlatNest:
-    """Adjacent loops (i, j) whose every address moves by extent(j) steps of j when i moves by one become one loop."""
-    while (pair := _mergeable_pair(nest)) is not None:
+def merge_loops(nest: FlatNest, apart: Var | None = None) -> FlatNest:
+    """Adjacent loops (i, j) whose every address moves by extent(j) steps of j when i moves by one become one loop, but for `apart`."""
+    while (pair := _mergeable_pair(nest, apart)) is not None:
         nest = _merge(nest, *pair)
     return nest
 
 
-def _mergeable_pair(nest: FlatNest) -> tuple[Var, Var] | None:
+def _mergeable_pair(nest: FlatNest, apart: Var | None) -> tuple[Var, Var] | None:
     pairs = (pair for loops in (nest.outer, *(stage.over for stage in nest.stages)) for pair in itertools.pairwise(loops))
-    return next((pair for pair in pairs if _mergeable(nest, *pair)), None)
+    return next((pair for pair in pairs if apart not in pair and _mergeable(nest, *pair)), None)
 
 
 def _forms(nest: FlatNest) -> list[Linear]:

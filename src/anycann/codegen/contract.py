@@ -8,12 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from anycann.codegen.contract_attention import generate_attention, refuse_attention
-from anycann.codegen.contract_convolution import convolution_layout, generate_convolution, refuse_convolution
-from anycann.codegen.contract_dots import dot_layout, generate_dot_convolution, generate_dot_matmul, takes_convolution, takes_matmul
+from anycann.codegen.contract_convolution import convolution_layout, convolution_rows, generate_convolution, refuse_convolution
+from anycann.codegen.contract_dots import (
+    dot_layout,
+    dot_rows,
+    generate_dot_convolution,
+    generate_dot_matmul,
+    takes_convolution,
+    takes_matmul,
+)
 from anycann.codegen.contract_gradient import gradient_layout, refuse_gradient
 from anycann.codegen.contract_matmul import generate_matmul, refuse_matmul
 from anycann.codegen.contract_recurrent import refuse_recurrent
 from anycann.codegen.contract_routine import refuse_routine
+from anycann.codegen.kernel import RowTasks
 from anycann.codegen.nest_kernel import Output
 from anycann.codegen.space import Choices
 from anycann.codegen.tail import Constants, Generated
@@ -23,7 +31,7 @@ from anycann.te.contractions import Attention, Convolution, MatMul, Recurrent, W
 from anycann.te.layout import ND
 from anycann.te.nest import contractions
 from anycann.te.routines import Routine
-from anycann.te.tensor import Contraction
+from anycann.te.tensor import Contraction, Placeholder
 
 UNASKED = Choices()
 
@@ -56,6 +64,16 @@ def wanted_layout(contraction: Contraction, name: str, stored: str, target: Targ
     if takes_convolution(operator, target):
         return dot_layout(operator, name, stored)
     return convolution_layout(operator, name, stored, target, choices)
+
+
+def rows_read(contraction: Contraction, name: str, target: Target, choices: Choices = UNASKED) -> RowTasks | str:
+    """How the kernel of this product goes along the rows of its row-major operand `name`, which it reads a few at a time; else why not."""
+    operator = contraction.operator
+    if not isinstance(operator, Convolution) or not isinstance(operator.x, Placeholder) or operator.x.name != name:
+        return "only the image that a convolution reads can be made row by row"
+    if takes_convolution(operator, target):
+        return dot_rows(operator, target, choices)
+    return convolution_rows(operator, target, choices)
 
 
 def generate_contraction(

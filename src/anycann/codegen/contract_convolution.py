@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from anycann.codegen.contract_weights import Order, Weights, has_phases, kernel_shape, ordered_weights
 from anycann.codegen.conversions import convert, from_storage
 from anycann.codegen.emitter import Emitter
-from anycann.codegen.kernel import Kernel
+from anycann.codegen.kernel import Kernel, RowTasks
 from anycann.codegen.kernels.convolution import emit_convolution, row_tasks
 from anycann.codegen.kernels.convolution_method import method, reads_channels_last
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
@@ -22,7 +22,7 @@ from anycann.target.target import Target
 from anycann.te import dtypes
 from anycann.te.contractions import Convolution
 from anycann.te.expression import Const
-from anycann.te.layout import NC1HWC0, ND, NHWC
+from anycann.te.layout import NC1HWC0, ND, NHWC, window_rows
 from anycann.te.tensor import Compute, Contraction, Placeholder, Tensor
 
 STORED = (dtypes.float32, dtypes.float16, dtypes.bfloat16, dtypes.float64, dtypes.int8, dtypes.uint8)
@@ -77,7 +77,7 @@ def generate_convolution(
 ) -> Generated:
     """The kernel of a convolution and its tail; arguments: input, packed weights, what the tail reads, outputs."""
     shape, x = kernel_shape(operator), memory_name(operator.x)
-    channels_last = layouts.get(x, ND) == NHWC
+    channels_last, window = layouts.get(x, ND) == NHWC, window_rows(layouts.get(x, ND)) or 0
     blocked = layouts.get(x, ND) == NC1HWC0 or channels_last
     tail = Tail(anchor, outputs, layouts, target, 1, split=True)
     e = Emitter()
@@ -104,11 +104,22 @@ def generate_convolution(
     else:
         found = weights("conv")
         tile = choices.tile(ConvolutionSpace(shape, target, blocked))
-        tasks = emit_convolution(e, shape, target, tile, *pointers, write, blocked, zero_point=zero_point, channels_last=channels_last)
-        family, rows = "conv", row_tasks(shape, target, tile, blocked, channels_last)
+        tasks = emit_convolution(e, shape, target, tile, *pointers, write, blocked, None, zero_point, channels_last, window)
+        family, rows = "conv", row_tasks(shape, target, tile, blocked, channels_last, window)
     symbol, ir = e.finish(family)
     kernel = Kernel(symbol, ir, (x, found.name, *zero, *tail.inputs, *(o.name for o in outputs)), tasks, scratch, flops, rows)
     return Generated(kernel, found.packed, found.before, found.workspace)
+
+
+def convolution_rows(operator: Convolution, target: Target, choices: Choices) -> RowTasks | str:
+    """How the tasks of a convolution lie along the rows of a row-major image that it reads through a window; else why it cannot."""
+    if has_phases(operator) or operator.computed:
+        return "a transposed convolution, or one of weights that are computed"
+    if convolution_layout(operator, memory_name(operator.x), ND, target, choices) != ND:
+        return "the convolution reads blocks of channels"
+    shape = kernel_shape(operator)
+    tile = choices.tile(ConvolutionSpace(shape, target, blocked_input=False))
+    return row_tasks(shape, target, tile, False, False, 1) or "the tasks of the convolution are not rows of its result"
 
 
 def _zero_point(e: Emitter, zero: Tensor | None, shape: ConvolutionShape) -> Value | None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from anycann.codegen.emitter import Emitter
-from anycann.codegen.kernel import Kernel
+from anycann.codegen.kernel import Kernel, RowTasks
 from anycann.codegen.kernels.arithmetic_rate import gains_by_pairs
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_write import digits
@@ -27,7 +27,7 @@ from anycann.target.target import Target
 from anycann.te import dtypes
 from anycann.te.contractions import Convolution, MatMul
 from anycann.te.expression import Const
-from anycann.te.layout import NC1HWC0, ND, NHWC
+from anycann.te.layout import NC1HWC0, ND, NHWC, window_rows
 from anycann.te.tensor import Compute, Constant, Contraction, Placeholder, Tensor
 
 BYTES = (dtypes.uint8, dtypes.int8)
@@ -66,12 +66,27 @@ def dot_layout(operator: Convolution, name: str, stored: str) -> str:
     """The layout in which operand `name` is read: channels last, or as it is where that is the same or as good."""
     if not isinstance(operator.x, Placeholder) or operator.x.name != name:
         return stored
-    pixel = all(extent == 1 for extent in operator.x.shape[2:])
-    return ND if stored == ND and (pixel or _is_planar(operator, stored)) else NHWC
+    same = operator.x.shape[1] == 1 or all(extent == 1 for extent in operator.x.shape[2:])
+    return ND if stored == ND and (same or _is_planar(operator, stored)) else NHWC
 
 
 def _is_planar(operator: Convolution, layout: str) -> bool:
-    return layout == ND and operator.x.rank > 3 and operator.group == 1 and 1 < operator.x.shape[1] <= PLANAR_CHANNELS
+    return (
+        (layout == ND or window_rows(layout) is not None)
+        and operator.x.rank > 3
+        and operator.group == 1
+        and 1 < operator.x.shape[1] <= PLANAR_CHANNELS
+    )
+
+
+def dot_rows(operator: Convolution, target: Target, choices: Choices) -> RowTasks | str:
+    """How the tasks of a convolution lie along the rows of a row-major image that it reads through a window; else why they do not."""
+    sizes = dot_shape(operator)
+    shape = as_plane(with_taps(sizes, used_taps(sizes)))
+    if len(shape.in_size) != 2 or shape.in_size != sizes.in_size or shape.out_pixels * shape.batch == 0:
+        return "the convolution reads all pixels as one row"
+    planar = _is_planar(operator, ND)
+    return DotPlan(shape, target, choices.tile(DotSpace(shape, target, planar)), planar).row_tasks
 
 
 def dot_shape(operator: Convolution) -> ConvolutionShape:
@@ -98,7 +113,8 @@ def generate_dot_convolution(
     shape, x = as_plane(with_taps(sizes, taps)), memory_name(operator.x)
     planar = _is_planar(operator, layouts.get(x, ND)) and shape.in_pixels > 1
     weights, weight_zero = _signed_weights(operator, constants)
-    plan = DotPlan(shape, target, choices.tile(DotSpace(shape, target, planar)), planar, centred=weight_zero is None)
+    window = window_rows(layouts.get(x, ND)) or 0
+    plan = DotPlan(shape, target, choices.tile(DotSpace(shape, target, planar)), planar, weight_zero is None, window)
     known = _known_zero(operator.zero_point, constants, sizes)
     kept = weights[(slice(None), slice(None), *taps)].reshape(*operator.w.shape[:2], *shape.kernel)
     packed = pack("dots", pack_dots(plan, kept, known, weight_zero))
@@ -116,7 +132,7 @@ def generate_dot_convolution(
     tasks = emit_dot_convolution(e, plan, *pointers, write, zero_point)
     symbol, ir = e.finish("dots")
     arguments = (x, packed.name, *zero, *tail.inputs, *(o.name for o in outputs))
-    return Generated(Kernel(symbol, ir, arguments, tasks, plan.scratch_bytes, shape.flops), (packed,))
+    return Generated(Kernel(symbol, ir, arguments, tasks, plan.scratch_bytes, shape.flops, plan.row_tasks if window else None), (packed,))
 
 
 def _place(

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RowTasks:
-    """How tasks lie along the rows of an image: task (outer * rows + row) * inner + i computes a part of `row`, for every outer and i.
+    """How tasks lie along rows of images: task ((image * outer + o) * rows + row) * inner + i computes a part of `row`, for every o and i.
 
     Row r needs rows r * stride + first to r * stride + last of argument 0, as far as these are among its `in_rows`; of other values that
-    are computed it reads row r.
+    are computed it reads row r. `in_rows` is 0 where argument 0 is not read by rows.
     """
 
     outer: int
@@ -20,6 +20,11 @@ class RowTasks:
     stride: int = 1
     first: int = 0
     last: int = 0
+    images: int = 1
+
+    def reads(self, rows: int) -> int:
+        """The most rows of argument 0 that so many rows need."""
+        return min(self.in_rows, (rows - 1) * self.stride + self.last - self.first + 1)
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from anycann.codegen.rows import keep_rows
 from anycann.codegen.space import Choices
 from anycann.codegen.transposing import TransposingWriter, transposition
 from anycann.target.target import Target
-from anycann.te.expression import Load
-from anycann.te.layout import ND, Place
-from anycann.te.nest import build_nest
+from anycann.te.expression import Load, Var
+from anycann.te.layout import ND, Place, window_rows
+from anycann.te.nest import Nest, WriteStage, build_nest
 from anycann.te.tensor import Placeholder, Tensor
 from anycann.te.traversal import walk
 
@@ -45,7 +45,10 @@ def generate(
     if not any(o.tensor.size for o in outputs):
         symbol, text = Emitter().finish("nothing")
         return Kernel(symbol, text, tuple(names), 1)
-    flat = flatten(build_nest([o.tensor for o in outputs]), [o.place for o in outputs], layouts, target.lanes)
+    nest = build_nest([o.tensor for o in outputs])
+    if any(window_rows(o.layout) for o in outputs):
+        return _in_rows(nest, outputs, layouts, target, family)
+    flat = flatten(nest, [o.place for o in outputs], layouts, target.lanes)
     unasked = default_nest_tile(flat, target.lanes)
     kernel = _kernel(flat, outputs, target, family, unasked)
     if choices is None or choices.tuned is None:
@@ -64,6 +67,31 @@ def _kernel(flat: FlatNest, outputs: Sequence[Output], target: Target, family: s
     writer.unroll, writer.parts = tile.unroll, tile.parts
     kernel = writer.write(family, inputs, [o.name for o in outputs], rows)
     return replace(kernel, scratch_bytes=sum(row.size * row.dtype.nbytes for row in rows))
+
+
+def rows_of(nest: Nest) -> Var | None:
+    """The loop over the rows of the [N, C, H, W] that a nest without reductions computes; None if it has none."""
+    stage = nest.stages[0]
+    if len(nest.stages) != 1 or not isinstance(stage, WriteStage) or stage.over or len(stage.index) != 4:
+        return None
+    row = stage.index[2]
+    return row if isinstance(row, Var) and row in nest.outer and row.extent > 1 else None
+
+
+def _in_rows(nest: Nest, outputs: Sequence[Output], layouts: Mapping[str, str], target: Target, family: str) -> Kernel:
+    """The kernel whose tasks are rows of its only result, which is a window."""
+    (output,), rows = outputs, rows_of(nest)
+    assert rows is not None, f"{output.name} has no rows"
+    flat = flatten(nest, [output.place], layouts, target.lanes, rows)
+    turned = transposition(flat, target.lanes)
+    if turned is not None and rows not in (turned.read, turned.written):
+        writer: NestWriter = TransposingWriter(flat, [output.tensor.dtype], target, turned)
+    else:
+        inside = flat.outer[flat.outer.index(rows) + 1 :]
+        writer = NestWriter(flat, [output.tensor.dtype], target, inside[-1] if inside else None)
+    writer.rows = rows
+    kernel = writer.write(family, placeholders(flat), [output.name])
+    return replace(kernel, rows=writer.row_tasks(output.tensor.shape[0]))
 
 
 def placeholders(nest: FlatNest) -> list[str]:

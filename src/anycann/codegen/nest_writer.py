@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import math
 
 from anycann.codegen.accesses import Stage
-from anycann.codegen.kernel import Kernel
+from anycann.codegen.kernel import Kernel, RowTasks
 from anycann.codegen.lanes import Flat
 from anycann.codegen.nest_stages import StageWriter
 from anycann.te.expression import Op, Var
@@ -21,6 +21,7 @@ class NestWriter(StageWriter):
     """Writes one kernel. parts: tasks that are enough for any number of threads."""
 
     parts = PARALLEL_PARTS
+    rows: Var | None = None  # a loop that tasks are apart for, in any case
 
     def write(self, family: str, inputs: Sequence[str], outputs: Sequence[str], rows: Sequence[Flat] = ()) -> Kernel:
         """The whole kernel; `rows` lie one behind the other in the thread's scratch memory."""
@@ -55,10 +56,19 @@ class NestWriter(StageWriter):
         self._vector_loop(variable, e.mul(e.begin, chunk), stop, self.stages)
         return max(1, -(-extent // chunk))
 
+    def row_tasks(self, images: int) -> RowTasks | None:
+        """How the tasks lie along `rows`; so many images are the first loop."""
+        if self.rows is None:
+            return None
+        loops = self.task_loops()
+        before = math.prod(loop.extent for loop in loops[: loops.index(self.rows)])
+        return RowTasks(before // images, self.rows.extent, 1, 0, images=images)
+
     def _tasks(self, loops: list[Var], work: int) -> int:
         """The leading loops are the parallel range; the rest run inside a task. Returns how many tasks that makes."""
-        leading, tasks = 0, 1
-        while work >= SERIAL_WORK and leading < len(loops) and tasks < self.parts:
+        leading = 0 if self.rows is None else loops.index(self.rows) + 1
+        tasks = math.prod(loop.extent for loop in loops[:leading])
+        while self.rows is None and work >= SERIAL_WORK and leading < len(loops) and tasks < self.parts:
             tasks *= loops[leading].extent
             leading += 1
         with self.e.loop(self.e.begin, self.e.end) as task:

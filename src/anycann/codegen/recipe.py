@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from anycann.codegen.contract import UNASKED, generate_contraction
 from anycann.codegen.nest_kernel import Output, generate
 from anycann.codegen.space import Choices
 from anycann.codegen.tail import Constants, Generated
 from anycann.target.target import Target
+from anycann.te.layout import ND, window_rows
 from anycann.te.nest import contractions
 
 
@@ -24,6 +25,11 @@ class Recipe:
     layouts: Mapping[str, str]
     target: Target
     family: str = "te"
+
+    def of_whole_images(self) -> Recipe:
+        """The same with images row-major that only a window is kept of, so that the kernel runs alone."""
+        outputs = tuple(o if window_rows(o.layout) is None else replace(o, layout=ND) for o in self.outputs)
+        return replace(self, outputs=outputs, layouts={name: ND if window_rows(at) else at for name, at in self.layouts.items()})
 
     def generate(self, constants: Constants, choices: Choices = UNASKED) -> Generated:
         """The kernel, and the constants packed for it. Raises CannotFuse."""

@@ -3,6 +3,9 @@
 "ND" is row-major. "NC1HWC0" keeps a logical [N, C, *spatial] tensor as [N, ceil(C / C0), *spatial, C0], C0 = lanes of the target; the
 lanes beyond C in the last block are unspecified, and no kernel may let them reach a real element. "NHWC" keeps it as [N, *spatial, C],
 whatever the number of spatial dimensions: 8-bit activations, whose kernels multiply neighbouring channels together.
+
+A window, "ROWS24", keeps so many rows of one image of a row-major [N, C, H, W], as [C, 24, W]: one kernel makes them, the next one reads
+them while they are in the cache. Its address is that of row 0, whether or not that is among the rows that are there.
 """
 
 from __future__ import annotations
@@ -17,6 +20,17 @@ from anycann.te.expression import Const, Expr
 ND = "ND"
 NC1HWC0 = "NC1HWC0"
 NHWC = "NHWC"
+_WINDOW = "ROWS"
+
+
+def window(rows: int) -> str:
+    """The layout that keeps so many rows of an image."""
+    return f"{_WINDOW}{rows}"
+
+
+def window_rows(layout: str) -> int | None:
+    """How many rows a window keeps; None for another layout."""
+    return int(layout.removeprefix(_WINDOW)) if layout.startswith(_WINDOW) else None
 
 
 def physical_shape(layout: str, shape: Sequence[int], lanes: int) -> tuple[int, ...]:
@@ -24,6 +38,9 @@ def physical_shape(layout: str, shape: Sequence[int], lanes: int) -> tuple[int, 
     if layout == ND:
         return tuple(shape)
     batch, channels, *spatial = shape
+    rows = window_rows(layout)
+    if rows is not None:
+        return (channels, rows, *spatial[1:])
     if layout == NHWC:
         return (batch, *spatial, channels)
     return (batch, -(-channels // lanes), *spatial, lanes)
@@ -44,6 +61,8 @@ def physical_index(layout: str, indices: Sequence[Expr], lanes: int) -> tuple[Ex
     if layout == ND:
         return tuple(indices)
     batch, channel, *spatial = indices
+    if window_rows(layout) is not None:
+        return (channel, *spatial)
     if layout == NHWC:
         return (batch, *spatial, channel)
     block = Const(lanes, dtypes.int64)

@@ -86,6 +86,8 @@ def test_kernels_whose_tasks_are_no_rows_say_so() -> None:
         return rows_of(shape, target, default_tile(shape, target))
 
     assert rows(shape_of(32, 32, (30, 30), 3, pads=1)) is not None
-    assert rows(shape_of(32, 32, (30, 30), 3, pads=1, batch=2)) is None
+    two = rows(shape_of(32, 32, (30, 30), 3, pads=1, batch=2))
+    assert two is not None
+    assert (two.images, two.rows) == (2, 30)
     assert rows(shape_of(32, 32, (900,), 3, pads=1)) is None
     assert rows(shape_of(4, 4, (2, 2), 1)) is None

@@ -16,7 +16,7 @@ from anycann.codegen.kernels.convolution_columns import segments, tile_count
 from anycann.codegen.kernels.convolution_deep import emit_pixels, sums_area
 from anycann.codegen.kernels.convolution_estimate import ConvolutionTile
 from anycann.codegen.kernels.convolution_inputs import source
-from anycann.codegen.kernels.convolution_kernel import INLINE_CYCLES, DirectKernel, Initial, Place, Write
+from anycann.codegen.kernels.convolution_kernel import DirectKernel, Initial, Place, Write
 from anycann.codegen.kernels.convolution_segment import segment_sums
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_sums import Window
@@ -39,15 +39,17 @@ def emit_convolution(
     initial: Initial | None = None,
     zero_point: Value | None = None,
     channels_last: bool = False,
+    window: int = 0,
 ) -> int:
     """Write the tasks e.begin..e.end of a convolution at the current end of `e`, in its entry block; returns how many tasks there are.
 
-    input: `shape.dtype`, NC1HWC0 (`blocked_input`) or row-major NCHW; with `channels_last` [N, *spatial, C], for depthwise ones of whole
-    vectors of channels (`reads_channels_last`); weights: `pack_weights(..)`, aligned to a vector. For every vector of
-    `target.lanes` finished output channels the generator calls `write(e, [n, channel of lane 0, *spatial], vector)`, which may be called
-    again on another emitter just to see how long its code is, so it must depend on nothing else. Lanes beyond the output channels hold
-    garbage. `initial(e, channel of lane 0)` gives what the sums start from (the bias), else zero. `zero_point`, a scalar of
-    `shape.accumulator`, is subtracted from every input element; that of the weights is the caller's, before packing.
+    input: `shape.dtype`, NC1HWC0 (`blocked_input`) or row-major NCHW, or a `window` of so many rows of that (te/layout.py); with
+    `channels_last` [N, *spatial, C], for depthwise ones of whole vectors of channels (`reads_channels_last`); weights: `pack_weights(..)`,
+    aligned to a vector. For every vector of `target.lanes` finished output channels the generator calls `write(e, [n, channel of lane 0,
+    *spatial], vector)`, which may be called again on another emitter just to see how long its code is, so it must depend on nothing else.
+    Lanes beyond the output channels hold garbage. `initial(e, channel of lane 0)` gives what the sums start from (the bias), else zero.
+    `zero_point`, a scalar of `shape.accumulator`, is subtracted from every input element; that of the weights is the caller's, before
+    packing.
     """
     if shape.batch == 0 or shape.out_pixels == 0:
         return 0
@@ -55,35 +57,38 @@ def emit_convolution(
         shape,
         target,
         tile,
-        source(shape, target.lanes, blocked_input, input_pointer, zero_point, channels_last),
+        source(shape, target.lanes, blocked_input, input_pointer, zero_point, channels_last, window),
         weights,
         write,
         initial,
         blocked_input,
         channels_last,
+        window,
     )
     spill = sums_area(e, kernel) if tile.depth else spill_area(e, [kernel])
-    if kernel.cycles < INLINE_CYCLES:
+    if kernel.in_one_task:
         emit_tasks(e, kernel, e.const(0), e.const(kernel.tasks), spill)
         return 1
     emit_tasks(e, kernel, e.begin, e.end, spill)
     return kernel.tasks
 
 
-def row_tasks(shape: ConvolutionShape, target: Target, tile: ConvolutionTile, blocked_input: bool, channels_last: bool) -> RowTasks | None:
-    """How the tasks of `emit_convolution` lie along the rows of the one image; None where they do not."""
-    if shape.batch != 1 or len(shape.in_size) != 2 or tile.depth or tile.images:
+def row_tasks(
+    shape: ConvolutionShape, target: Target, tile: ConvolutionTile, blocked_input: bool, channels_last: bool, window: int = 0
+) -> RowTasks | None:
+    """How the tasks of `emit_convolution` lie along the rows of images; None where they do not."""
+    if len(shape.in_size) != 2 or shape.batch * shape.out_pixels == 0 or tile.depth or tile.images:
         return None
     nowhere = Value("null", "ptr")
     elements = source(shape, target.lanes, blocked_input, nowhere, None, channels_last)
-    kernel = DirectKernel(shape, target, tile, elements, nowhere, _no_write, None, blocked_input, channels_last)
-    if len(kernel.axes) != 2 or kernel.cycles < INLINE_CYCLES:
+    kernel = DirectKernel(shape, target, tile, elements, nowhere, _no_write, None, blocked_input, channels_last, window)
+    if len(kernel.axes) != 2 or kernel.in_one_task:
         return None
     block_groups = -(-kernel.group_blocks // kernel.blocks)
     outer, inner = (1, block_groups) if tile.blocks_inner else (block_groups, 1)
     height, pad = shape.in_size[0], shape.pads_begin[0]
     reach = (shape.kernel[0] - 1) * shape.dilations[0] - pad
-    return RowTasks(kernel.groups * outer, kernel.rows, kernel.parts * inner, height, shape.strides[0], -pad, reach)
+    return RowTasks(kernel.groups * outer, kernel.rows, kernel.parts * inner, height, shape.strides[0], -pad, reach, shape.batch)
 
 
 def _no_write(e: Emitter, index: Sequence[Value], vector: Value) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from math import prod
 from typing import Protocol, TypeAlias
 
 from anycann.codegen.conversions import from_storage
@@ -30,8 +31,14 @@ class InputLayout:
         return e.add(e.mul(e.udiv(number, lanes), self.block), e.urem(number, lanes))
 
 
-def input_layout(shape: ConvolutionShape, lanes: int, blocked: bool, channels_last: bool = False) -> InputLayout:
-    """NC1HWC0 [N, C blocks, *spatial, lanes] or [N, *spatial, C], where a block is as many channels of C; or row-major [N, C, *spatial]."""
+def input_layout(shape: ConvolutionShape, lanes: int, blocked: bool, channels_last: bool = False, window: int = 0) -> InputLayout:
+    """NC1HWC0 [N, C blocks, *spatial, lanes] or [N, *spatial, C], where a block is as many channels of C; or row-major [N, C, *spatial].
+
+    With `window`, so many rows of one row-major image at a time (te/layout.py).
+    """
+    if window:
+        plane = window * prod(shape.in_size[1:])
+        return InputLayout(0, lanes * plane, plane, 1)
     if channels_last:
         return InputLayout(shape.in_channels * shape.in_pixels, lanes, 1, shape.in_channels)
     if blocked:
@@ -99,10 +106,16 @@ class Source(Protocol):
 
 
 def source(
-    shape: ConvolutionShape, lanes: int, blocked: bool, pointer: Value, zero_point: Value | None = None, channels_last: bool = False
+    shape: ConvolutionShape,
+    lanes: int,
+    blocked: bool,
+    pointer: Value,
+    zero_point: Value | None = None,
+    channels_last: bool = False,
+    window: int = 0,
 ) -> Source:
     """The source of inputs for this convolution."""
-    layout = input_layout(shape, lanes, blocked, channels_last)
+    layout = input_layout(shape, lanes, blocked, channels_last, window)
     elements = Elements(shape.dtype, shape.accumulator, pointer, zero_point)
     how = method(shape, lanes, blocked)
     if how == "inner":

@@ -41,6 +41,7 @@ class DirectKernel:
     initial: Initial | None
     blocked_input: bool
     channels_last: bool = False
+    window: int = 0
 
     @property
     def multiplies_words(self) -> bool:
@@ -78,7 +79,7 @@ class DirectKernel:
 
     @property
     def layout(self) -> InputLayout:
-        return input_layout(self.shape, self.lanes, self.blocked_input, self.channels_last)
+        return input_layout(self.shape, self.lanes, self.blocked_input, self.channels_last, self.window)
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -156,6 +157,11 @@ class DirectKernel:
         """True if the weights of the next channel blocks are fetched meanwhile: there are some, and few pixels to wait for them."""
         several = self.how == "dense" and self.group_blocks > self.blocks
         return several and self.tiles_of_weights * self.tile.columns <= FETCH_PIXELS
+
+    @property
+    def in_one_task(self) -> bool:
+        """True if the work is not worth a second thread. Rows of a window are asked for a few at a time."""
+        return self.cycles < INLINE_CYCLES and not self.window
 
     @property
     def cycles(self) -> int:

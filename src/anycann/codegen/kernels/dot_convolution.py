@@ -73,9 +73,8 @@ class _Kernel:
     def _source(self, e: Emitter, image: Value, row: Value) -> Value:
         """What the first output pixel of a task reads first."""
         plan, shape = self.plan, self.plan.shape
-        size = shape.in_channels * shape.in_pixels * shape.dtype.nbytes
         image, *planes = digits(e, image, [shape.batch, *shape.out_size[:-2]])
-        base = e.gep(self.x, e.mul(image, size), "i8")
+        base = e.gep(self.x, e.mul(image, plan.image_stride * shape.dtype.nbytes), "i8")
         place = [e.sub(e.mul(at, step), pad) for at, step, pad in zip([*planes, row], shape.strides, shape.pads_begin, strict=False)]
         if not plan.copied:
             first = e.const(0)

@@ -70,7 +70,7 @@ def _planar_pixels(e: Emitter, plan: DotPlan, image: Value, first: Value, to: Va
         for channel in range(plan.channels):
             at = e.gep(target, channel * nbytes, "i8")
             if channel < shape.in_channels:
-                _move(e, plan, e.gep(image, e.mul(e.add(place, channel * shape.in_pixels), nbytes), "i8"), at, f"i{8 * nbytes}")
+                _move(e, plan, e.gep(image, e.mul(e.add(place, channel * plan.channel_stride), nbytes), "i8"), at, f"i{8 * nbytes}")
             else:
                 e.store(e.const(0, f"i{8 * nbytes}"), at, 1)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from anycann.codegen.kernel import RowTasks
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.dot_products import GROUP_BYTES
 from anycann.codegen.kernels.dot_tiles import TILE_GROUPS, has_tiles
@@ -37,7 +38,8 @@ class DotTile:
 class DotPlan:
     """A convolution over two or three dimensions and its tile, and everything that follows from them. Strides are in elements.
 
-    planar: the input is row-major [N, C, (D,) H, W]. centred: the weights have no zero point.
+    planar: the input is row-major [N, C, (D,) H, W]. centred: the weights have no zero point. window: so many rows of an image are there
+    at a time (te/layout.py); 0: all images are.
     """
 
     shape: ConvolutionShape
@@ -45,6 +47,17 @@ class DotPlan:
     tile: DotTile
     planar: bool = False
     centred: bool = True
+    window: int = 0
+
+    @property
+    def channel_stride(self) -> int:
+        """From one channel of a planar input to the next one."""
+        return self.window * self.shape.in_size[-1] if self.window else self.shape.in_pixels
+
+    @property
+    def image_stride(self) -> int:
+        """From one image of the input to the next one; all lie in the same place in a window."""
+        return 0 if self.window else self.shape.in_channels * self.shape.in_pixels
 
     @property
     def group(self) -> int:
@@ -172,6 +185,14 @@ class DotPlan:
     @property
     def tasks(self) -> int:
         return self.images * self.row_chunks * self.panel_chunks
+
+    @property
+    def row_tasks(self) -> RowTasks:
+        """How the tasks lie along the rows of images, for two dimensions: a row is what a task computes of them."""
+        (step, _), (pad, _), (dilation, _) = self.shape.strides, self.shape.pads_begin, self.shape.dilations
+        last = (self.tile.image_rows - 1) * step + (self.shape.kernel[0] - 1) * dilation - pad
+        rows = self.tile.image_rows * step
+        return RowTasks(1, self.row_chunks, self.panel_chunks, self.shape.in_size[0], rows, -pad, last, self.images)
 
     @property
     def row_chunks(self) -> int:
