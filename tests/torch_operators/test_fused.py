@@ -129,6 +129,7 @@ def test_what_is_small_rare_or_strided_runs_as_it_is(monkeypatch: pytest.MonkeyP
     assert not case.forward._programs
     case((x,), 1)
     assert len(case.forward._programs) == 1
+    assert not case.forward._met
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch scripts its own formulas for it
@@ -142,3 +143,17 @@ def test_forward_gradients_are_torchs() -> None:
         )
     assert got is not None
     torch.testing.assert_close(got, wanted)
+
+
+def test_neither_counts_nor_programs_grow_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Fused(activations._SWIGLU.body, activations._SWIGLU.backward._body)
+    monkeypatch.setattr(type(case.forward), "_compile", lambda self, *call: call)
+    monkeypatch.setattr(fused, "KEPT", 3)
+    monkeypatch.setattr(fused, "REMEMBERED", 5)
+    for size in range(1, 10):
+        assert case.forward.find((torch.ones(size, 2),), ()) is not None
+    assert [key[0][0][0] for key in case.forward._programs] == [7, 8, 9]
+    monkeypatch.setattr(fused, "OFTEN", 2)
+    assert [case.forward.find((torch.ones(size, 4),), ()) for size in range(1, 10)] == [None] * 9
+    assert len(case.forward._met) == 4
+    assert case.forward.find((torch.ones(9, 4),), ()) is not None

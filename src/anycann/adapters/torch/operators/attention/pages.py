@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from anycann.adapters.torch.operators.registry import opaque, refuse, refuse_given, require, sizes
+from anycann.adapters.torch.operators.registry import composed, opaque, refuse, refuse_given, require, sizes
 
 
 def read_pages(cache: torch.Tensor, table: torch.Tensor, length: int, heads: int, block_size: int) -> torch.Tensor:
@@ -121,6 +121,49 @@ def _tokens_of(pages: torch.Tensor, table: torch.Tensor, first: int, length: int
     there = (page >= 0) & (page < pages.shape[0])
     found = pages[torch.where(there, page, 0), places % pages.shape[1]]
     return torch.where(there[:, None, None], found, found.new_zeros(()))
+
+
+_LOAD = "Tensor key_cache, Tensor value_cache, Tensor block_table, Tensor context_lens, *, Tensor? seq_starts=None, bool cumsum=False"
+
+
+@composed(f"atb::npu_paged_cache_load.out({_LOAD}, Tensor(a!) key, Tensor(b!) value) -> (Tensor(a!), Tensor(b!))", differentiable=False)
+def paged_cache_load_out(
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    block_table: torch.Tensor,
+    context_lens: torch.Tensor,
+    *,
+    seq_starts: torch.Tensor | None = None,
+    cumsum: bool = False,
+    key: torch.Tensor,
+    value: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`npu_paged_cache_load`, written into `key` and `value`."""
+    torch.ops.npu.npu_gather_pa_kv_cache(
+        key_cache, value_cache, block_table, context_lens, key, value, seq_offset=seq_starts, is_seq_lens_cumsum=cumsum
+    )
+    return key, value
+
+
+@composed(f"atb::npu_paged_cache_load({_LOAD}) -> (Tensor, Tensor)", differentiable=False)
+def paged_cache_load(
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    block_table: torch.Tensor,
+    context_lens: torch.Tensor,
+    *,
+    seq_starts: torch.Tensor | None = None,
+    cumsum: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keys and values (T, N, D) of all sequences, from the page of token seq_starts on, of caches (pages, tokens, N, D).
+
+    context_lens: how many tokens of each, or (cumsum) where they begin and the last one ends.
+    """
+    total = int(context_lens[-1] if cumsum else context_lens.sum())
+    key, value = (cache.new_empty(total, *cache.shape[2:]) for cache in (key_cache, value_cache))
+    return paged_cache_load_out(
+        key_cache, value_cache, block_table, context_lens, seq_starts=seq_starts, cumsum=cumsum, key=key, value=value
+    )
 
 
 @opaque(

@@ -11,7 +11,7 @@ import torch
 from anycann.adapters.torch.operators.attention import core
 from anycann.adapters.torch.operators.attention.pages import nothing, read_pages
 from anycann.adapters.torch.operators.precision import wide
-from anycann.adapters.torch.operators.registry import bound, composed, opaque, refuse, sizes
+from anycann.adapters.torch.operators.registry import bound, composed, opaque, refuse, refuse_given, require, sizes
 
 _HEADS = "int num_kv_heads, int num_heads, float scale_value"
 _PAGED = f"Tensor query, Tensor key_cache, Tensor value_cache, {_HEADS}, Tensor block_table, Tensor context_lens, Tensor(a!) out"
@@ -32,16 +32,31 @@ _V2 = (
 )
 
 
-@composed(f"atb::_npu_paged_attention_v2({_V2}Tensor(a!) out) -> Tensor(a!)", missing="masks", differentiable=False)
+_V2_NAME, _V2_MISSING = "_npu_paged_attention_v2", "caches of keys alone"
+
+
+@composed(f"atb::{_V2_NAME}({_V2}Tensor? workspace=None, Tensor(a!) out) -> Tensor(a!)", missing=_V2_MISSING, differentiable=False)
 def paged_attention_v2(*given: Any, out: torch.Tensor, **options: Any) -> torch.Tensor:
-    """As `_npu_paged_attention`, with the lengths in a list."""
-    a = bound("_npu_paged_attention_v2", given, options)
-    if a.value_cache is None or a.mask is not None or a.mask_type:
-        refuse("_npu_paged_attention_v2", "a mask, or a cache of keys alone", "keys and values without mask are computed")
-    lengths, heads = torch.tensor(a.context_lens, dtype=torch.int32), a.num_heads or a.query.shape[-2]
-    caches = (a.key_cache, a.value_cache, a.num_kv_heads or heads, heads, a.scale_value)
-    torch.ops.atb._npu_paged_attention(a.query, *caches, a.block_table, lengths, out)
+    """As `_npu_paged_attention`, with the lengths in a list, and a mask (T, heads or 1, 1, keys) or (T, 1, keys) of floats that are added
+    to the scores."""
+    a = bound(_V2_NAME, given, options)
+    if a.value_cache is None:
+        refuse(_V2_NAME, "a cache of keys alone", "keys and values are computed")
+    a.num_heads = a.num_heads or a.query.shape[-2]
+    a.num_kv_heads, a.out = a.num_kv_heads or a.num_heads, out
+    require(a.mask is None or a.mask.dim() in (3, 4), _V2_NAME, f"a mask of {sizes(a.mask)}", "(T, heads, 1, keys) or (T, 1, keys)")
+    for entry, length in enumerate(a.context_lens):
+        bias = None if a.mask is None else wide(a.mask)[entry, ..., :length].reshape(-1, 1, length)
+        keys, values = (_of_pages(a, cache, entry, length) for cache in (a.key_cache, a.value_cache))
+        _attend(a, slice(entry, entry + 1), keys, values, bias)
     return out
+
+
+@composed(f"atb::{_V2_NAME}_get_workspace({_V2}Tensor(a!) out) -> Tensor", differentiable=False)
+def paged_attention_v2_workspace(*given: Any, **options: Any) -> torch.Tensor:
+    """The memory that the operator wants beside its tensors: none."""
+    query: torch.Tensor = given[0]
+    return query.new_empty(0, dtype=torch.uint8)
 
 
 @composed(f"atb::_npu_paged_attention_get_workspace({_PAGED}) -> Tensor", differentiable=False)
@@ -118,6 +133,33 @@ def flash_attention(*given: Any, **options: Any) -> None:
     _each_sequence(a, wide(_mask("_npu_flash_attention", a.mask)))
 
 
+_FLASH_V2 = "_npu_flash_attention_v2"
+_ADDED = (0, 1, 2)  # mask_type: none, of scores, of positions; all are added
+
+
+@composed(
+    f"atb::{_FLASH_V2}.out(Tensor query, Tensor key, Tensor value, SymInt[] seq_len, *, Tensor? mask=None, Tensor? slopes=None, "
+    "int kernel_type=0, int mask_type=2, float scale_value=1, int num_heads=0, int num_kv_heads=0, Tensor(a!) out) -> Tensor(a!)",
+    missing="compressed masks (slopes, mask_type above 2)",
+    differentiable=False,
+)
+def flash_attention_v2(*given: Any, out: torch.Tensor, **options: Any) -> torch.Tensor:
+    """As `_npu_flash_attention_unpad`, with the lengths in a list and a mask (S, S), (heads, S, S) or (B, heads or 1, S, S) of floats that
+    are added to the scores. Values may be shorter than keys."""
+    a = bound(f"{_FLASH_V2}.out", given, options)
+    refuse_given(_FLASH_V2, "how compressed masks continue is not documented", slopes=a.slopes)
+    if a.mask_type not in _ADDED:
+        refuse(_FLASH_V2, f"mask_type={a.mask_type}", f"{_ADDED} are computed")
+    require(a.num_heads > 0, _FLASH_V2, f"num_heads={a.num_heads}", "the number of heads")
+    a.num_kv_heads, a.out = a.num_kv_heads or a.num_heads, out
+    for entry, rows in _rows(a.seq_len):
+        count = rows.stop - rows.start
+        mask = None if a.mask is None else (a.mask[entry] if a.mask.dim() == 4 else a.mask)
+        keys, values = (x[rows].reshape(count, a.num_kv_heads, -1).transpose(0, 1) for x in (a.key, a.value))
+        _attend(a, rows, keys, values, None if mask is None else wide(mask)[..., :count, :count])
+    return out
+
+
 def _each_sequence(a: SimpleNamespace, mask: torch.Tensor | None = None) -> None:
     for _, rows in _rows(a.seq_len):
         count = rows.stop - rows.start
@@ -125,10 +167,10 @@ def _each_sequence(a: SimpleNamespace, mask: torch.Tensor | None = None) -> None
         _attend(a, rows, keys, values, None if mask is None else mask[:count, :count])
 
 
-def _rows(lengths: torch.Tensor) -> Iterator[tuple[int, slice]]:
+def _rows(lengths: torch.Tensor | list[int]) -> Iterator[tuple[int, slice]]:
     """The number of each sequence that has tokens, and where they are."""
     begin = 0
-    for entry, length in enumerate(lengths.tolist()):
+    for entry, length in enumerate(lengths if isinstance(lengths, list) else lengths.tolist()):
         if length:
             yield entry, slice(begin, begin + length)
         begin += length
@@ -153,9 +195,9 @@ def _attend(
     bias: torch.Tensor | None = None,
     masked: torch.Tensor | None = None,
 ) -> None:
-    """Writes what some rows of the queries attend, on keys and values (kv heads, length, D)."""
+    """Writes what some rows of the queries attend, on keys and values (kv heads, length, D); bias and mask (heads or 1, rows, length)."""
     q = a.query[rows].reshape(rows.stop - rows.start, a.num_heads, -1).transpose(0, 1)
-    bias, masked = (None if x is None else x[None, None] for x in (bias, masked))
+    bias, masked = (None if x is None else x[(None,) * (4 - x.dim())] for x in (bias, masked))
     problem = core.Problem(wide(q)[None], wide(keys)[None], wide(values)[None], a.scale_value, bias, bias_is_scaled=False, masked=masked)
     out = a.out[rows]
     out.copy_(core.attend(problem).out[0].transpose(0, 1).reshape(out.shape))
