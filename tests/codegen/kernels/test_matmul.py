@@ -9,7 +9,7 @@ from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels import matmul
 from anycann.codegen.kernels.matmul import MatmulIndex, MatmulShape, MatmulTile, Strides, contiguous
 from anycann.codegen.kernels.matmul_kernel import even_heights
-from anycann.codegen.kernels.matmul_tile import gathers_rows
+from anycann.codegen.kernels.matmul_tile import gathers_rows, streams
 from anycann.codegen.values import Value
 from anycann.target.target import NAMED, Target
 from anycann.te import dtypes
@@ -113,6 +113,18 @@ def test_batches_that_share_b_are_more_rows_of_one_product(m: int, n: int) -> No
         shape = replace(p.shape, packed=True, b=Strides((0, 0), 0, 0))
         tile = matmul.default_tile(shape, HOST)
         check(replace(p, shape=shape, b_memory=matmul.pack_columns(p.b, matmul.panel_width(shape, HOST, tile))))
+
+
+@pytest.mark.parametrize("target", runnable(), ids=lambda target: target.name)
+@pytest.mark.parametrize(("n", "k", "batch"), [(300, 256, ()), (33, 387, ()), (1, 514, (3, 2)), (70, 261, (2,))])
+def test_one_row_takes_several_parts_of_k_side_by_side(n: int, k: int, batch: tuple[int, ...], target: Target) -> None:
+    p = problem(1, n, k, batch)
+    shape = packed(p, target, MatmulTile(1, 1, k, 1)).shape
+    tile = matmul.default_tile(shape, target)
+    assert streams(shape, target, tile) > 1
+    check(packed(p, target, tile), target=target, tile=tile)
+    for other in (replace(tile, vectors=1), replace(tile, vectors=8), replace(tile, depth=k - k % 16 - 16)):
+        check(packed(p, target, other), target=target, tile=other)
 
 
 def test_a_packed_b_may_have_a_batch() -> None:

@@ -16,7 +16,7 @@ from anycann.codegen.kernels.matmul_packing import pack_columns
 from anycann.codegen.kernels.matmul_pairs import pack_pairs, wants_pairs
 from anycann.codegen.kernels.matmul_panel import emit_panels
 from anycann.codegen.kernels.matmul_shape import MatmulShape, Strides, contiguous, folded, lanes_of
-from anycann.codegen.kernels.matmul_tile import MatmulTile, default_tile, method, tiles, wants_packing
+from anycann.codegen.kernels.matmul_tile import MatmulTile, default_tile, method, streams, tiles, wants_packing
 from anycann.codegen.kernels.matmul_writer import MatmulIndex, Start, Write, batch_index, plain_writer
 from anycann.codegen.values import Value
 from anycann.target.target import Target
@@ -68,7 +68,7 @@ def emit_matmul(
     if inner.batch != shape.batch:
         sizes = (*shape.batch[len(inner.batch) :], shape.m)
         write, start = _unfolded(write, sizes), _unfolded(start, sizes) if start else None
-    kernel = PanelKernel(inner, tile, lanes_of(shape.accumulator, target.lanes), a, b, write, start, inline)
+    kernel = PanelKernel(inner, tile, lanes_of(shape.accumulator, target.lanes), a, b, write, start, inline, streams(inner, target, tile))
     return emit_dots(e, kernel) if method(inner) == "dot" else emit_panels(e, kernel)
 
 

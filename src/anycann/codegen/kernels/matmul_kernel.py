@@ -39,7 +39,7 @@ def even_heights(m: int, rows: int) -> Heights:
 
 @dataclass(frozen=True)
 class PanelKernel:
-    """Everything decided about one kernel, and the pointers of its operands."""
+    """Everything decided about one kernel, and the pointers of its operands. streams: parts of k that are read side by side."""
 
     shape: MatmulShape
     tile: MatmulTile
@@ -49,6 +49,7 @@ class PanelKernel:
     write: Write
     start: Start | None
     inline: bool
+    streams: int = 1
 
     @property
     def width(self) -> int:

@@ -141,27 +141,66 @@ def _innermost(
     count: Value,
 ) -> list[Value]:
     """sums[i, j] += A[m + i, k..k+count] B[k..k+count, vector j]: the loop where the time goes."""
-    left, right = kernel.left, kernel.right
     corner_of_a = _corner_of_a(e, kernel, panel, m, k)
+    if kernel.streams > 1:
+        return _streamed(e, kernel, panel, rows, sums, rows_of_b, step, corner_of_a)
     mask = panel.mask if not (kernel.shape.packed or kernel.tile.copy) else None
     later = _later(e, kernel, panel, tile, rows_of_b, count) if kernel.shape.packed else None
     with e.loop(0, count, carried=sums) as loop:
-        row_of_b = right.step(e, rows_of_b, e.mul(loop.index, step))
-        column_of_a = left.step(e, corner_of_a, e.mul(loop.index, kernel.left_column))
+        row_of_b = kernel.right.step(e, rows_of_b, e.mul(loop.index, step))
         if mask is None:
             _prefetch_rows(e, kernel, row_of_b)
         if later is not None:
             e.prefetch(e.gep(later, e.mul(loop.index, _later_bytes(kernel)), "i8"), level=2)
-        vectors = [
-            right.load(e, right.step(e, row_of_b, j * kernel.lanes), kernel.lanes, mask if j == panel.vectors - 1 else None)
-            for j in range(panel.vectors)
-        ]
-        totals = list(loop.values)
-        for i in range(rows):
-            factor = left.broadcast(e, left.step(e, column_of_a, i * kernel.left_row), kernel.lanes)
-            for j in range(panel.vectors):
-                totals[i * panel.vectors + j] = multiply_add(e, factor, vectors[j], totals[i * panel.vectors + j])
-        loop.carry(totals)
+        loop.carry(_add_products(e, kernel, panel, rows, loop.values, row_of_b, corner_of_a, loop.index, mask))
+    return loop.values
+
+
+def _add_products(
+    e: Emitter,
+    kernel: PanelKernel,
+    panel: Panel,
+    rows: int,
+    sums: list[Value],
+    row_of_b: Value,
+    corner_of_a: Value,
+    k: Value,
+    mask: Value | None,
+) -> list[Value]:
+    """sums + what one k, counted from the corner of A, adds."""
+    left, right = kernel.left, kernel.right
+    column_of_a = left.step(e, corner_of_a, e.mul(k, kernel.left_column))
+    vectors = [
+        right.load(e, right.step(e, row_of_b, j * kernel.lanes), kernel.lanes, mask if j == panel.vectors - 1 else None)
+        for j in range(panel.vectors)
+    ]
+    totals = list(sums)
+    for i in range(rows):
+        factor = left.broadcast(e, left.step(e, column_of_a, i * kernel.left_row), kernel.lanes)
+        for j in range(panel.vectors):
+            totals[i * panel.vectors + j] = multiply_add(e, factor, vectors[j], totals[i * panel.vectors + j])
+    return totals
+
+
+def _streamed(
+    e: Emitter, kernel: PanelKernel, panel: Panel, rows: int, sums: list[Value], rows_of_b: Value, step: int, corner_of_a: Value
+) -> list[Value]:
+    """The same over all of k, with equal parts of it side by side and what is left behind them."""
+    part, count = kernel.shape.k // kernel.streams, len(sums)
+
+    def added(k: Value, before: list[Value]) -> list[Value]:
+        row_of_b = kernel.right.step(e, rows_of_b, e.mul(k, step))
+        return _add_products(e, kernel, panel, rows, before, row_of_b, corner_of_a, k, None)
+
+    zeros = [e.zero(kernel.vector)] * (count * (kernel.streams - 1))
+    with e.loop(0, part, carried=[*sums, *zeros]) as loop:
+        parts = [loop.values[n * count : (n + 1) * count] for n in range(kernel.streams)]
+        loop.carry([total for n, before in enumerate(parts) for total in added(e.add(loop.index, n * part), before)])
+    sums = parts[0]
+    for others in parts[1:]:
+        sums = [e.binary(addition(a), a, b) for a, b in zip(sums, others, strict=True)]
+    with e.loop(part * kernel.streams, kernel.shape.k, carried=sums) as loop:
+        loop.carry(added(loop.index, loop.values))
     return loop.values
 
 
