@@ -92,16 +92,19 @@ def _is_triple(form: PixelFormat) -> bool:
 
 
 def _yuv_to_rgb(source: View, target: View, matrix: Matrix) -> None:
-    table = coefficients(matrix).to_rgb
     if not _is_triple(target.format):
-        store_rgb(_multiplied(full_yuv(source), table), target)
-        return
-    rows = ["RGB".index(letter) for letter in target.format.order]
-    if source.format.layout == "semi-planar":
-        columns = ["YUV".index(letter) for letter in source.format.order]
-        multiply_planes(source, target.planes[0], np.ascontiguousarray(table[rows][:, [*columns, 3]]))
+        store_rgb(_multiplied(full_yuv(source), coefficients(matrix).to_rgb), target)
+    elif source.format.layout == "semi-planar":
+        multiply_planes(source, target.planes[0], _ordered(matrix, target.format.order, source.format.order))
     else:
-        multiply(full_yuv(source), target.planes[0], np.ascontiguousarray(table[rows]))
+        multiply(full_yuv(source), target.planes[0], _ordered(matrix, target.format.order, "YUV"))
+
+
+@lru_cache(maxsize=64)
+def _ordered(matrix: Matrix, results: str, samples: str) -> NDArray[np.int32]:
+    """The table that makes R, G and B in the order of `results` from Y, U and V in that of `samples`."""
+    rows, columns = ["RGB".index(letter) for letter in results], ["YUV".index(letter) for letter in samples]
+    return np.ascontiguousarray(coefficients(matrix).to_rgb[rows][:, [*columns, 3]])
 
 
 def _rgb_to_yuv(source: View, target: View, matrix: Matrix) -> None:

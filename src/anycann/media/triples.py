@@ -63,16 +63,27 @@ def _multiply_triples(pixels: Pixels) -> None:
     pixels.store(1, _multiplied(pixels, [pixels.sample(0, offset, "i32") for offset in range(3)]))
 
 
-def _multiply_planes(pixels: Pixels) -> None:
-    """What chroma adds is computed once for the pixels that share it; brightness has the same weight in every result."""
-    e = pixels.e
-    luma, u, v = pixels.sample(0, 0, "i32"), pixels.shared_sample(1, 0, "i32"), pixels.shared_sample(1, 1, "i32")
-    bright, results = e.mul(luma, pixels.number(0, luma)), []
-    for row in (0, 4, 8):
-        products = e.mul(u, pixels.number(row + 1, u)), e.mul(v, pixels.number(row + 2, v))
-        colour = e.add(e.add(*products), pixels.number(row + 3, u))
-        results.append(_limited(pixels, e.add(bright, pixels.for_each(1, colour))))
-    pixels.store(2, results)
+def _multiply_planes(rows: int, across: int) -> RowLoop:
+    """So many rows of brightness that share one of chroma, and as many results.
+
+    What chroma adds is computed once for the pixels that share it; brightness has the same weight in every result, of 16 bits: such
+    products are one instruction.
+    """
+
+    def body(pixels: Pixels) -> None:
+        e = pixels.e
+        u, v = (pixels.shared_sample(rows, offset, "i32") for offset in (0, 1))
+        colours = []
+        for row in (0, 4, 8):
+            products = e.mul(u, pixels.number(row + 1, u)), e.mul(v, pixels.number(row + 2, v))
+            colours.append(pixels.for_each(rows, e.add(e.add(*products), pixels.number(row + 3, u))))
+        for row in range(rows):
+            luma = pixels.sample(row, 0, "i32")
+            bright = e.mul(luma, e.cast("sext", e.cast("trunc", pixels.number(0, luma), "i16"), "i32"))
+            pixels.store(rows + 1 + row, [_limited(pixels, e.add(bright, colour)) for colour in colours])
+
+    buffers = (*[Buffer(1)] * rows, Buffer(2, across - 1), *[Buffer(3)] * rows)
+    return RowLoop(f"multiply_planes{rows}", buffers, body, 12, 32)
 
 
 _FIRST = _pick("pick_first", 3, (0,))
@@ -80,7 +91,7 @@ _PAIRS = {1: (_pick("pick_pair", 3, (1, 2)), _pick("pick_swapped", 3, (2, 1))),
           2: (_pick("pick_pair_of_two", 6, (1, 2)), _pick("pick_swapped_of_two", 6, (2, 1)))}  # fmt: skip
 _MEANS = (_mean("mean_pair", (1, 2)), _mean("mean_swapped", (2, 1)))
 _TRIPLES = RowLoop("multiply", (Buffer(3), Buffer(3)), _multiply_triples, 12)
-_PLANES = {across: RowLoop("multiply_planes", (Buffer(1), Buffer(2, across - 1), Buffer(3)), _multiply_planes, 12, 32) for across in (1, 2)}
+_PLANES = {(rows, across): _multiply_planes(rows, across) for rows in (1, 2) for across in (1, 2)}
 
 
 # ---- what they do
@@ -97,13 +108,14 @@ def multiply_planes(source: View, target: Samples, table: NDArray[np.int32]) -> 
 
     The first column has the same weight in every row, as Y has in R, G and B.
     """
-    assert (table[:, 0] == table[0, 0]).all()
     luma, chroma = source.planes
-    down = source.format.down
-    for first in range(down):
-        rows = luma[first::down]
-        if len(rows):
-            run_rows(_PLANES[source.format.across], len(rows), luma.shape[1], (rows, chroma, target[first::down]), table)
+    down, across = source.format.down, source.format.across
+    whole = len(luma) // down  # an odd last row has chroma of its own
+    if whole:
+        pairs = [plane[first::down] for plane in (luma, target) for first in range(down)]
+        run_rows(_PLANES[down, across], whole, luma.shape[1], (*pairs[:down], chroma, *pairs[down:]), table)
+    if len(luma) > whole * down:
+        run_rows(_PLANES[1, across], 1, luma.shape[1], (luma[-1:], chroma[whole:], target[-1:]), table)
 
 
 def split(pixels: Samples, target: View, across: int, down: int) -> None:
