@@ -93,3 +93,20 @@ def test_a_bank_of_the_past_does_not_fit_a_nest_that_changed() -> None:
     assert first is not None
     assert second is not None
     assert first.space.signature() != second.space.signature()
+
+
+@pytest.mark.parametrize("target", ["avx512", "avx2"])
+@pytest.mark.parametrize(
+    ("tensor", "vector"),
+    [
+        (softmax((4000, 4)), 0),  # rows that would leave lanes empty
+        (softmax((400, 512)), -1),
+        (means((1, 57, 59, 60)), -1),  # its one store a row lies apart, but a row has 3540 loads
+        (column_sums((90, 512)), 0),
+        (added((300, 77)), 1),
+    ],
+)
+def test_lanes_run_where_the_nest_takes_the_fewest_cycles(tensor: Tensor, vector: int, target: str) -> None:
+    task = task_of(Recipe((Output("y", tensor),), {}, by_name(target)), lambda name: None, Choices())
+    assert task is not None
+    assert task.default["vector"] == vector
