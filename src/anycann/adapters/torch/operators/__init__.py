@@ -16,12 +16,19 @@ _TENSOR_METHODS = ("npu_format_cast", "npu_format_cast_", "npu_dtype_cast", "npu
                    "copy_memory_")  # fmt: skip
 
 
+being_defined: set[str] = set()  # names that torch looks for while they are registered, in any order of the families
+
+
 class _Namespace(torch._ops._OpNamespace):
     """`torch.ops.npu` before its operators are registered: the first name that it lacks registers them."""
 
     def __getattr__(self, name: str) -> Any:
-        if not name.startswith("__"):
-            load()
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name.startswith("__") or name in being_defined:
+                raise
+        load()
         return super().__getattr__(name)
 
 

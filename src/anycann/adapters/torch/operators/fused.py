@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
+import threading
 from typing import Any
 
 import torch
@@ -17,6 +18,8 @@ from anycann.adapters.torch.device.aliasing import adopt, host_alias
 from anycann.support.logging import get_logger
 
 OFTEN = 32  # calls with the same sizes before they are compiled
+KEPT = 64  # programs of an operator; the first that was made goes first
+REMEMBERED = 1024  # kinds of calls that are counted at a time
 LARGE = 1 << 15  # elements of the first tensor, below which calling costs more than computing
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -25,6 +28,7 @@ Tensors = tuple[torch.Tensor, ...]
 Numbers = tuple[Hashable, ...]
 Wanted = tuple[bool, ...]
 Run = Callable[[list[Any]], list[Any]]
+_UNKNOWN = object()
 
 
 class _Compiled:
@@ -33,17 +37,29 @@ class _Compiled:
     def __init__(self, body: Callable[..., Tensors]):
         self._body = body
         self._met: Counter[Hashable] = Counter()
-        self._programs: dict[Hashable, Run | None] = {}
+        self._programs: dict[Hashable, Run | None] = {}  # in the order they were made
+        self._lock = threading.RLock()  # of both, where they change
 
     def find(self, tensors: Tensors, numbers: Numbers, wanted: Wanted = ()) -> Run | None:
         """What computes the `wanted` results (none named: all) for tensors of these shapes, if they came often and the engine can."""
         key = (*((tensor.shape, tensor.dtype) for tensor in tensors), numbers, wanted)
-        if key not in self._programs:
-            self._met[key] += 1
-            if self._met[key] < OFTEN:
-                return None
-            self._programs[key] = self._compile(tensors, numbers, wanted)
-        return self._programs[key]
+        found = self._programs.get(key, _UNKNOWN)
+        if found is not _UNKNOWN:
+            return found  # type: ignore[return-value]
+        with self._lock:
+            if key not in self._programs and self._comes_often(key):
+                made = self._compile(tensors, numbers, wanted)
+                if len(self._programs) >= KEPT:
+                    del self._programs[next(iter(self._programs))]
+                self._programs[key] = made
+            return self._programs.get(key)
+
+    def _comes_often(self, key: Hashable) -> bool:
+        """Count a call, and forget the counts where there are too many or this one is enough."""
+        if len(self._met) >= REMEMBERED and key not in self._met:
+            self._met.clear()
+        self._met[key] += 1
+        return self._met[key] >= OFTEN and bool(self._met.pop(key))
 
     def __call__(self, tensors: Tensors, numbers: Numbers, wanted: Wanted = ()) -> Tensors:
         """The wanted results, where the tensors are."""

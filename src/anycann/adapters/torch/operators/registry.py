@@ -10,6 +10,8 @@ from typing import Any, NoReturn
 
 import torch
 
+from anycann.adapters.torch.operators import being_defined
+
 Body = Callable[..., Any]
 LIBRARIES = {name: torch.library.Library(name, "FRAGMENT") for name in ("npu", "atb")}
 
@@ -78,8 +80,12 @@ def opaque(schema: str, shape: Body, gradient: tuple[Body, Body] | None = None, 
 
 
 def _define(operator: Operator, key: str) -> torch.library.Library:
-    library = LIBRARIES[operator.namespace]
-    library.define(operator.schema.rpartition("::")[2])
+    library, packet = LIBRARIES[operator.namespace], operator.name.partition(".")[0]
+    being_defined.add(packet)
+    try:
+        library.define(operator.schema.rpartition("::")[2])
+    finally:
+        being_defined.discard(packet)
     library.impl(operator.name, operator.body, key)
     OPERATORS[operator.name] = operator
     return library
