@@ -199,10 +199,15 @@ def test_results_with_several_tensors_are_claimed_each() -> None:
 
 def test_warnings_and_errors_of_kernels_reach_the_program_once_and_named() -> None:
     x = torch.zeros(2, 2, device="npu")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with pytest.raises(UserWarning, match="uint8 condition"):
-            torch.where(torch.ones(2, 2, dtype=torch.uint8, device="npu"), x, x + 1)
+    before = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)  # whoever was warned before
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pytest.raises(UserWarning, match="uint8 condition"):
+                torch.where(torch.ones(2, 2, dtype=torch.uint8, device="npu"), x, x + 1)
+    finally:
+        torch.set_warn_always(before)
     with pytest.raises(RuntimeError, match=r"index 9 is out of bounds[\s\S]*in aten::index_add_\(npu:0 float32\[2, 2\], 0, npu:0"):
         x.index_add_(0, torch.tensor([9], device="npu"), x[:1])
     with pytest.raises(RuntimeError, match=r"in aten::add_\(npu:0 float32\[2, 2\], npu:0 float32\[3\]\)"):
