@@ -10,6 +10,7 @@ import sys
 import onnx
 import pytest
 
+from anycann.codegen.object_form import EXCEPTIONS
 from anycann.codegen.objects import emit_object
 from anycann.compiler import compile_model
 from anycann.om.writer import write_offline_model
@@ -108,3 +109,44 @@ def test_a_trusted_offline_model_runs_without_llvm_and_onnx(tmp_path: Path) -> N
     total, imported = done.stdout.split("\n")[:2]
     assert float(total) == pytest.approx(2.0)
     assert imported == ""
+
+
+_kept: list[LoadedCode] = []  # the C++ runtime reads the frames of registered code as long as the process lives
+CATCHING = """
+declare i32 @__gxx_personality_v0(...)
+declare ptr @__cxa_begin_catch(ptr)
+declare void @__cxa_end_catch()
+
+define i32 @survives(ptr %function, ptr %argument) uwtable personality ptr @__gxx_personality_v0 {
+entry:
+  invoke void %function(ptr %argument) to label %well unwind label %caught
+
+well:
+  ret i32 0
+
+caught:
+  %pad = landingpad {ptr, i32} catch ptr null
+  %thrown = extractvalue {ptr, i32} %pad, 0
+  %error = call ptr @__cxa_begin_catch(ptr %thrown)
+  call void @__cxa_end_catch()
+  ret i32 1
+}
+"""
+
+
+def test_code_that_catches_exceptions_has_tables_of_frames_that_end_in_zeros() -> None:
+    runtime = ctypes.CDLL("libstdc++.so.6")
+    functions = {name: ctypes.cast(getattr(runtime, name), ctypes.c_void_p).value or 0 for name in EXCEPTIONS}
+    target = by_name("sse")
+    code = LoadedCode({"survives": emit_object(CATCHING, target), "pick": emit_object(TABLE, target)}, target, functions)
+    (frames,) = code.frames
+    ctypes.CDLL("libgcc_s.so.1").__register_frame(ctypes.c_void_p(frames))
+    _kept.append(code)
+    survives = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(code.address("survives"))
+    throws = ctypes.cast(runtime._ZSt20__throw_length_errorPKc, ctypes.c_void_p)
+    assert [survives(throws, b"too long") for _ in range(3)] == [1, 1, 1]
+    assert survives(ctypes.cast(ctypes.CDLL(None).free, ctypes.c_void_p), None) == 0
+    at, entries = frames, 0
+    while length := ctypes.c_uint32.from_address(at).value:
+        at, entries = at + 4 + length, entries + 1
+    assert entries >= 2  # what they have in common, and one function or more

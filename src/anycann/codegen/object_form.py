@@ -12,3 +12,5 @@ LIBRARY = frozenset(
     | {"__extendhfsf2", "__truncsfhf2", "__truncdfhf2"}  # half on a processor without conversions
     | {"syscall", "clock_gettime", "sched_yield"}  # the dispatcher's own
 )
+# What code calls that catches exceptions of C++. Only such code may need it, so the loader does not look for it.
+EXCEPTIONS = frozenset({"__gxx_personality_v0", "__cxa_begin_catch", "__cxa_end_catch"})

@@ -11,7 +11,7 @@ import threading
 
 import llvmlite.binding as llvm
 
-from anycann.codegen.object_form import LIBRARY, PIPELINE
+from anycann.codegen.object_form import EXCEPTIONS, LIBRARY, PIPELINE
 from anycann.support.errors import InternalError
 from anycann.target.target import Target
 
@@ -27,7 +27,7 @@ def emit_object(ir_text: str, target: Target) -> bytes:
     """Relocatable ELF object code of the module `ir_text` for `target` (any target, not only this machine's).
 
     Safe to call from several threads, which compile one after the other: LLVM is used under one lock. Raises InternalError if the text does
-    not parse or verify, or if its code calls a function outside `LIBRARY`.
+    not parse or verify, or if its code calls a function outside `LIBRARY` and `EXCEPTIONS`.
     """
     with llvm_lock, _optimised(ir_text, target) as (module, machine):
         data = bytes(machine.emit_object(module))
@@ -77,7 +77,7 @@ def _head(text: str, lines: int = 12) -> str:
 
 def _check_calls(data: bytes, ir_text: str) -> None:
     """The loader ends the process when it meets a name it cannot resolve, so such an object must never leave the compiler."""
-    unknown = [name for name in undefined_symbols(data) if name not in LIBRARY]
+    unknown = [name for name in undefined_symbols(data) if name not in LIBRARY | EXCEPTIONS]
     if unknown:
         raise InternalError(f"a kernel calls {', '.join(unknown)}, which kernels must not; its IR begins:\n{_head(ir_text)}")
 

@@ -18,11 +18,12 @@ _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _RELOCATION = struct.Struct("<QQq")
-_PROGBITS, _SYMTAB, _RELA, _NOBITS, _ALLOC = 1, 2, 4, 8, 2
+_PROGBITS, _SYMTAB, _RELA, _NOBITS, _UNWIND, _ALLOC = 1, 2, 4, 8, 0x70000001, 2
 _ABSOLUTE_64, _RELATIVE_32, _CALL_32, _RELATIVE_64 = 1, 2, 4, 24
 KNOWN_RELOCATIONS = frozenset({_ABSOLUTE_64, _RELATIVE_32, _CALL_32, _RELATIVE_64})
 _EXECUTABLE = 0x1 | 0x4  # PROT_READ | PROT_EXEC
-_DEBUG_ONLY = (b".eh_frame", b".rela.eh_frame", b".note")
+_FRAMES, _CATCHES = b".eh_frame", b".gcc_except_table"
+_FRAMES_END = 4  # bytes of zeros behind the last frame
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,6 @@ class _Section:
     link: int
     info: int
     alignment: int
-
-    @property
-    def is_loaded(self) -> bool:
-        return bool(self.flags & _ALLOC) and not self.name.startswith(_DEBUG_ONLY)
 
 
 class _Object:
@@ -61,9 +58,15 @@ class _Object:
         rows = [_SECTION.unpack_from(data, at + i * size) for i in range(count)]
         strings = rows[names]
         self.sections = [_Section(_text(data, strings[4] + r[0]), r[1], r[2], r[4], r[5], r[6], r[7], max(1, r[8])) for r in rows]
+        self.catches = any(section.name == _CATCHES for section in self.sections)
         for section in self.sections:
             if section.kind != _NOBITS and section.offset + section.size > len(data):
                 raise InternalError("a section of the object code ends beyond the file")
+
+    def loads(self, section: _Section) -> bool:
+        """Whether `section` must be in memory: how frames lie is only read where exceptions pass, in objects that catch some."""
+        needed = self.catches if section.name == _FRAMES else not section.name.startswith(b".note")
+        return needed and bool(section.flags & _ALLOC) and section.kind in (_PROGBITS, _NOBITS, _UNWIND)
 
     def _symbols(self) -> list[tuple[bytes, int, int]]:
         """(name, section number, value) of every symbol, in the order relocations number them."""
@@ -81,7 +84,7 @@ class _Object:
         """(section number, offset, type, symbol number, addend) of every relocation of a loaded section."""
         found = []
         for table in self.sections:
-            if table.kind != _RELA or not self.sections[table.info].is_loaded:
+            if table.kind != _RELA or not self.loads(self.sections[table.info]):
                 continue
             for at in range(table.offset, table.offset + table.size, _RELOCATION.size):
                 offset, info, addend = _RELOCATION.unpack_from(self.data, at)
@@ -94,7 +97,8 @@ def _text(data: bytes, at: int) -> bytes:
 
 
 class ElfImage:
-    """Objects (symbol -> ELF) in one executable mapping; `addresses` has every function they define.
+    """Objects (symbol -> ELF) in one executable mapping; `addresses` has every function they define, `frames` what the C++ runtime must
+    be told of so that exceptions may pass through those that catch some.
 
     external(name): the address of a library function. Raises InternalError for objects of another form (check `is_supported` first) and
     DeviceError where the system does not let a process make code executable.
@@ -106,11 +110,13 @@ class ElfImage:
         self._memory = mmap.mmap(-1, max(size, mmap.PAGESIZE))
         self._base = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         self.addresses: dict[str, int] = {}
+        self.frames: list[int] = []
         for number, each in enumerate(parsed):
             for index, section in enumerate(each.sections):
                 if (number, index) in places and section.kind != _NOBITS:
                     start = places[number, index]
                     self._memory[start : start + section.size] = each.data[section.offset : section.offset + section.size]
+                    self.frames += [self._base + start] if section.name == _FRAMES else []
             self._relocate(number, each, places, external)
         self._protect(len(self._memory))
 
@@ -151,10 +157,10 @@ def _places(parsed: list[_Object]) -> tuple[dict[tuple[int, int], int], int]:
     end = 0
     for number, each in enumerate(parsed):
         for index, section in enumerate(each.sections):
-            if section.is_loaded and section.kind in (_PROGBITS, _NOBITS):
+            if each.loads(section):
                 start = -(-end // section.alignment) * section.alignment
                 places[number, index] = start
-                end = start + section.size
+                end = start + section.size + (_FRAMES_END if section.name == _FRAMES else 0)
     return places, end
 
 

@@ -18,17 +18,25 @@ _MACHINES = {62: "x86_64", 183: "aarch64"}  # e_machine of ELF
 class LoadedCode:
     """Kernels loaded from `objects` (symbol -> ELF object code made by `emit_object`), callable as long as this is referenced.
 
+    `functions`: addresses of library functions beside those that any kernel may call. `frames`: where it says how exceptions pass through
+    code that catches some; whoever loads such code tells the C++ runtime.
+
     The code must be trusted: it runs in this process. Raises UnsupportedError for code of another machine, or for a `target` with vector
     features that this processor lacks.
     """
 
-    def __init__(self, objects: Mapping[str, bytes], target: Target | None = None):
+    def __init__(self, objects: Mapping[str, bytes], target: Target | None = None, functions: Mapping[str, int] | None = None):
         self.target = target or host()
         _check_processor(self.target)
-        library = _library()
+        library = {**_library(), **(functions or {})}
         for symbol, data in objects.items():
             _check_object(symbol, data, library)
         self._image: _Image = ElfImage(objects, library.__getitem__) if is_supported(objects) else _JitImage(objects, library)
+
+    @property
+    def frames(self) -> list[int]:
+        """Tables of frames that nobody has registered yet."""
+        return self._image.frames
 
     def address(self, symbol: str) -> int:
         """Where the function `symbol` is. Raises InternalError if no object defines it."""
@@ -42,6 +50,7 @@ class _Image(Protocol):
     """Code in memory and where its functions are."""
 
     addresses: dict[str, int]
+    frames: list[int]
 
 
 class _JitImage:
@@ -52,6 +61,7 @@ class _JitImage:
 
         from anycann.codegen.objects import llvm_lock
 
+        self.frames: list[int] = []  # LLVM registers them
         with llvm_lock:
             llvm.initialize_native_target()
             llvm.initialize_native_asmprinter()

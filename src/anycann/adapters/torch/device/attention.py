@@ -1,6 +1,5 @@
 """`scaled_dot_product_attention` on the npu: the fused cpu kernel where it applies, elsewhere products and softmax.
 
-
 torch chooses by a table of the devices it was built with; this is its choice for the cpu (`sdp::select_sdp_backend_cpp`).
 """
 
@@ -10,8 +9,9 @@ from typing import Any
 
 import torch
 
-_aten = torch.ops.aten
+_products = torch.ops.aten._scaled_dot_product_attention_math.default
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+_enabled = torch._C._get_flash_sdp_enabled
 _kept: list[Any] = []
 
 
@@ -30,22 +30,22 @@ def attention(
     """aten::scaled_dot_product_attention: (..., L, E), (..., S, E), (..., S, V) to (..., L, V)."""
     if _fused_applies(query, key, value, attn_mask, dropout_p, enable_gqa):
         mask = _as_addend(attn_mask, query)
-        return _aten._scaled_dot_product_flash_attention_for_cpu(query, key, value, 0.0, is_causal, attn_mask=mask, scale=scale)[0]
-    return _aten._scaled_dot_product_attention_math(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)[
-        0
-    ]
+        return torch._scaled_dot_product_flash_attention_for_cpu(query, key, value, 0.0, is_causal, attn_mask=mask, scale=scale)[0]
+    return _products(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)[0]
 
 
 def _fused_applies(query: Any, key: Any, value: Any, mask: Any, dropout_p: float, enable_gqa: bool) -> bool:
-    if dropout_p or enable_gqa or not torch.backends.cuda.flash_sdp_enabled():
+    """At every call of attention, so it takes care not to take long."""
+    dtype, of_keys = query.dtype, key.shape
+    if dropout_p or enable_gqa or dtype not in _FLOATS or key.dtype != dtype or value.dtype != dtype or not _enabled():
         return False
-    if query.dtype not in _FLOATS or not query.dtype == key.dtype == value.dtype:
+    if len(of_keys) != 4 or query.dim() != 4 or value.shape != of_keys or 0 in of_keys:
         return False
-    sizes = [tuple(tensor.shape) for tensor in (query, key, value)]
-    if any(len(size) != 4 or 0 in size for size in sizes) or any(tensor.stride(-1) != 1 for tensor in (query, key, value)):
+    if query.stride(-1) != 1 or key.stride(-1) != 1 or value.stride(-1) != 1:
         return False
-    same = sizes[0][:2] == sizes[1][:2] == sizes[2][:2] and sizes[1][2] == sizes[2][2] and sizes[0][3] == sizes[1][3] == sizes[2][3]
-    return same and (mask is None or _mask_fits(mask, query, key))
+    batch, heads, rows, width = query.shape
+    same = rows and (batch, heads, width) == (of_keys[0], of_keys[1], of_keys[3])
+    return bool(same) and (mask is None or _mask_fits(mask, query, key))
 
 
 def _mask_fits(mask: Any, query: Any, key: Any) -> bool:

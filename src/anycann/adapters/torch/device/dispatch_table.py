@@ -1,4 +1,5 @@
-"""Operators that only look at sizes and strides run torch's compiled cpu kernel on npu tensors, without passing through Python.
+"""Where torch's dispatcher keeps kernels: operators that only look at sizes and strides run torch's compiled cpu kernel on npu tensors,
+others generated code (`native_boxed_ir.py`), without passing through Python.
 
 torch keeps the kernels of an operator in a table by device. Where the table and its entries are is found by registering kernels for an
 operator of our own and looking what changed; the entry of the cpu is then copied over that of the npu. Whatever is not as expected leaves
@@ -13,6 +14,8 @@ import itertools
 from typing import Any
 
 import torch
+
+from anycann.adapters.torch.device.native_words import FUNCTION_AT
 
 _WORDS = 160  # of an operator's entry that are looked at
 _BACKENDS_BETWEEN = 12  # from the cpu to PrivateUse1: CUDA, HIP, XLA, MPS, IPU, XPU, HPU, VE, Lazy, MTIA, MAIA
@@ -35,6 +38,29 @@ class Table:
         ctypes.c_uint32.from_address(words[self.cpu] + 8).value += 1  # one more refers to the kernel's object
         for word in range(_COPIED):
             words[self.npu + word] = words[self.cpu + word]
+
+    def npu_kernel(self, operator: str, overload: str) -> Kernel | None:
+        """The kernel of Python that `operator` has for npu tensors; None if it has another, or none for the cpu's."""
+        words = _entry(operator, overload)
+        compiled = words[self.cpu + 2] or words[self.cpu + 3]
+        if not compiled or not words[self.cpu + 1] or not words[self.npu + 1] or words[self.npu + 2]:
+            return None
+        function = ctypes.c_uint64.from_address(words[self.npu] + FUNCTION_AT).value
+        return Kernel(function, words[self.npu + 1], ctypes.addressof(words) + 8 * self.cpu, ctypes.addressof(words) + 8 * (self.npu + 1))
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Addresses: the Python function, what calls it with a stack, the entry of the cpu's kernel, and where `call` is kept."""
+
+    function: int
+    call: int
+    cpu_at: int
+    call_at: int
+
+    def replace_call(self, code: int) -> None:
+        """Let `code` be called in the place of `call`, with the same object, by all threads from now on."""
+        ctypes.c_uint64.from_address(self.call_at).value = code
 
 
 def find() -> Table | None:

@@ -13,10 +13,15 @@ NO_KEYWORDS, KEYWORDS, ONE_ARGUMENT = 0x0080, 0x0082, 0x0008  # METH_FASTCALL, M
 def load(name: str, ir: str) -> Any:
     """The code of a module of LLVM IR, compiled once per machine. Raises what the compiler or the loader raise where neither can run."""
     from anycann.codegen.kernel_cache import compile_kernels
+    from anycann.codegen.object_form import EXCEPTIONS
     from anycann.runtime.loader import LoadedCode
     from anycann.target.target import host
 
-    code = LoadedCode(compile_kernels({name: ir}, host(), 1), host())
+    runtime = ctypes.CDLL("libstdc++.so.6")
+    functions = {function: address_of(getattr(runtime, function)) for function in EXCEPTIONS}
+    code = LoadedCode(compile_kernels({name: ir}, host(), 1), host(), functions)
+    for frames in code.frames:
+        ctypes.CDLL("libgcc_s.so.1").__register_frame(ctypes.c_void_p(frames))
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(code))  # what it made may be freed after everything else, when the process ends
     return code
 

@@ -10,18 +10,26 @@ from __future__ import annotations
 from collections.abc import Callable
 import ctypes
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from anycann.adapters.torch.device import accounts
+from anycann.adapters.torch.device import accounts, devices
 from anycann.adapters.torch.device.accounts import ACCOUNTS, Field
+from anycann.adapters.torch.device.dispatch_table import Table
 from anycann.adapters.torch.device.layout import Layout
 from anycann.adapters.torch.device.machine_code import KEYWORDS, NO_KEYWORDS, address_of, load, python_function
 from anycann.adapters.torch.device.native_ir import module_ir
-from anycann.adapters.torch.device.native_words import GRANULE, TABLE, Kind, Word
+from anycann.adapters.torch.device.native_words import BFLOAT16, GRANULE, HALF, TABLE, Kind, Word
 
 _kept: list[Any] = []
+_recordings = ctypes.c_uint64()
+
+
+def count_recordings(more: int) -> None:
+    """So many profilers more record: what passes through Python calls the cpu's operator, and leaves a span of what that took."""
+    _recordings.value += more
 
 
 @dataclass(frozen=True)
@@ -33,6 +41,7 @@ class Claim:
     account: Callable[[Any, int], Any]
     table: bytes
     operator_code: int  # address of the code of `Fast` kernels
+    boxed_code: int  # of what torch's dispatcher calls in their place; 0 if this torch has not what it needs
 
 
 def make_claim(layout: Layout, adopt: Callable[[Any, int], Any]) -> Claim | None:
@@ -47,9 +56,10 @@ def make_claim(layout: Layout, adopt: Callable[[Any, int], Any]) -> Claim | None
         code = load("torch_npu_claim", module_ir())
     except Exception:  # no place for code, or LLVM does not know the processor: Python does it
         return None
-    table = _table(layout, memory, code.address("torch_npu_release"), adopt)
+    inside = _inside(layout)
+    table = _table(layout, memory, code.address("torch_npu_release"), adopt, inside or {})
     claim, account = (python_function(name, code.address(f"torch_npu_{name}"), table, NO_KEYWORDS) for name in ("claim", "account"))
-    made = Claim(claim, account, table, code.address("torch_npu_call"))
+    made = Claim(claim, account, table, code.address("torch_npu_call"), code.address("torch_npu_boxed") if inside else 0)
     return made if _works(made) else None
 
 
@@ -81,7 +91,49 @@ def _memory_offsets(layout: Layout) -> dict[str, int] | None:
     return {"data_at": 8 * data[0], "free_at": 8 * (data[0] + 1), "context_at": 8 * data[1], "bytes_at": 8 * sizes[0]}
 
 
-def _table(layout: Layout, memory: dict[str, int], release: int, adopt: Callable[[Any, int], Any]) -> bytes:
+def _inside(layout: Layout) -> dict[str, int] | None:
+    """What `torch_npu_boxed` knows of torch's C++ code beside the table's other words; None if this torch has none or several of it."""
+    library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+    names = {
+        "alias_tensor": "_ZN2at6native5aliasERKNS_6TensorE",
+        "make_storage": "_ZN3c1017make_storage_implENS_11StorageImpl15use_byte_size_tENS_6SymIntENS_7DataPtrEPNS_9AllocatorE"
+        "bSt8optionalINS_6DeviceEE",
+        "delete_tensor": "aoti_torch_delete_tensor_object",
+        "undefined": "_ZN3c1019UndefinedTensorImpl10_singletonE",
+    }
+    dimensions, dtype = _offset_of_dimensions(), _offset_of_dtype()
+    if dimensions is None or dtype is None or not all(hasattr(library, name) for name in names.values()):
+        return None
+    plain = torch._C._dispatch_keys(torch.empty(1)).raw_repr()
+    return {
+        **{word: address_of(getattr(library, name)) for word, name in names.items()},
+        "host_keys": torch._C.DispatchKeySet(torch._C.DispatchKey.CPU).raw_repr(),
+        "cpu_keys": plain,
+        "npu_keys": plain ^ layout.keys,
+        "dimensions_at": dimensions,
+        "dtype_at": dtype,
+        "recordings": ctypes.addressof(_recordings),
+    }
+
+
+def _offset_of_dimensions() -> int | None:
+    """Where a TensorImpl has the number of its dimensions; None if that is not one place."""
+    tensors = [torch.empty([2] * dimensions) for dimensions in range(5)]
+    words = [(ctypes.c_uint64 * 20).from_address(tensor._cdata) for tensor in tensors]
+    found = [at for at in range(20) if all(words[dimensions][at] == dimensions for dimensions in range(5))]
+    return 8 * found[0] if len(found) == 1 else None
+
+
+def _offset_of_dtype() -> int | None:
+    """Where a TensorImpl has the number of its dtype, in 16 bits; None if that is not one place."""
+    numbers = {torch.uint8: 0, torch.int64: 4, torch.float16: HALF, torch.float32: 6, torch.float64: 7, torch.bfloat16: BFLOAT16}
+    tensors = [(torch.empty(1, dtype=dtype), number) for dtype, number in numbers.items()]
+    halves = [((ctypes.c_uint16 * 96).from_address(tensor._cdata), number) for tensor, number in tensors]
+    found = [at for at in range(96) if all(words[at] == number for words, number in halves)]
+    return 2 * found[0] if len(found) == 1 else None
+
+
+def _table(layout: Layout, memory: dict[str, int], release: int, adopt: Callable[[Any, int], Any], inside: dict[str, int]) -> bytes:
     _kept.append(adopt)
     tensor = torch.empty(1, dtype=torch.complex64)
     conjugate, negative = torch._C._dispatch_keys(tensor.conj()), torch._C._dispatch_keys(torch._neg_view(tensor))
@@ -118,8 +170,9 @@ def _table(layout: Layout, memory: dict[str, int], release: int, adopt: Callable
         "normalise_error": address_of(ctypes.pythonapi.PyErr_NormalizeException),
         "set_error": address_of(ctypes.pythonapi.PyErr_SetObject),
         **memory,
+        **inside,
     }
-    return b"".join(words[name].to_bytes(8, "little") for name in TABLE)
+    return b"".join(words.get(name, 0).to_bytes(8, "little") for name in TABLE)
 
 
 def _offset_of_impl(tensor: Any) -> int:
@@ -142,6 +195,7 @@ class Fast:
         self._words[Word.TABLE] = id(claim.table) + bytes.__basicsize__ - 1
         place = ctypes.addressof(self._words).to_bytes(8, "little")
         self.kernel = python_function("npu_kernel", claim.operator_code, place, KEYWORDS)
+        self._boxed_code = claim.boxed_code
         _kept.extend((self._words, slow))
 
     def enable(self, kind: Kind, call: Any, explain: Callable[..., Any], tensors: tuple[int, ...], written: int = 0) -> None:
@@ -155,3 +209,21 @@ class Fast:
         self._words[Word.TENSORS] = sum(1 << at for at in tensors)
         self._words[Word.WRITTEN] = written
         self._words[Word.KIND] = kind
+
+    def enable_boxed(self, table: Table, op: Any, kind: Kind, place: int, current: int, rounds: bool) -> None:
+        """Let torch's dispatcher run the cpu's kernel of `op`, a `torch._ops.OpOverload`, without Python; `place` as `Word.PLACE` says.
+
+        `current` is the address of what tells the thread's device, 0 if there is one. `rounds`: calls with 16-bit floats pass through it.
+        """
+        entry = table.npu_kernel(op._schema.name, op._schema.overload_name)
+        if not self._boxed_code or entry is None or entry.function != id(self.kernel):
+            return
+        self._words[Word.BOXED_KIND] = kind
+        self._words[Word.PLACE] = place
+        self._words[Word.COUNT] = len(op._schema.arguments)
+        self._words[Word.ENTRY] = entry.cpu_at
+        self._words[Word.PYTHON] = entry.call
+        self._words[Word.CURRENT] = current
+        self._words[Word.DEVICES] = devices.count()
+        self._words[Word.ROUNDS] = rounds
+        entry.replace_call(self._boxed_code)

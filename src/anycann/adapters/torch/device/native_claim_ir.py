@@ -35,18 +35,27 @@ def _store_record(*values: tuple[str, str]) -> str:
 
 
 def claim_ir() -> str:
-    """`@move`: 0 if the tensor is now the npu's, 1 if only Python can do it, 2 if the npu has no room."""
+    """`@move_impl`, and `@move` of a tensor's Python object.
+
+    0 if the tensor is now the npu's, 1 if only Python can do it, 2 if the npu has no room.
+    """
     return "".join((_inspect(), _account(), _change()))
 
 
 def _inspect() -> str:
     """What is the npu's already is `done`; what has no memory of its own, or special keys, Python must do; else `memory`."""
     return f"""
-define internal i64 @move(ptr %table, ptr %tensor, i64 %index, i1 %change) {{
-entry:
-{loads("object_impl", "keys_at", "keys", "special_keys", "device_at", "storage_at", "storage_device_at", "data_at", "context_at")}
-{loads("free_at", "bytes_at", "allocate", "free", "accounts", "release")}
+define internal i64 @move(ptr %table, ptr %tensor, i64 %index, i1 %change) alwaysinline {{
+{loads("object_impl")}
   %impl = call ptr @pointer(ptr %tensor, i64 %object_impl)
+  %code = call i64 @move_impl(ptr %table, ptr %impl, i64 %index, i1 %change)
+  ret i64 %code
+}}
+
+define internal i64 @move_impl(ptr %table, ptr %impl, i64 %index, i1 %change) {{
+entry:
+{loads("keys_at", "keys", "special_keys", "device_at", "storage_at", "storage_device_at", "data_at", "context_at")}
+{loads("free_at", "bytes_at", "allocate", "free", "accounts", "release")}
   %device.p = call ptr @at(ptr %impl, i64 %device_at)
   %keys.p = call ptr @at(ptr %impl, i64 %keys_at)
   %old = load i64, ptr %keys.p

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from anycann.adapters.torch.device.native_boxed_ir import boxed_ir
 from anycann.adapters.torch.device.native_call_ir import call_ir
 from anycann.adapters.torch.device.native_claim_ir import claim_ir, entries_ir, release_ir
 
 
 def module_ir() -> str:
-    """The module: `torch_npu_claim`, `torch_npu_account` and `torch_npu_call`, which Python calls, and `torch_npu_release`."""
-    return "\n".join((_helpers_ir(), release_ir(), claim_ir(), entries_ir(), call_ir()))
+    """The module: `torch_npu_claim`, `torch_npu_account` and `torch_npu_call`, which Python calls, `torch_npu_release` and
+    `torch_npu_boxed`, which torch calls."""
+    return "\n".join((_helpers_ir(), release_ir(), claim_ir(), entries_ir(), call_ir(), boxed_ir()))
 
 
 def _helpers_ir() -> str:

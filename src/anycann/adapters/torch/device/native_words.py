@@ -8,13 +8,17 @@ GRANULE = 512  # bytes: Ascend's allocator rounds up to it
 MOST_ARGUMENTS = 24
 TUPLE_AT = tuple.__basicsize__  # where a tuple has its items
 BYTES_AT = bytes.__basicsize__ - 1  # where a bytes object has its bytes
+HALF, BFLOAT16 = 5, 15  # c10::ScalarType
+FUNCTION_AT = 16  # where torch's object for a kernel of Python has the function
+SELF_AT = 24  # where a builtin function of Python has its self
 
 # The words of the table: offsets in objects of torch, and addresses in this process
 TABLE = (
     "object_impl", "keys_at", "keys", "special_keys", "device_at", "storage_at", "storage_device_at", "data_at", "context_at", "free_at",
     "bytes_at", "none", "not_implemented", "as_long", "take_reference", "allocate", "free", "accounts", "release", "tensor_type",
     "parameter_type", "to_dlpack", "from_dlpack", "vectorcall", "drop_reference", "clear_error", "new_long", "tuple_type", "adopt",
-    "float_type", "int_type", "fetch_error", "normalise_error", "set_error",
+    "float_type", "int_type", "fetch_error", "normalise_error", "set_error", "undefined", "host_keys", "npu_keys", "cpu_keys",
+    "dimensions_at", "dtype_at", "recordings", "alias_tensor", "make_storage", "delete_tensor",
 )  # fmt: skip
 
 
@@ -25,10 +29,14 @@ class Kind(IntEnum):
     TENSOR = 1  # a new tensor
     IN_PLACE = 2  # an argument, which it wrote
     TUPLE = 3  # several new tensors
+    FACTORY = 4  # a new tensor on a device that may be said
 
 
 class Word(IntEnum):
-    """The words of a `Fast` kernel."""
+    """The words of a `Fast` kernel: those that its calls by Python need, then those of calls by torch's dispatcher.
+
+    PLACE is that of the argument that is written, as WRITTEN for Python, or of `pin_memory` of a FACTORY.
+    """
 
     KIND = 0
     WRITTEN = 1
@@ -37,6 +45,14 @@ class Word(IntEnum):
     TENSORS = 4
     TABLE = 5
     EXPLAIN = 6
+    BOXED_KIND = 7
+    PLACE = 8
+    COUNT = 9
+    ENTRY = 10
+    PYTHON = 11
+    CURRENT = 12
+    DEVICES = 13
+    ROUNDS = 14
 
 
 def table_word(name: str) -> str:

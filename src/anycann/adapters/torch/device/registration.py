@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from anycann.adapters.torch.device import accelerator_only, aliasing, attention, creation, dispatch_table, report, sparse
+from anycann.adapters.torch.device import accelerator_only, aliasing, attention, creation, dispatch_table, report, sparse, virtual_devices
 from anycann.adapters.torch.device.failures import explained
 from anycann.adapters.torch.device.host_call import did_nothing, host_call
 from anycann.adapters.torch.device.integer_labels import widened
@@ -16,7 +16,7 @@ from anycann.adapters.torch.device.kernels import Kernel, kernel_for
 from anycann.adapters.torch.device.native import Fast
 from anycann.adapters.torch.device.native_words import MOST_ARGUMENTS, Kind
 from anycann.adapters.torch.device.rounding import rounds_between
-from anycann.adapters.torch.device.signature import signature_of
+from anycann.adapters.torch.device.signature import Signature, signature_of
 from anycann.adapters.torch.device.virtual_devices import KNOWN_VERSIONS
 
 # Nothing of these but sizes and strides changes: torch's own code for the cpu does it to npu tensors as they are.
@@ -33,6 +33,8 @@ _WHOLE = frozenset((
     "native_dropout_backward", "repeat", "select_backward", "slice_backward", "index.Tensor", "index_put", "index_put_", "sum", "mean",
     "linear", "one_hot", "_trilinear", "binary_cross_entropy_with_logits",
 ))  # fmt: skip
+# Kernels of ours that do what the cpu's does, where all is on one npu.
+_COMPILED_TOO = frozenset(("empty.memory_format", "empty_strided", "_to_copy", "copy_"))
 # Called through torch's functions for Python, which read arguments in half the time that the operators' objects take. Not all can be: the
 # functions of losses, for one, take another default for `reduction` than their schemas say.
 _CALLED_AS_FUNCTIONS = frozenset((
@@ -42,11 +44,13 @@ _CALLED_AS_FUNCTIONS = frozenset((
 ))  # fmt: skip
 _HOST_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 
+_table: dispatch_table.Table | None = None
 _kept: list[Any] = []  # a torch.library.Library takes its kernels along when it goes
 
 
 def install() -> None:
     """Register a kernel for every operator that has a cpu kernel, and a fallback for those of other libraries."""
+    global _table
     table = dispatch_table.find() if torch.__version__.startswith(KNOWN_VERSIONS) else None  # sees a table without a fallback
     fallback = torch.library.Library("_", "IMPL", "PrivateUse1")
     fallback.fallback(_fall_back)
@@ -60,6 +64,7 @@ def install() -> None:
         report.install()
     elif table is not None:  # what runs compiled is not seen
         _run_compiled(table)
+        _table = table
     accelerator_only.install()
     attention.install()
     sparse.install(aten_operator)
@@ -74,7 +79,8 @@ def _run_compiled(table: dispatch_table.Table) -> None:
 
 def _aten_kernels() -> Iterator[tuple[str, Kernel, str]]:
     """Name, kernel, and who runs it."""
-    own = creation.KERNELS | {name: _on_npu_tensor(aten_operator(name)) for name in _METADATA} | accelerator_only.KERNELS
+    own = {name: _made_when_called(name, kernel) if name in _COMPILED_TOO else kernel for name, kernel in creation.KERNELS.items()}
+    own |= {name: _on_npu_tensor(aten_operator(name)) for name in _METADATA} | accelerator_only.KERNELS
     yield from ((name, kernel, report.HOST_KERNEL if name in _METADATA else report.OWN_KERNEL) for name, kernel in own.items())
     for name in _with_host_kernel():
         if name not in own:
@@ -107,15 +113,15 @@ def _on_npu_tensor(op: Any) -> Kernel:
     return kernel
 
 
-def _made_when_called(name: str) -> Kernel:
-    """The kernel of aten's `name`, made at the first call (most are never called), then generated code where that can do it."""
+def _made_when_called(name: str, own: Kernel | None = None) -> Kernel:
+    """The kernel of aten's `name`, `own` or made at the first call (most are never called), then generated code where that can do it."""
     made: Callable[..., Any] | None = None
 
     def kernel(*args: Any, **keywords: Any) -> Any:
         nonlocal made
         if made is None:
             op = aten_operator(name)
-            made = kernel_for(op)
+            made = own or kernel_for(op)
             if fast is not None:
                 _enable(fast, op, _callable(name, op))
         return made(*args, **keywords)
@@ -135,18 +141,38 @@ def _callable(name: str, op: Any) -> Callable[..., Any]:
 def _enable(fast: Fast, op: Any, call: Callable[..., Any]) -> None:
     """Let generated code run `op`, if its arguments are tensors and numbers and it returns new tensors or one that it wrote."""
     signature = signature_of(op)
+    kind, place = _kind(op, signature)
+    if kind == Kind.SLOW:
+        return
 
     def explain(error: Exception, *args: Any) -> Exception | None:
         return None if isinstance(error, TypeError) or did_nothing(op, error) else explained(error, op, args, {})
 
-    if rounds_between(op) is not None:
+    rounds = rounds_between(op) is not None
+    if rounds:
         call = host_call(op, signature.tensors, call)
-    plain = not signature.lists and not signature.outs and not {"generator", "device"} & set(signature.names)
-    plain = plain and len(signature.names) <= MOST_ARGUMENTS and signature.tensors_by_position
-    if plain and signature.in_place is not None:
-        fast.enable(Kind.IN_PLACE, call, explain, signature.tensors, signature.in_place.position)
-    elif plain and signature.new_results_only and signature.only_tensors:
-        fast.enable(Kind.TENSOR if signature.one_tensor else Kind.TUPLE, call, explain, signature.tensors)
+    if kind != Kind.FACTORY and signature.tensors_by_position:
+        fast.enable(kind, call, explain, signature.tensors, place)
+    current = virtual_devices.current_device()
+    # What fails without Python is tried again by it: pointwise operators and copies look at all sizes before they write, others need not.
+    again = kind != Kind.IN_PLACE or torch.Tag.pointwise in op.tags or op._schema.name == "aten::copy_"
+    if again and _table is not None and current is not None:
+        fast.enable_boxed(_table, op, kind, place, current, rounds)
+
+
+def _kind(op: Any, signature: Signature) -> tuple[Kind, int]:
+    """How generated code can run `op`, and the place that `Word.PLACE` says."""
+    unusual = signature.lists or signature.outs or "generator" in signature.names
+    if unusual or len(signature.names) > MOST_ARGUMENTS:
+        return Kind.SLOW, 0
+    if "device" in signature.names:
+        made = signature.new_results_only and signature.one_tensor and torch.Tag.nondeterministic_seeded not in op.tags
+        return (Kind.FACTORY, signature.names.index("pin_memory")) if made and "pin_memory" in signature.names else (Kind.SLOW, 0)
+    if signature.in_place is not None:
+        return Kind.IN_PLACE, signature.in_place.position
+    if signature.new_results_only and signature.only_tensors:
+        return Kind.TENSOR if signature.one_tensor else Kind.TUPLE, 0
+    return Kind.SLOW, 0
 
 
 _fallback_kernel = cache(kernel_for)

@@ -28,7 +28,13 @@ _HOOKS_COUNT, _HOOKS_SET, _HOOKS_GET, _HOOKS_EXCHANGE, _HOOKS_MAYBE_EXCHANGE = 6
 _HOOKS_PINNED_ALLOCATOR, _HOOKS_DEVICE_OF_POINTER, _HOOKS_DEFAULT_GENERATOR, _HOOKS_NEW_GENERATOR = 12, 13, 14, 15
 
 _kept: list[Any] = []
+_current: int | None = None  # address of the function that tells it, if it is known
 _count = ctypes.c_int32()  # what torch's C++ code is told
+
+
+def current_device() -> int | None:
+    """Address of generated code that answers the thread's current device as c10::Device does, 0 if there is one only; None if unknown."""
+    return 0 if devices.count() == 1 else _current
 
 
 def install() -> bool:
@@ -106,6 +112,7 @@ def _swap_table(instance: int, entries: int, replaced: dict[int, int]) -> None:
 
 def _machine_code() -> _Functions:
     """The functions for x86-64; the current device of a thread lies in a pthread key, as its index times 256."""
+    global _current
     threads = ctypes.CDLL(None)
     key = ctypes.c_uint()
     if threads.pthread_key_create(ctypes.byref(key), None):
@@ -114,7 +121,7 @@ def _machine_code() -> _Functions:
     devices.listeners.append(lambda index: threads.pthread_setspecific(key, index << 8) and None)
     get = b"\x48\x83\xec\x08\xbf" + struct.pack("<I", key.value) + b"\x48\xb8"  # sub rsp, 8; mov edi, key; mov rax, ...
     get += struct.pack("<Q", _address(threads, "pthread_getspecific")) + b"\xff\xd0\x48\x83\xc4\x08"  # call rax; add rsp, 8
-    device = _executable(get + b"\x83\xc8\x14\xc3")  # or eax, 20; ret
+    device = _current = _executable(get + b"\x83\xc8\x14\xc3")  # or eax, 20; ret
     index = _executable(get + b"\xc1\xe8\x08\xc3")  # shr eax, 8; ret
     count = _executable(b"\x48\xb8" + struct.pack("<Q", ctypes.addressof(_count)) + b"\x8b\x00\xc3")  # mov rax, ...; mov eax, [rax]; ret
     nothing = _executable(b"\xc3")

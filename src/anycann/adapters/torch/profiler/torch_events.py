@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 import gzip
 import json
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 from torch.autograd import profiler as autograd_profiler
 
+from anycann.adapters.torch.device.native import count_recordings
 from anycann.adapters.torch.profiler.spans import kernels, spans_of
 
 _TRACK = 1_000_000  # a process number that no process has
@@ -19,10 +21,26 @@ _TRACK = 1_000_000  # a process number that no process has
 
 def install() -> None:
     """Make `torch.profiler.profile(activities=[..., ProfilerActivity.PrivateUse1])` tell the npu's times."""
+    profile = autograd_profiler.profile
+    profile._start_trace = _counted(profile._start_trace, True)
+    profile.__exit__ = _counted(profile.__exit__, False)
     ensure = autograd_profiler.profile._ensure_function_events
     autograd_profiler.profile._ensure_function_events = _with_times(ensure)
     export = torch.profiler.profile.export_chrome_trace
     torch.profiler.profile.export_chrome_trace = _with_track(export)
+
+
+def _counted(method: Callable[..., Any], records: bool) -> Callable[..., Any]:
+    """The method with which a profiler begins to record, or ends to."""
+
+    @wraps(method)
+    def counted(self: Any, *args: Any) -> Any:
+        if getattr(self, "records_npus", False) != records:
+            self.records_npus = records
+            count_recordings(1 if records else -1)
+        return method(self, *args)
+
+    return counted
 
 
 def _with_times(ensure: Callable[[Any], Any]) -> Callable[[Any], Any]:

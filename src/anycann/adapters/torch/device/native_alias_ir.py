@@ -1,0 +1,113 @@
+"""The generated code that puts cpu tensors on the memory of npu tensors in their places on torch's stack."""
+
+from __future__ import annotations
+
+from anycann.adapters.torch.device.native_stack_ir import CPU_DEVICE, DEVICE, TENSOR
+from anycann.adapters.torch.device.native_words import loads
+
+
+def alias_ir() -> str:
+    """`@save`: the arguments move to `saved`, and cpu tensors on the memory of npu tensors take their places; others are in both.
+
+    The memory of an alias is a StorageImpl of its own, for views that a cpu kernel makes take the device of their memory. It holds the
+    npu's memory by a tensor of torch's C interface on the heap: that is what torch deletes when the memory is let go.
+    """
+    return f"""
+define internal void @save(ptr %table, ptr %first, ptr %saved, i64 %count) {{
+entry:
+{loads("undefined", "device_at")}
+  br label %next
+
+next:
+  %i = phi i64 [0, %entry], [%i.next, %done]
+  %over = icmp eq i64 %i, %count
+  br i1 %over, label %return, label %one
+
+return:
+  ret void
+
+one:
+  %value = getelementptr %value, ptr %first, i64 %i
+  %copy = getelementptr %value, ptr %saved, i64 %i
+  %both = load %value, ptr %value
+  store %value %both, ptr %copy
+  %object = extractvalue %value %both, 0
+  %kind.64 = extractvalue %value %both, 1
+  %kind = trunc i64 %kind.64 to i32
+  %is_tensor = icmp eq i32 %kind, {TENSOR}
+  br i1 %is_tensor, label %tensor, label %no_tensor
+
+no_tensor:
+  %is_device = icmp eq i32 %kind, {DEVICE}
+  br i1 %is_device, label %device.cpu, label %other
+
+device.cpu:
+  store i64 {CPU_DEVICE}, ptr %value
+  br label %done
+
+tensor:
+  %device.p = call ptr @at(ptr %object, i64 %device_at)
+  %object.i = ptrtoint ptr %object to i64
+  %none = icmp eq i64 %object.i, %undefined
+  br i1 %none, label %done, label %defined
+
+defined:
+  %device = load i8, ptr %device.p
+  %npu = icmp eq i8 %device, 20
+  br i1 %npu, label %alias, label %other
+
+alias:
+  %made = call ptr @alias(ptr %table, ptr %copy)
+  store ptr %made, ptr %value
+  br label %done
+
+other:
+  call void @hold(ptr %table, ptr %object, i32 %kind)
+  br label %done
+
+done:
+  %i.next = add i64 %i, 1
+  br label %next
+}}
+
+define internal ptr @alias(ptr %table, ptr %tensor) {{
+entry:
+  %made.p = alloca ptr
+  %memory.p = alloca ptr
+  %size.p = alloca i64
+  %data.p = alloca [4 x i64]
+{loads("alias_tensor", "make_storage", "delete_tensor", "allocate", "keys_at", "keys", "device_at")}
+{loads("storage_at", "data_at", "context_at", "free_at", "bytes_at")}
+  %alias_tensor.f = inttoptr i64 %alias_tensor to ptr
+  call void %alias_tensor.f(ptr %made.p, ptr %tensor)
+  %made = load ptr, ptr %made.p
+  %storage.p = call ptr @at(ptr %made, i64 %storage_at)
+  %storage = load ptr, ptr %storage.p
+  %data = call ptr @pointer(ptr %storage, i64 %data_at)
+  %bytes = call ptr @pointer(ptr %storage, i64 %bytes_at)
+  %allocate.f = inttoptr i64 %allocate to ptr
+  %holder = call ptr %allocate.f(i64 8)
+  store ptr %storage, ptr %holder
+  %context.at = sub i64 %context_at, %data_at
+  %context.p = call ptr @at(ptr %data.p, i64 %context.at)
+  %free.at = sub i64 %free_at, %data_at
+  %free.p = call ptr @at(ptr %data.p, i64 %free.at)
+  %device.last = getelementptr i64, ptr %data.p, i64 3
+  store ptr %data, ptr %data.p
+  store ptr %holder, ptr %context.p
+  store i64 %delete_tensor, ptr %free.p
+  store i64 {CPU_DEVICE}, ptr %device.last
+  store ptr %bytes, ptr %size.p
+  %make_storage.f = inttoptr i64 %make_storage to ptr
+  call void %make_storage.f(ptr %memory.p, ptr %size.p, ptr %data.p, ptr null, i1 zeroext false, i32 {CPU_DEVICE | 1 << 16})
+  %memory = load ptr, ptr %memory.p
+  store ptr %memory, ptr %storage.p
+  %keys.p = call ptr @at(ptr %made, i64 %keys_at)
+  %old = load i64, ptr %keys.p
+  %new = xor i64 %old, %keys
+  store i64 %new, ptr %keys.p
+  %device.p = call ptr @at(ptr %made, i64 %device_at)
+  store i16 {CPU_DEVICE - 65536}, ptr %device.p
+  ret ptr %made
+}}
+"""

@@ -1,0 +1,281 @@
+"""The generated code that looks at the values on torch's stack, and counts who refers to them.
+
+A value has 16 bytes: 8 of content, then its kind (`ATen/core/ivalue.h`).
+"""
+
+from __future__ import annotations
+
+from anycann.adapters.torch.device.native_words import BFLOAT16, HALF, Kind, Word, loads, word_of
+
+TENSOR, DOUBLE, INT, BOOL, STRING, LIST, DEVICE = 1, 3, 5, 10, 12, 14, 18  # kinds of values
+NO_OBJECT = (0, DOUBLE, INT, BOOL, DEVICE)  # of the kinds that `@usual` lets pass all others refer to an object
+CPU_DEVICE = 0xFF00  # c10::Device in 16 bits: cpu, no index
+
+
+def stack_ir() -> str:
+    """`@usual`: whether code can take the arguments; `@hold`, `@let_go`, `@drop_values`: their references."""
+    return "".join((_usual(), _look_tensor(), _references()))
+
+
+def _usual() -> str:
+    """The npu of the arguments, or -1 if they are not tensors of one npu, numbers of the host, plain values and that npu as a device.
+
+    A factory that is told no device makes its tensor on the current one. While a profiler records all calls pass through Python.
+    """
+    cases = "\n".join(f"    i32 {kind}, label %pass" for kind in (0, DOUBLE, INT, STRING, LIST))
+    return f"""
+define internal i64 @usual(ptr %table, ptr %words, ptr %first, i64 %count) {{
+entry:
+{word_of("kind", Word.BOXED_KIND)}
+{word_of("written.at", Word.PLACE)}
+{word_of("devices", Word.DEVICES)}
+{loads("recordings")}
+  %in_place = icmp eq i64 %kind, {int(Kind.IN_PLACE)}
+  %written = select i1 %in_place, i64 %written.at, i64 -1
+  %factory = icmp eq i64 %kind, {int(Kind.FACTORY)}
+  %pinned = select i1 %factory, i64 %written.at, i64 -1
+  %recordings.p = inttoptr i64 %recordings to ptr
+  %recording = load i64, ptr %recordings.p
+  %unseen = icmp eq i64 %recording, 0
+  br i1 %unseen, label %next, label %unusual
+
+next:
+  %i = phi i64 [0, %entry], [%i.next, %passed]
+  %index = phi i64 [-1, %entry], [%index.next, %passed]
+  %over = icmp eq i64 %i, %count
+  br i1 %over, label %done, label %look
+
+look:
+  %value = getelementptr %value, ptr %first, i64 %i
+  %kind.p = call ptr @at(ptr %value, i64 8)
+  %kind.value = load i32, ptr %kind.p
+  switch i32 %kind.value, label %unusual [
+{cases}
+    i32 {TENSOR}, label %tensor
+    i32 {BOOL}, label %truth
+    i32 {DEVICE}, label %device
+  ]
+
+truth:
+  %byte = load i8, ptr %value
+  %true = icmp ne i8 %byte, 0
+  %pin.at = icmp eq i64 %i, %pinned
+  %pin = and i1 %true, %pin.at
+  br i1 %pin, label %unusual, label %pass
+
+device:
+  %device.16 = load i16, ptr %value
+  %device.type = and i16 %device.16, 255
+  %device.number = ashr i16 %device.16, 8
+  %device.index = sext i16 %device.number to i64
+  %npu = icmp eq i16 %device.type, 20
+  %there = icmp slt i64 %device.index, %devices
+  %npu.there = and i1 %npu, %there
+  %made = and i1 %npu.there, %factory
+  br i1 %made, label %device.npu, label %unusual
+
+device.npu:
+  %unnamed = icmp slt i64 %device.index, 0
+  br i1 %unnamed, label %device.current, label %fine
+
+device.current:
+  %now = call i64 @current(ptr %words)
+  br label %fine
+
+pass:
+  br label %passed
+
+tensor:
+  %is_written = icmp eq i64 %i, %written
+  %impl = load ptr, ptr %value
+  %tensor.where = call i64 @where(ptr %table, ptr %words, ptr %impl, i1 %is_written)
+  %bad = icmp eq i64 %tensor.where, -2
+  br i1 %bad, label %unusual, label %fine
+
+fine:
+  %where = phi i64 [%tensor.where, %tensor], [%device.index, %device.npu], [%now, %device.current]
+  %nowhere = icmp eq i64 %where, -1
+  %first_one = icmp eq i64 %index, -1
+  %same = icmp eq i64 %where, %index
+  %any = or i1 %nowhere, %first_one
+  %agrees = or i1 %any, %same
+  %new = select i1 %nowhere, i64 %index, i64 %where
+  br i1 %agrees, label %passed, label %unusual
+
+passed:
+  %index.next = phi i64 [%index, %pass], [%new, %fine]
+  %i.next = add i64 %i, 1
+  br label %next
+
+unusual:
+  ret i64 -1
+
+done:
+  %unsaid = icmp eq i64 %index, -1
+  %anywhere = and i1 %unsaid, %factory
+  br i1 %anywhere, label %by_current, label %said
+
+by_current:
+  %here = call i64 @current(ptr %words)
+  ret i64 %here
+
+said:
+  ret i64 %index
+}}
+
+define internal i64 @current(ptr %words) {{
+entry:
+{word_of("current", Word.CURRENT)}
+  %only = icmp eq i64 %current, 0
+  br i1 %only, label %first, label %ask
+
+first:
+  ret i64 0
+
+ask:
+  %current.f = inttoptr i64 %current to ptr
+  %device = call i64 %current.f(ptr null)
+  %low = and i64 %device, 65535
+  %index = lshr i64 %low, 8
+  ret i64 %index
+}}
+"""
+
+
+def _look_tensor() -> str:
+    """The npu of a plain tensor; -1 for none and for one number of the host that is not written; else -2."""
+    return f"""
+define internal i64 @where(ptr %table, ptr %words, ptr %impl, i1 %written) {{
+entry:
+{loads("undefined", "keys_at", "npu_keys", "cpu_keys", "device_at", "storage_at", "dimensions_at", "dtype_at")}
+{word_of("rounds.i", Word.ROUNDS)}
+  %impl.i = ptrtoint ptr %impl to i64
+  %none = icmp eq i64 %impl.i, %undefined
+  br i1 %none, label %nowhere, label %defined
+
+defined:
+  %keys.p = call ptr @at(ptr %impl, i64 %keys_at)
+  %keys = load i64, ptr %keys.p
+  %device.p = call ptr @at(ptr %impl, i64 %device_at)
+  %device.16 = load i16, ptr %device.p
+  %device = zext i16 %device.16 to i64
+  %device.type = and i64 %device, 255
+  %index = lshr i64 %device, 8
+  %npu = icmp eq i64 %device.type, 20
+  br i1 %npu, label %ours, label %others
+
+ours:
+  %not.npu = xor i64 %npu_keys, -1
+  %more = and i64 %keys, %not.npu
+  %plain = icmp eq i64 %more, 0
+  %storage = call ptr @pointer(ptr %impl, i64 %storage_at)
+  %stored = icmp ne ptr %storage, null
+  %dtype.p = call ptr @at(ptr %impl, i64 %dtype_at)
+  %dtype = load i16, ptr %dtype.p
+  %half = icmp eq i16 %dtype, {HALF}
+  %bfloat16 = icmp eq i16 %dtype, {BFLOAT16}
+  %narrow = or i1 %half, %bfloat16
+  %rounds = icmp ne i64 %rounds.i, 0
+  %rounded = and i1 %narrow, %rounds
+  %exact = xor i1 %rounded, true
+  %plain.stored = and i1 %plain, %stored
+  %usual = and i1 %plain.stored, %exact
+  %answer = select i1 %usual, i64 %index, i64 -2
+  ret i64 %answer
+
+others:
+  %not.cpu = xor i64 %cpu_keys, -1
+  %more.cpu = and i64 %keys, %not.cpu
+  %plain.cpu = icmp eq i64 %more.cpu, 0
+  %cpu = icmp eq i64 %device, {CPU_DEVICE}
+  %dimensions.p = call ptr @at(ptr %impl, i64 %dimensions_at)
+  %dimensions = load i64, ptr %dimensions.p
+  %number = icmp eq i64 %dimensions, 0
+  %read = xor i1 %written, true
+  %host = and i1 %plain.cpu, %cpu
+  %host.number = and i1 %host, %number
+  %good = and i1 %host.number, %read
+  br i1 %good, label %nowhere, label %refuse
+
+nowhere:
+  ret i64 -1
+
+refuse:
+  ret i64 -2
+}}
+"""
+
+
+def _references() -> str:
+    """`@hold` and `@let_go`: one reference more or less to the object of a value of some kind, if it has one.
+
+    The last but one and the last reference are given back by torch, which knows what to free and that Python may hold the object.
+    """
+    cases = "\n".join(f"    i32 {kind}, label %done" for kind in NO_OBJECT)
+    return f"""
+define internal i1 @refers(ptr %table, ptr %object, i32 %kind) alwaysinline {{
+entry:
+{loads("undefined")}
+  switch i32 %kind, label %object.kind [
+{cases}
+  ]
+
+object.kind:
+  %object.i = ptrtoint ptr %object to i64
+  %real = icmp ne i64 %object.i, %undefined
+  ret i1 %real
+
+done:
+  ret i1 false
+}}
+
+define internal void @hold(ptr %table, ptr %object, i32 %kind) {{
+entry:
+  %refers = call i1 @refers(ptr %table, ptr %object, i32 %kind)
+  br i1 %refers, label %more, label %done
+
+more:
+  %count.p = call ptr @at(ptr %object, i64 8)
+  %before = atomicrmw add ptr %count.p, i64 1 seq_cst
+  br label %done
+
+done:
+  ret void
+}}
+
+define internal void @let_go(ptr %table, ptr %object, i32 %kind) {{
+entry:
+{loads("allocate", "delete_tensor")}
+  %refers = call i1 @refers(ptr %table, ptr %object, i32 %kind)
+  br i1 %refers, label %less, label %done
+
+less:
+  %count.p = call ptr @at(ptr %object, i64 8)
+  %now = load atomic i64, ptr %count.p monotonic, align 8
+  br label %try
+
+try:
+  %old = phi i64 [%now, %less], [%seen, %exchange]
+  %references = and i64 %old, 4294967295
+  %many = icmp ugt i64 %references, 2
+  br i1 %many, label %exchange, label %by_torch
+
+exchange:
+  %fewer = sub i64 %old, 1
+  %pair = cmpxchg ptr %count.p, i64 %old, i64 %fewer acq_rel monotonic
+  %seen = extractvalue {{i64, i1}} %pair, 0
+  %well = extractvalue {{i64, i1}} %pair, 1
+  br i1 %well, label %done, label %try
+
+by_torch:
+  %allocate.f = inttoptr i64 %allocate to ptr
+  %holder = call ptr %allocate.f(i64 8)
+  store ptr %object, ptr %holder
+  %delete_tensor.f = inttoptr i64 %delete_tensor to ptr
+  call void %delete_tensor.f(ptr %holder)
+  br label %done
+
+done:
+  ret void
+}}
+"""

@@ -1,0 +1,241 @@
+"""Operators that torch's dispatcher hands to generated code, with their arguments on its stack (`device/native_boxed_ir.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import gc
+import threading
+import weakref
+
+import pytest
+import torch
+
+from anycann.adapters.torch.device import aliasing, registration
+from anycann.adapters.torch.device.dispatch_table import Table
+
+OPERATORS: dict[str, Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]] = {
+    "aten::relu": torch.relu,
+    "aten::add.Tensor": lambda x: x + x.roll(1),
+    "aten::mul.Tensor": lambda x: x * 3,
+    "aten::linear": lambda x: torch.nn.functional.linear(x, x[:2]),
+    "aten::sum.dim_IntList": lambda x: x.sum((0, 1)),
+    "aten::gelu": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
+    "aten::clamp": lambda x: x.clamp(-0.5, 0.25),
+    "aten::geqrf": torch.geqrf,
+    "aten::topk": lambda x: torch.topk(x, 2),
+    "aten::native_layer_norm": lambda x: torch.native_layer_norm(x, (5,), None, None, 1e-5),
+    "aten::add_.Tensor": lambda x: x.clone().add_(x, alpha=2),
+    "aten::empty.memory_format": lambda x: torch.empty(3, 4, device=x.device).fill_(2.0),
+    "aten::full": lambda x: torch.full((2, 3), 7.5, device=x.device),
+    "aten::zeros_like": torch.zeros_like,
+    "aten::_to_copy": lambda x: x.to(torch.float64),
+    "aten::copy_": lambda x: torch.empty_like(x).copy_(x.flip(0)),
+}
+
+
+@pytest.fixture
+def x() -> torch.Tensor:
+    return torch.randn(3, 5)
+
+
+def table() -> Table:
+    """Torch's table of kernels, where this torch has it as it is known."""
+    found, claim = registration._table, aliasing.claim()
+    if found is None or claim is None or not claim.boxed_code:
+        pytest.skip("kernels of this torch are called through Python")
+    return found
+
+
+def calls_code(name: str) -> bool:
+    """Whether the npu's kernel of an operator is called by generated code."""
+    operator, _, overload = name.partition(".")
+    kernel, claim = table().npu_kernel(operator, overload), aliasing.claim()
+    assert kernel is not None
+    assert claim is not None
+    return kernel.call == claim.boxed_code
+
+
+def references(tensor: torch.Tensor) -> tuple[int, int]:
+    """How many refer to a tensor, and to its memory."""
+    return tensor._use_count(), torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_results_are_those_of_the_cpu_and_the_npus(x: torch.Tensor, name: str) -> None:
+    y, run = x.npu(), OPERATORS[name]
+    results = [run(y) for _ in range(3)]
+    assert calls_code(name)
+    for result in results:
+        for found, expected in zip(torch.utils._pytree.tree_leaves(result), torch.utils._pytree.tree_leaves(run(x)), strict=True):
+            assert found.device == found.untyped_storage().device == y.device
+            torch.testing.assert_close(found.cpu(), expected, rtol=0, atol=0)
+
+
+def test_a_call_gives_back_every_reference_and_byte(x: torch.Tensor) -> None:
+    y = x.npu()
+    y + y
+    before, bytes_before = references(y), torch.npu.memory_allocated()
+    for _ in range(5):
+        y + y
+        y.mul_(1.0)
+        torch.zeros_like(y)
+        torch.topk(y, 2)
+    assert references(y) == before
+    assert torch.npu.memory_allocated() == bytes_before
+
+
+def test_a_failing_operator_is_named_each_time_and_gives_back_what_it_took(x: torch.Tensor) -> None:
+    y, other = x.npu(), torch.ones(4, device="npu")
+    y + y
+    before = references(y), references(other), torch.npu.memory_allocated()
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match=r"must match the size(.|\n)*aten::add\(npu:0 float32\[3, 5\], npu:0 float32\[4\]\)"):
+            y + other
+        with pytest.raises(RuntimeError, match="aten::add_"):
+            y.add_(other)
+    assert (references(y), references(other), torch.npu.memory_allocated()) == before
+    assert torch.equal(y.cpu(), x)
+
+
+def test_16_bit_floats_are_rounded_once_where_torch_rounds_between(x: torch.Tensor) -> None:
+    wide, narrow = x.npu(), x.bfloat16().npu()
+    for _ in range(3):
+        torch.native_layer_norm(wide, (5,), None, None, 1e-5)
+        result, mean, _ = torch.native_layer_norm(narrow, (5,), None, None, 1e-5)
+        assert (result.dtype, mean.dtype) == (torch.bfloat16, torch.float32)
+        assert torch.equal(result.cpu(), torch.native_layer_norm(x.bfloat16().float(), (5,), None, None, 1e-5)[0].bfloat16())
+    assert calls_code("aten::native_layer_norm")
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+def test_a_tensor_that_only_the_stack_holds_lives_as_long_as_it_must(x: torch.Tensor) -> None:
+    @torch.jit.script
+    def chain(x: torch.Tensor) -> torch.Tensor:
+        return (torch.relu(x + 1).mul_(2) - x).sum(dim=[1], keepdim=True) + torch.zeros([3, 1], device=x.device)
+
+    for _ in range(3):
+        torch.testing.assert_close(chain(x.npu()).cpu(), chain(x))
+
+
+def test_an_operator_that_wrote_its_argument_returns_it(x: torch.Tensor) -> None:
+    y = x.npu()
+    version = y._version
+    for _ in range(3):
+        assert y.mul_(2) is y
+    assert y._version == version + 3
+    assert torch.equal(y.cpu(), x * 8)
+    assert torch.ops.aten.mul_.Tensor(y, y) is y
+
+
+def test_numbers_of_the_host_pass_and_other_tensors_of_it_are_refused(x: torch.Tensor) -> None:
+    y, number = x.npu(), torch.tensor(2.0)
+    for _ in range(3):
+        assert torch.equal((y * number).cpu(), x * 2)
+        assert torch.equal((number - y).cpu(), 2 - x)
+        with pytest.raises(RuntimeError, match="same device"):
+            y + x
+
+
+def test_tensors_of_two_npus_are_refused_and_each_keeps_its_results(x: torch.Tensor) -> None:
+    y, z = x.to("npu:1"), x.to("npu:2")
+    for _ in range(3):
+        assert (y + y).device == y.device
+        assert (z + z).device == z.device
+        with pytest.raises(RuntimeError, match="npu:1 and npu:2"):
+            y + z
+
+
+def test_conjugates_negatives_and_subclasses_take_the_other_way() -> None:
+    class Own(torch.Tensor):
+        pass
+
+    z = torch.randn(3, dtype=torch.complex64)
+    y, own = z.npu(), torch.ones(2, device="npu").as_subclass(Own)
+    for _ in range(3):
+        assert torch.equal((y.conj() + y).cpu(), z.conj() + z)
+        assert torch.equal((y.conj().imag + 1).cpu(), z.conj().imag + 1)
+        assert type(own + 1) is Own
+        assert (own + 1).is_npu
+
+
+def test_factories_follow_the_current_device_of_their_thread() -> None:
+    found = {}
+
+    def make(index: int) -> None:
+        torch.npu.set_device(index)
+        found[index] = [torch.empty(2, device="npu").get_device() for _ in range(3)]
+
+    torch.empty(2, device="npu")
+    threads = [threading.Thread(target=make, args=(index,)) for index in (1, 3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {1: [1] * 3, 3: [3] * 3}
+    assert torch.empty(2, device="npu:5").get_device() == 5
+    assert torch.empty(2, device="npu").get_device() == torch.npu.current_device()
+    with pytest.raises(RuntimeError):
+        torch.empty(2, device="npu:99")
+
+
+def test_a_full_npu_refuses_a_result(x: torch.Tensor) -> None:
+    y = torch.ones(1 << 18, device="npu:6")
+    y + y
+    torch.npu.set_per_process_memory_fraction(torch.npu.memory_allocated(6) / torch.npu.get_device_properties(6).total_memory, 6)
+    try:
+        before = references(y)
+        for _ in range(2):
+            with pytest.raises(torch.OutOfMemoryError):
+                y + y
+            with pytest.raises(torch.OutOfMemoryError):
+                torch.empty(1 << 18, device="npu:6")
+        assert references(y) == before
+    finally:
+        torch.npu.set_per_process_memory_fraction(1.0, 6)
+    assert (y + y).sum().item() == 2 << 18
+
+
+def test_threads_that_share_a_tensor_compute_at_once() -> None:
+    y = torch.arange(64.0, device="npu")
+    torch.relu(y)
+    wrong = []
+
+    def work() -> None:
+        for _ in range(200):
+            view = y[8:16]
+            if view.device != y.device or (view * 2 + torch.relu(view)).sum().item() != 3 * sum(range(8, 16)):
+                wrong.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_python_objects_of_arguments_and_results_go_when_nobody_holds_them(x: torch.Tensor) -> None:
+    y = x.npu()
+    result = y + y
+    gone = weakref.ref(y), weakref.ref(result)
+    result.mark = "kept"  # type: ignore[attr-defined]
+    again = torch.relu(result)
+    assert result.mark == "kept"
+    assert again.is_npu
+    del y, result
+    gc.collect()
+    assert gone[0]() is None
+    assert gone[1]() is None
+
+
+def test_gradients_and_inference_mode(x: torch.Tensor) -> None:
+    y, host = x.npu().requires_grad_(), x.clone().requires_grad_()
+    for tensor in (y, host):
+        (torch.relu(tensor * 2) @ tensor.T).sum().backward()
+    assert y.grad is not None
+    assert host.grad is not None
+    torch.testing.assert_close(y.grad.cpu(), host.grad)
+    with torch.inference_mode():
+        z = torch.relu(x.npu()) + 1
+        assert z.is_inference()
+        assert torch.equal(z.cpu(), torch.relu(x) + 1)
