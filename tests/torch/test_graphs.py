@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch_npu
 
 
 def test_a_replay_reads_the_inputs_and_writes_the_outputs_of_the_capture() -> None:
@@ -145,3 +146,29 @@ def test_a_generator_can_be_registered_before_the_capture() -> None:
         drawn = torch.rand(3, device="npu", generator=own)
     graph.replay()
     assert torch.equal(drawn, wanted)
+
+
+def test_an_update_replaces_arguments_that_were_given_by_place_or_by_name() -> None:
+    query, keys, values = (torch.randn(1, 2, length, 8, device="npu") for length in (1, 6, 6))
+    out, logarithms = torch.empty(1, 2, 1, 8, device="npu"), torch.empty(1, device="npu")
+    cache, table = torch.randn(3, 4, 1, 8, device="npu"), torch.tensor([[2, 0]], dtype=torch.int32, device="npu")
+    paged = torch.empty(1, 2, 8, device="npu")
+    options = {"num_heads": 2, "input_layout": "BNSD", "scale": 0.3, "out": [out, logarithms]}
+
+    def lengths(count: int) -> torch.Tensor:
+        return torch.tensor([count], dtype=torch.int32)
+
+    def attend(count: int) -> None:
+        torch_npu.npu_fused_infer_attention_score.out(query, keys, values, actual_seq_lengths_kv=[count], **options)
+        torch_npu._npu_paged_attention(query[:, :, 0], cache, cache, 1, 2, 0.3, table, lengths(count), paged)
+
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        attend(6)
+    graph.update([{"actual_seq_lengths_kv": [3]}])
+    graph.update([{"context_lens": lengths(3)}])
+    graph.replay()
+    replayed = [tensor.cpu() for tensor in (out, paged)]
+    attend(3)
+    for found, expected in zip(replayed, (out, paged), strict=True):
+        torch.testing.assert_close(found, expected.cpu())

@@ -32,6 +32,13 @@ class _Call:
     keywords: dict[str, Any]
     result: Any
 
+    def given(self, values: dict[str, Any]) -> _Call:
+        """The call with other values for some of its arguments, by name."""
+        names = [argument.name for argument in self.operator._schema.arguments[: len(self.args)]]
+        args = tuple(values.get(name, value) for name, value in zip(names, self.args, strict=True))
+        rest = {name: value for name, value in values.items() if name not in names}
+        return _Call(self.operator, args, {**self.keywords, **rest}, self.result)
+
     def run(self) -> None:
         """Compute again, into the memory of the first result."""
         again = self.operator(*self.args, **self.keywords)
@@ -149,8 +156,7 @@ class NPUGraph:
             takers = [at for at, call in enumerate(self._entries) if isinstance(call, _Call) and _takes(call, values)]
             if number >= len(takers):
                 raise RuntimeError(f"update: entry {number} names {', '.join(values)}, which {len(takers)} captured operators take")
-            call = self._entries[takers[number]]
-            self._entries[takers[number]] = _Call(call.operator, call.args, {**call.keywords, **values}, call.result)
+            self._entries[takers[number]] = self._entries[takers[number]].given(values)
 
     def debug_dump(self, debug_path: str) -> None:
         """Write the names of the captured operators, one a line, into the file `debug_path`."""

@@ -123,15 +123,32 @@ def npu_dtype_cast_(self: torch.Tensor, src: torch.Tensor) -> torch.Tensor:
     return self
 
 
-def _written(operator: str) -> Any:
-    def call(*arguments: Any, out: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> Any:
-        var, m, v = out
-        return getattr(torch.ops.npu, operator).out(*arguments, var=var, m=m, v=v)
+class WithOut:
+    """An operator of several results that takes the tensors to write them to as `out`, in one list, as all of `torch_npu`'s do.
 
-    call.__name__ = operator
-    call.__doc__ = f"`torch.ops.npu.{operator}.out` with out=(var, m, v)."
-    return call
+    `torch.ops.npu` has it as it is: there `out` is an overload with a name for each result. Other attributes are the operator's.
+    """
 
+    def __init__(self, name: str, *results: str):
+        self.__name__, self._results = name, results
+        self.__doc__ = f"`torch.ops.npu.{name}`, with out=({', '.join(results)})."
+
+    def __call__(self, *arguments: Any, out: Any = None, **options: Any) -> Any:
+        """New tensors, or those of `out`."""
+        packet = getattr(torch.ops.npu, self.__name__)
+        return packet(*arguments, **options) if out is None else self.out(*arguments, out=out, **options)
+
+    def out(self, *arguments: Any, out: Any = None, **options: Any) -> Any:
+        """The tensors of `out`, or those given by their names, written."""
+        named = {} if out is None else dict(zip(self._results, out, strict=True))
+        return getattr(torch.ops.npu, self.__name__).out(*arguments, **options, **named)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(getattr(torch.ops.npu, self.__name__), name)
+
+
+_ATTENTION = ("npu_fused_infer_attention_score", "npu_fused_infer_attention_score_v2")
+_ADAM = ("npu_apply_adam", "npu_apply_adam_w", "npu_bert_apply_adam")
 
 # what `torch_npu` has as functions of Python, not as operators
 FUNCTIONS: dict[str, Any] = {
@@ -141,5 +158,6 @@ FUNCTIONS: dict[str, Any] = {
     "npu_format_cast_": npu_format_cast_,
     "npu_dtype_cast_": npu_dtype_cast_,
     "empty_with_format": empty_with_format,
-    **{name: _written(name) for name in ("npu_apply_adam", "npu_apply_adam_w", "npu_bert_apply_adam")},
+    **{name: WithOut(name, "var", "m", "v") for name in _ADAM},
+    **{name: WithOut(name, "attention_out", "softmax_lse") for name in _ATTENTION},
 }
