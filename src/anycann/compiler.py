@@ -128,7 +128,8 @@ def set_input_shapes(graph: ir.Graph, shapes: Mapping[str, tuple[Size, ...]]) ->
         for size, declared in zip(sizes, old, strict=True):
             fixed = isinstance(size, int) and size >= 0
             if fixed and isinstance(declared, int) and declared != size:
-                raise UsageError(f"input {name!r} has shape {[str(d) for d in old]} in the model; {list(sizes)} contradicts it")
+                told = ", ".join(map(str, old))
+                raise UsageError(f"input {name!r} has shape [{told}] in the model; {list(sizes)} contradicts it")
             new.append(size if fixed else declared)
         value.shape = ir.Shape(new)  # type: ignore[arg-type]
 

@@ -170,7 +170,7 @@ def test_a_rule_of_ascends_that_is_unknown_here_is_named(invoke: Invoke, add: Pa
         ),
         (["--input_shape=a:2,4;b:2,4", "--output_type=sum:0:FP16"], 2, "E10001: Value s for parameter --output_type is invalid."),
         (["--input_shape=a:2,4;b:2,4", "--input_fp16_nodes=x"], 2, "E10016: Opname x specified in --input_fp16_nodes"),
-        (["--input_shape=a:2,5;b:2,5"], 2, "E10060: input 'a' has shape"),
+        (["--input_shape=a:2,5;b:2,5"], 2, "E10060: input 'a' has shape [N, 4] in the model; [2, 5] contradicts it"),
         (["--input_shape=a:2,4,1;b:2,4"], 2, "E10060: input 'a' has rank 2"),
         (["--op_name_map={model}"], 1, "E10055: The operation is not supported. Reason: --op_name_map="),
         (["--output=/proc/nowhere/out", "--input_shape=a:2,4;b:2,4"], 2, "E10060: can't write /proc/nowhere/out.om"),

@@ -39,7 +39,7 @@ def infer_outputs(node: ir.Node, registry: Registry) -> list[Inferred]:
             found, ir.to_proto(node), _input_types(node), _input_data(node), opset_imports=[onnx.helper.make_opsetid("", OPSET)]
         )
     except Exception as error:  # the library raises bare exceptions of several kinds
-        raise ModelError(f"node {node.name!r} ({node.op_type}): {_first_line(error)}") from error
+        raise ModelError(f"node {node.name!r} ({node.op_type}): {_first_line(error)}; its inputs: {_described(node)}") from error
     return [_from_proto(output, types.get(output.name or "")) for output in node.outputs]
 
 
@@ -87,4 +87,10 @@ def _input_data(node: ir.Node) -> dict[str, onnx.TensorProto]:
 
 
 def _first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    words = str(error).strip().removeprefix("[ShapeInferenceError] ").removeprefix("[TypeInferenceError] ")
+    return words.splitlines()[0] if words else type(error).__name__
+
+
+def _described(node: ir.Node) -> str:
+    """The inputs with their types as far as they are known: `x FLOAT[2,N]`."""
+    return ", ".join("none" if v is None else f"{v.name} {v.dtype or '?'}{v.shape or ''}" for v in node.inputs)

@@ -175,7 +175,7 @@ class AtcUnsupportedError(UnsupportedError):
 
 CLASS_CODES: dict[type[AnyCANNError], tuple[str, str]] = {
     UnsupportedError: ("E10055", "Change the model, or ask for the missing part in an issue."),
-    ModelError: ("E10041", "Check that the model file is complete and valid (`onnx.checker.check_model`)."),
+    ModelError: ("E10041", "Check that the model file is complete, and of the kind that --framework names."),
     UsageError: ("E10060", 'Run "atc --help" to view the usage.'),
     DeviceError: ("E10059", "Free memory or disk, or correct the permissions, and try again."),
     InternalError: ("E19999", "This is a fault of AnyCANN: please report it with the model."),
