@@ -9,7 +9,7 @@ import pytest
 from anycann.codegen.conversions import to_storage
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.attention import attention_scratch_bytes, emit_attention
-from anycann.codegen.kernels.attention_shape import AttentionShape, AttentionTile, Pointers, Score, default_attention_tile
+from anycann.codegen.kernels.attention_shape import AttentionShape, AttentionTile, Pointers, Score, copies_values, default_attention_tile
 from anycann.codegen.kernels.attention_space import AttentionSpace
 from anycann.codegen.kernels.matmul_writer import offset
 from anycann.codegen.space import usable
@@ -138,6 +138,16 @@ def test_few_rows_may_see_no_key(empty_is_zero: bool) -> None:
 def test_every_target_compiles(name: str) -> None:
     shape = replace(shape_of(19, 40, 24, 20), reach=3)
     assert_compiles_everywhere(lambda t: write(shape, t, default_attention_tile(shape, t))[0], [NAMED[name]])
+
+
+@pytest.mark.parametrize("target", runnable(), ids=lambda target: target.name)
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.bfloat16], ids=str)
+def test_values_that_lie_apart_or_are_narrow_are_copied(dtype: dtypes.DType, target: Target) -> None:
+    shape = replace(shape_of(270, 300, 12, 37), dtype=dtype, reach=30)
+    tile = default_attention_tile(shape, target)
+    for other in (tile, replace(tile, rows=1, columns=2)):
+        assert copies_values(shape, other, target.lanes) or other is tile
+        assert_exact(shape, target, other)
 
 
 @pytest.mark.parametrize("block", [5, 10, 40, 200])

@@ -12,54 +12,21 @@ a task: some rows of one head.  queries' = transposed queries * scale
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 import math
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.attention_few import emit_few, few_scratch_bytes, is_few
+from anycann.codegen.kernels.attention_kernel import Kernel, Rows
+from anycann.codegen.kernels.attention_results import emit_results, emit_sums
 from anycann.codegen.kernels.attention_shape import AttentionShape, AttentionTile, Memory, Pointers, Write, address, fetch_row, seen_keys
 from anycann.codegen.kernels.attention_softmax import emit_weights
 from anycann.codegen.kernels.matmul_packing import PanelCopy, emit_copy
-from anycann.codegen.kernels.matmul_shape import Operand, first_lanes, multiply_add
+from anycann.codegen.kernels.matmul_shape import Operand, multiply_add
 from anycann.codegen.kernels.matmul_writer import batch_index
-from anycann.codegen.values import Value, vector_type
+from anycann.codegen.values import Value
 from anycann.codegen.vector_math_exponential import tanh
 from anycann.target.target import Target
 from anycann.te import dtypes
-
-
-@dataclass(frozen=True)
-class _Kernel:
-    shape: AttentionShape
-    tile: AttentionTile
-    lanes: int
-    memory: Memory
-    pointers: Pointers
-    write: Write
-
-    @property
-    def vector(self) -> str:
-        return vector_type("float", self.lanes)
-
-    @property
-    def operand(self) -> Operand:
-        return Operand(self.shape.dtype, dtypes.float32)
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """The rows of one task: `count` of them from `first` on, in `vectors` registers; `seen` keys at most.
-
-    batch: the head; block: the task's number among those of the head; following: the next head.
-    """
-
-    batch: tuple[Value, ...]
-    first: Value
-    count: int
-    vectors: int
-    seen: Value
-    block: Value
-    following: tuple[Value, ...]
 
 
 def attention_scratch_bytes(shape: AttentionShape, target: Target, tile: AttentionTile) -> int:
@@ -71,7 +38,7 @@ def emit_attention(e: Emitter, shape: AttentionShape, target: Target, tile: Atte
     """Write the kernel's loop over its tasks and return how many there are: heads x blocks of rows. Few rows take no tile."""
     if is_few(shape, target):
         return emit_few(e, shape, target, pointers, write)
-    kernel = _Kernel(shape, tile, target.lanes, Memory.of(shape, tile, target.lanes), pointers, write)
+    kernel = Kernel(shape, tile, target.lanes, Memory.of(shape, tile, target.lanes), pointers, write)
     rows = kernel.memory.rows
     full, rest = divmod(shape.rows, rows)
     blocks = full + (rest > 0)
@@ -83,7 +50,7 @@ def emit_attention(e: Emitter, shape: AttentionShape, target: Target, tile: Atte
                 continue
             first = e.mul(block, rows)
             seen = seen_keys(e, shape, first, count)
-            part = _Rows(batch, first, count, -(-count // kernel.lanes), seen, block, following)
+            part = Rows(batch, first, count, -(-count // kernel.lanes), seen, block, following)
             if full and rest:
                 with e.when(e.compare("slt" if count == rows else "eq", block, e.const(full))):
                     _emit_rows(e, kernel, part)
@@ -92,17 +59,17 @@ def emit_attention(e: Emitter, shape: AttentionShape, target: Target, tile: Atte
     return shape.batches * blocks
 
 
-def _emit_rows(e: Emitter, kernel: _Kernel, rows: _Rows) -> None:
+def _emit_rows(e: Emitter, kernel: Kernel, rows: Rows) -> None:
     _start(e, kernel, rows)
     with e.loop(0, rows.seen, kernel.tile.block) as block:
         last = e.smin(e.add(block.index, kernel.tile.block), rows.seen)
         _emit_scores(e, kernel, rows, block.index, last)
         emit_weights(e, kernel.memory, rows.vectors, e.sub(last, block.index))
-        _emit_sums(e, kernel, rows, block.index, last)
-    _finish(e, kernel, rows)
+        emit_sums(e, kernel, rows, block.index, last)
+    emit_results(e, kernel, rows)
 
 
-def _start(e: Emitter, kernel: _Kernel, rows: _Rows) -> None:
+def _start(e: Emitter, kernel: Kernel, rows: Rows) -> None:
     """Queries transposed and scaled into scratch; no key has been seen."""
     shape, memory, lanes = kernel.shape, kernel.memory, kernel.lanes
     queries, view = memory.at(e, "queries"), shape.query
@@ -124,7 +91,7 @@ def _start(e: Emitter, kernel: _Kernel, rows: _Rows) -> None:
 
 
 # ---- scores
-def _emit_scores(e: Emitter, kernel: _Kernel, rows: _Rows, first: Value, last: Value) -> None:
+def _emit_scores(e: Emitter, kernel: Kernel, rows: Rows, first: Value, last: Value) -> None:
     """weights[t - first, m] = the score of key t for row m, for t from `first` to `last`; most[m] is kept up to date."""
     shape, size = kernel.shape, kernel.tile.keys
     for number, score in enumerate(shape.scores):
@@ -140,7 +107,7 @@ def _emit_scores(e: Emitter, kernel: _Kernel, rows: _Rows, first: Value, last: V
                 _score_tile(e, kernel, rows, first, tile.index, count)
 
 
-def _copy_mask(e: Emitter, kernel: _Kernel, rows: _Rows, number: int, first: Value, last: Value) -> None:
+def _copy_mask(e: Emitter, kernel: Kernel, rows: Rows, number: int, first: Value, last: Value) -> None:
     """mask[t - first, m], the one that varies with the rows."""
     score = kernel.shape.scores[number]
     operand = Operand(dtypes.float32, dtypes.float32)
@@ -149,12 +116,12 @@ def _copy_mask(e: Emitter, kernel: _Kernel, rows: _Rows, number: int, first: Val
     emit_copy(e, copy, source, e.sub(last, first), _mask_memory(e, kernel, number))
 
 
-def _mask_memory(e: Emitter, kernel: _Kernel, number: int) -> Value:
+def _mask_memory(e: Emitter, kernel: Kernel, number: int) -> Value:
     before = sum(score.row != 0 for score in kernel.shape.scores[:number])
     return e.gep(kernel.memory.at(e, "mask"), before * kernel.memory.block * kernel.memory.rows, "float")
 
 
-def _score_tile(e: Emitter, kernel: _Kernel, rows: _Rows, first: Value, key: Value, count: int) -> None:
+def _score_tile(e: Emitter, kernel: Kernel, rows: Rows, first: Value, key: Value, count: int) -> None:
     shape, memory, lanes = kernel.shape, kernel.memory, kernel.lanes
     _fetch_next(e, kernel, rows, key, count)
     queries, step = memory.at(e, "queries"), shape.key.axes[-2].step or 0
@@ -179,7 +146,7 @@ def _score_tile(e: Emitter, kernel: _Kernel, rows: _Rows, first: Value, key: Val
         e.store(most, place, 4)
 
 
-def _fetch_next(e: Emitter, kernel: _Kernel, rows: _Rows, key: Value, count: int) -> None:
+def _fetch_next(e: Emitter, kernel: Kernel, rows: Rows, key: Value, count: int) -> None:
     """Ask for a part of what the tasks of the next head read; all tiles of keys of all tasks of this head ask for all of it.
 
     Rows of a head lie apart where heads lie side by side, so that the processor does not foresee them.
@@ -196,7 +163,7 @@ def _fetch_next(e: Emitter, kernel: _Kernel, rows: _Rows, key: Value, count: int
         fetch_row(e, kernel.operand, kernel.pointers.query, shape.query, (*rows.following, e.add(first, row.index), rest))
 
 
-def _finished(e: Emitter, kernel: _Kernel, rows: _Rows, first: Value, key: Value, vector: int, score: Value) -> Value:
+def _finished(e: Emitter, kernel: Kernel, rows: Rows, first: Value, key: Value, vector: int, score: Value) -> Value:
     """One vector of scores with all that is done to them."""
     shape, memory, lanes = kernel.shape, kernel.memory, kernel.lanes
     if shape.softcap:
@@ -216,54 +183,3 @@ def _finished(e: Emitter, kernel: _Kernel, rows: _Rows, first: Value, key: Value
         return score
     row = e.binary("add", e.splat(e.add(rows.first, vector * lanes + shape.reach), lanes), e.lane_numbers(lanes))
     return e.select(e.compare("sle", e.splat(key, lanes), row), score, e.const(-math.inf, score.type))
-
-
-# ---- results
-def _emit_sums(e: Emitter, kernel: _Kernel, rows: _Rows, first: Value, last: Value) -> None:
-    """results[m, d] = results[m, d] * factor[m] + sum over t of weights[t - first, m] value[t, d]."""
-    lanes, tile = kernel.lanes, kernel.tile
-    columns = -(-kernel.shape.width // lanes)
-    for start in range(0, columns, tile.columns):
-        with e.loop(0, rows.count, tile.rows) as row:
-            _sum_tile(e, kernel, rows, row.index, start * lanes, min(tile.columns, columns - start), first, last)
-
-
-def _sum_tile(e: Emitter, kernel: _Kernel, rows: _Rows, row: Value, column: int, vectors: int, first: Value, last: Value) -> None:
-    shape, memory, lanes, count = kernel.shape, kernel.memory, kernel.lanes, kernel.tile.rows
-    results = e.gep(memory.at(e, "results"), e.add(e.mul(row, memory.width), column), "float")
-    factors = [e.splat(e.load(e.gep(memory.at(e, "factor"), e.add(row, i), "float"), "float", 4), lanes) for i in range(count)]
-    places = [e.gep(results, i * memory.width + j * lanes, "float") for i in range(count) for j in range(vectors)]
-    sums = [e.binary("fmul", e.load(place, kernel.vector, 4), factors[n // vectors]) for n, place in enumerate(places)]
-    corner = kernel.operand.step(e, kernel.pointers.value, address(e, shape.value, (*rows.batch, first, e.const(column))))
-    weights = e.gep(memory.at(e, "weights"), row, "float")
-    tail = first_lanes(e, min(lanes, shape.width - column - (vectors - 1) * lanes), lanes)
-    with e.loop(0, e.sub(last, first), carried=sums) as t:
-        line = kernel.operand.step(e, corner, e.mul(t.index, shape.value.axes[-2].step or 0))
-        loaded = [
-            kernel.operand.load(e, kernel.operand.step(e, line, j * lanes), lanes, tail if j == vectors - 1 else None)
-            for j in range(vectors)
-        ]
-        weight = e.gep(weights, e.mul(t.index, memory.rows), "float")
-        totals = []
-        for i in range(count):
-            factor = e.splat(e.load(e.gep(weight, i, "float"), "float", 4), lanes)
-            totals += [multiply_add(e, factor, loaded[j], t.values[i * vectors + j]) for j in range(vectors)]
-        t.carry(totals)
-    for place, total in zip(places, t.values, strict=True):
-        e.store(total, place, 4)
-
-
-def _finish(e: Emitter, kernel: _Kernel, rows: _Rows) -> None:
-    """Results divided by the sums of their weights, to the writer."""
-    shape, memory, lanes = kernel.shape, kernel.memory, kernel.lanes
-    with e.loop(0, rows.count) as row:
-        total = e.load(e.gep(memory.at(e, "total"), row.index, "float"), "float", 4)
-        scale = e.splat(e.binary("fdiv", e.const(1.0, "float"), total), lanes)
-        some = e.splat(e.compare("ogt", total, e.const(0.0, "float")), lanes)
-        line = e.gep(memory.at(e, "results"), e.mul(row.index, memory.width), "float")
-        for column in range(0, shape.width, lanes):
-            result = e.binary("fmul", e.load(e.gep(line, column, "float"), kernel.vector, 4), scale)
-            if shape.empty_is_zero:
-                result = e.select(some, result, e.zero(result.type))
-            place = (*rows.batch, e.add(rows.first, row.index), e.const(column))
-            kernel.write(e, place, result, first_lanes(e, min(lanes, shape.width - column), lanes))

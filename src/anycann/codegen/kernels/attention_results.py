@@ -1,0 +1,73 @@
+"""The second product of attention: weights times values, block after block of keys, and the finished results."""
+
+from __future__ import annotations
+
+from anycann.codegen.emitter import Emitter
+from anycann.codegen.kernels.attention_kernel import Kernel, Rows
+from anycann.codegen.kernels.attention_shape import address
+from anycann.codegen.kernels.matmul_packing import PanelCopy, emit_copy
+from anycann.codegen.kernels.matmul_shape import Operand, first_lanes, multiply_add
+from anycann.codegen.values import Value
+from anycann.te import dtypes
+
+
+def emit_sums(e: Emitter, kernel: Kernel, rows: Rows, first: Value, last: Value) -> None:
+    """results[m, d] = results[m, d] * factor[m] + sum over t of weights[t - first, m] value[t, d]."""
+    lanes, tile = kernel.lanes, kernel.tile
+    columns = -(-kernel.shape.width // lanes)
+    if kernel.copies_values:
+        _copy_values(e, kernel, rows, first, last)
+    for start in range(0, columns, tile.columns):
+        with e.loop(0, rows.count, tile.rows) as row:
+            _sum_tile(e, kernel, rows, row.index, start * lanes, min(tile.columns, columns - start), first, last)
+
+
+def _copy_values(e: Emitter, kernel: Kernel, rows: Rows, first: Value, last: Value) -> None:
+    """values[t - first, d]: side by side and in float32, so that they stay in the first-level cache and are widened once."""
+    shape = kernel.shape
+    source = kernel.operand.step(e, kernel.pointers.value, address(e, shape.value, (*rows.batch, first, e.const(0))))
+    copy = PanelCopy(kernel.operand, shape.value.axes[-2].step or 0, 1, shape.width, kernel.memory.width, kernel.lanes)
+    emit_copy(e, copy, source, e.sub(last, first), kernel.memory.at(e, "values"))
+
+
+def _sum_tile(e: Emitter, kernel: Kernel, rows: Rows, row: Value, column: int, vectors: int, first: Value, last: Value) -> None:
+    shape, memory, lanes, count = kernel.shape, kernel.memory, kernel.lanes, kernel.tile.rows
+    results = e.gep(memory.at(e, "results"), e.add(e.mul(row, memory.width), column), "float")
+    factors = [e.splat(e.load(e.gep(memory.at(e, "factor"), e.add(row, i), "float"), "float", 4), lanes) for i in range(count)]
+    places = [e.gep(results, i * memory.width + j * lanes, "float") for i in range(count) for j in range(vectors)]
+    sums = [e.binary("fmul", e.load(place, kernel.vector, 4), factors[n // vectors]) for n, place in enumerate(places)]
+    weights = e.gep(memory.at(e, "weights"), row, "float")
+    if kernel.copies_values:
+        operand, step, tail = Operand(dtypes.float32, dtypes.float32), memory.width, None
+        corner = e.gep(memory.at(e, "values"), column, "float")
+    else:
+        operand, step = kernel.operand, shape.value.axes[-2].step or 0
+        corner = operand.step(e, kernel.pointers.value, address(e, shape.value, (*rows.batch, first, e.const(column))))
+        tail = first_lanes(e, min(lanes, shape.width - column - (vectors - 1) * lanes), lanes)
+    with e.loop(0, e.sub(last, first), carried=sums) as t:
+        line = operand.step(e, corner, e.mul(t.index, step))
+        loaded = [operand.load(e, operand.step(e, line, j * lanes), lanes, tail if j == vectors - 1 else None) for j in range(vectors)]
+        weight = e.gep(weights, e.mul(t.index, memory.rows), "float")
+        totals = []
+        for i in range(count):
+            factor = e.splat(e.load(e.gep(weight, i, "float"), "float", 4), lanes)
+            totals += [multiply_add(e, factor, loaded[j], t.values[i * vectors + j]) for j in range(vectors)]
+        t.carry(totals)
+    for place, total in zip(places, t.values, strict=True):
+        e.store(total, place, 4)
+
+
+def emit_results(e: Emitter, kernel: Kernel, rows: Rows) -> None:
+    """Results divided by the sums of their weights, to the writer."""
+    shape, memory, lanes = kernel.shape, kernel.memory, kernel.lanes
+    with e.loop(0, rows.count) as row:
+        total = e.load(e.gep(memory.at(e, "total"), row.index, "float"), "float", 4)
+        scale = e.splat(e.binary("fdiv", e.const(1.0, "float"), total), lanes)
+        some = e.splat(e.compare("ogt", total, e.const(0.0, "float")), lanes)
+        line = e.gep(memory.at(e, "results"), e.mul(row.index, memory.width), "float")
+        for column in range(0, shape.width, lanes):
+            result = e.binary("fmul", e.load(e.gep(line, column, "float"), kernel.vector, 4), scale)
+            if shape.empty_is_zero:
+                result = e.select(some, result, e.zero(result.type))
+            place = (*rows.batch, e.add(rows.first, row.index), e.const(column))
+            kernel.write(e, place, result, first_lanes(e, min(lanes, shape.width - column), lanes))
