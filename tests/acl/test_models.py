@@ -109,6 +109,35 @@ def test_a_model_runs_on_datasets(acl: ModuleType, fixed: tuple[int, int], async
     assert np.allclose(acl.util.ptr_to_numpy(at_z, (2,), 11), x.sum(1))
 
 
+def fetched(acl: ModuleType, address: int, *shape: int) -> np.ndarray:
+    result = np.empty(shape, np.float32)
+    assert acl.rt.memcpy(acl.util.numpy_to_ptr(result), result.nbytes, address, result.nbytes, 2) == 0
+    return result
+
+
+@pytest.mark.parametrize("shift", [None, 0, 12, 2])
+def test_a_loop_reads_new_data_and_outputs_may_lie_on_the_input_or_anywhere(acl: ModuleType, tmp_path: Path, shift: int | None) -> None:
+    """`shift`: bytes from the input to the output, which are apart if it is None."""
+    model = onnx.parser.parse_model('<ir_version: 10, opset_import: ["": 20]> g (float[4, 3] x) => (float[4, 3] y) { y = CumSum(x, a) }')
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(0), "a"))
+    model.graph.node[0].name = "sums"
+    path = str(tmp_path / "model.om")
+    write_offline_model(path, compile_model(model))
+    loaded, ret = acl.mdl.load_from_file(path)
+    assert ret == 0
+    inputs, (x,) = dataset(acl, [128])
+    outputs, (y,) = dataset(acl, [48])
+    if shift is not None:
+        y = x + shift
+        outputs = acl.mdl.create_dataset()
+        acl.mdl.add_dataset_buffer(outputs, acl.create_data_buffer(y, 48))
+    for seed in range(4):
+        values = np.random.default_rng(seed).standard_normal((4, 3)).astype(np.float32)
+        put(acl, x, values)
+        assert acl.mdl.execute(loaded, inputs, outputs) == 0, acl.get_recent_err_msg()
+        np.testing.assert_allclose(fetched(acl, y, 4, 3), np.cumsum(values, 0), rtol=1e-5, atol=1e-6)
+
+
 def test_a_model_loads_from_memory(acl: ModuleType, tmp_path: Path) -> None:
     data = Path(offline_model(tmp_path, FIXED)).read_bytes()
     model, ret = acl.mdl.load_from_mem(acl.util.bytes_to_ptr(data), len(data))

@@ -17,21 +17,19 @@ from anycann.acl.memory import take_device_memory
 from anycann.acl.model_loading import MODELS
 from anycann.acl.models import Model, Tensor, dtype_of
 from anycann.acl.process import PROCESS, Context
-from anycann.acl.runs import run_program
+from anycann.acl.runs import TENSOR_WATCHERS, WATCHERS, run_program
 from anycann.acl.tensor_descs import TensorDesc
 from anycann.om.plan import TensorSpec
 from anycann.runtime.executor import CompiledProgram
+from anycann.runtime.feeds import usable_directly
+from anycann.runtime.memory import address
 from anycann.support.errors import AnyCANNError, describe
 
 
 @status("acl.mdl.execute")
 def execute(model_id: int, inputs: int, outputs: int) -> None:
     """Run a model: reads the inputs where they lie, writes the outputs where they shall be."""
-    run = _kept_run(model_id, inputs, outputs)
-    if run.model.dynamic_aipp:  # the pictures are converted anew
-        run()
-    else:
-        run.compute(*run.places)
+    _kept_run(model_id, inputs, outputs).again()
 
 
 @status("acl.mdl.execute_async")
@@ -91,6 +89,7 @@ def prepare_run(model: Model, inputs: int, outputs: int) -> _Run:
         raise AclError(Code.RT_MODEL_EXECUTE, describe(error)) from error
     run = _Run(program, model, own, results, wanted, PROCESS.context(), dict(given.settings))
     run.places = run.arrays()
+    run.addresses = run.plain_addresses()
     return run
 
 
@@ -106,6 +105,29 @@ class _Run:
     context: Context
     settings: dict[int, object] = field(default_factory=dict)  # of dynamic AIPP, by input
     places: tuple[list[np.ndarray], list[np.ndarray | None]] = ([], [])
+    addresses: tuple[list[int], list[int]] | None = None  # of the same, where kernels do all that there is to do
+
+    def plain_addresses(self) -> tuple[list[int], list[int]] | None:
+        """Where kernels read the inputs and write the outputs; None if anything has to be converted, copied or described."""
+        feeds, places = self.places
+        written = [place for place in places if place is not None]
+        if self.model.dynamic_aipp or not (self.model.is_static and self.program.takes_addresses) or len(written) < len(places):
+            return None
+        alone = all(usable_directly(place, [*feeds, *written[:n], *written[n + 1 :]]) for n, place in enumerate(written))
+        if not alone or not all(feed.flags.c_contiguous and feed.flags.aligned for feed in feeds):
+            return None
+        return [address(feed) for feed in feeds], [address(place) for place in written]
+
+    def again(self) -> None:
+        """Run, neither memory nor settings having changed."""
+        if self.model.dynamic_aipp:  # the pictures are converted anew
+            return self()
+        if self.addresses is None or WATCHERS or TENSOR_WATCHERS:
+            return self.compute(*self.places)
+        try:
+            self.program.run_at(*self.addresses)
+        except AnyCANNError as error:
+            raise self._failure(error) from error
 
     def arrays(self) -> tuple[list[np.ndarray], list[np.ndarray | None]]:
         """The inputs, and where the outputs go. Raises AclError for a data buffer that is too small or whose memory is gone."""
@@ -120,6 +142,9 @@ class _Run:
             return convert_pictures(self.model, number, self.settings.get(number), buffer, shape, spec.dtype)
         return buffer.array(dtype_of(self.model.inputs[number]), shape)
 
+    def _failure(self, error: AnyCANNError) -> AclError:
+        return AclError(Code.RT_MODEL_EXECUTE, f"{self.model.where}: {describe(error)}")
+
     def __call__(self) -> None:
         self.compute(*self.arrays())
 
@@ -128,7 +153,7 @@ class _Run:
         try:
             values = run_program(self.program, feeds, places, self.model, self.model.name)
         except AnyCANNError as error:
-            raise AclError(Code.RT_MODEL_EXECUTE, f"{self.model.where}: {describe(error)}") from error
+            raise self._failure(error) from error
         if self.model.is_static and not any(place is None for place in places):
             return
         for number, (result, place) in enumerate(zip(values, places, strict=True)):
