@@ -100,3 +100,20 @@ def test_the_submodules_have_their_names() -> None:
 
     assert (same, SameScaler) == (autocast, GradScaler)
     assert not amp_definitely_not_available()
+
+
+def test_an_overflow_leaves_out_the_steps_of_all_optimizers_until_the_update() -> None:
+    layers = [torch.nn.Linear(2, 2).npu() for _ in range(2)]
+    optimizers = [torch.optim.SGD(layer.parameters(), lr=0.1) for layer in layers]
+    scaler = torch.npu.amp.GradScaler(init_scale=4.0)
+    before = [layer.weight.detach().clone() for layer in layers]
+    for overflows in (True, False):
+        for layer in layers:
+            layer.zero_grad()
+            scaler.scale(layer(torch.ones(1, 2, device="npu")).sum()).backward()
+        if overflows:
+            layers[0].weight.grad.fill_(float("inf"))
+        for optimizer in optimizers:
+            scaler.step(optimizer)
+        scaler.update()
+        assert [torch.equal(old, layer.weight) for old, layer in zip(before, layers, strict=True)] == [overflows] * 2

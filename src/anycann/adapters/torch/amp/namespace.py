@@ -18,7 +18,10 @@ class autocast(torch.amp.autocast):  # noqa: N801 (the name of torch)
 
 
 class GradScaler(torch.amp.GradScaler):
-    """`torch.amp.GradScaler("npu")`; with `dynamic=False` the scale stays what it is, and steps that overflow are still left out."""
+    """`torch.amp.GradScaler("npu")`; with `dynamic=False` the scale stays what it is, and steps that overflow are still left out.
+
+    As on Ascend, gradients of one optimizer that overflow leave out the steps of all others until the next `update`, too.
+    """
 
     def __init__(
         self,
@@ -30,11 +33,20 @@ class GradScaler(torch.amp.GradScaler):
         enabled: bool = True,
     ) -> None:
         super().__init__("npu", init_scale, growth_factor, backoff_factor, growth_interval, enabled)
-        self._dynamic = dynamic
+        self._dynamic, self._has_overflow = dynamic, False
+
+    def _unscale_grads_(self, *given: Any, **options: Any) -> dict[torch.device, torch.Tensor]:
+        found = super()._unscale_grads_(*given, **options)
+        self._has_overflow = self._has_overflow or any(bool(value.item()) for value in found.values())
+        return found
+
+    def _maybe_opt_step(self, *given: Any, **options: Any) -> float | None:
+        return None if self._has_overflow else super()._maybe_opt_step(*given, **options)
 
     def update(self, new_scale: Any = None) -> None:
         """As torch's; a static scale changes only if `new_scale` is given."""
         super().update(self._scale if new_scale is None and not self._dynamic and self._enabled else new_scale)
+        self._has_overflow = False
 
     def state_dict(self) -> dict[str, Any]:
         """As torch's, with whether the scale is dynamic."""

@@ -7,6 +7,8 @@ import sys
 from types import ModuleType
 from typing import Any
 
+import torch
+
 from anycann.adapters.torch.device import device_guards, devices, memory, properties, settings, streams, versions
 
 
@@ -35,6 +37,16 @@ def _has_primary_context(device: int) -> bool:
 def _raw_stream(device: int) -> int:
     """The handle of the current stream of npu `device`."""
     return int(streams.current_stream(device).npu_stream)
+
+
+def _empty_strided(size: Any, stride: Any, dtype: Any = None) -> Any:
+    """An uninitialised tensor on the current npu."""
+    return torch.empty_strided(size, stride, dtype=dtype, device=devices.NAME)
+
+
+def _weak_reference(tensor: Any) -> Any:
+    """A tensor on the same memory, without its history. It keeps the memory, which Ascend's does not: reading it is always safe."""
+    return tensor.detach()
 
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -66,6 +78,8 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "_npu_set_sync_debug_mode": settings.set_sync_debug_mode,
     "_npu_get_sync_debug_mode": settings.get_sync_debug_mode,
     "_npu_set_deterministic_level": settings.set_deterministic_level,
+    "_empty_strided_npu": _empty_strided,
+    "_weak_ref_tensor": _weak_reference,
     "_get_cann_version": versions.get_cann_version,
     "_is_gte_cann_version": versions.is_cann_at_least,
 }
