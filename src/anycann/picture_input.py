@@ -25,9 +25,9 @@ class PictureInput:
     nbytes: int
     program: CompiledProgram = field(repr=False)
 
-    def convert(self, picture: np.ndarray) -> np.ndarray:
-        """uint8[nbytes] -> one item of the batch, in the input's layout and dtype."""
-        (made,) = self.program.run([picture.reshape(self.shape)])
+    def convert(self, picture: np.ndarray, item: np.ndarray | None = None) -> np.ndarray:
+        """uint8[nbytes] -> one item of the batch, in the input's layout and dtype; written to `item` if that is given."""
+        (made,) = self.program.run([picture.reshape(self.shape)], [item])
         return np.asarray(made)
 
 

@@ -248,7 +248,7 @@ def convert_pictures(model: Model, index: int, settings: object, buffer: DataBuf
     for number in range(batch):
         way = picture_input(settings.block(number), tuple(sizes), input_format, dtype)
         source = buffer.array(np.dtype(np.uint8), (start + way.nbytes,))
-        made[number] = way.convert(source[start:])[0]
+        way.convert(source[start:], made[number : number + 1])
         start += way.nbytes
     return made
 
