@@ -17,7 +17,7 @@ from typing import TypeAlias
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution_write import digits
 from anycann.codegen.kernels.dot_copy import emit_padded_copy
-from anycann.codegen.kernels.dot_products import GROUP_BYTES, DotProducts
+from anycann.codegen.kernels.dot_products import GROUP_BYTES
 from anycann.codegen.kernels.dot_shape import DotPlan
 from anycann.codegen.kernels.dot_sums import Sums, TileSums, VectorSums, sum_of_input
 from anycann.codegen.values import Value
@@ -89,14 +89,14 @@ class _Kernel:
     def _panel(self, e: Emitter, image: Value, row: Value, rows: Value, source: Value, number: Value, columns: int) -> None:
         plan = self.plan
         weights = e.gep(self.weights, e.mul(number, plan.panel_bytes), "i8")
-        source = e.gep(source, e.mul(self._first_channel(e, number), plan.shape.dtype.nbytes), "i8")
+        source = e.gep(source, e.mul(self._first_channel(e, number), plan.nbytes), "i8")
         panel = _Panel(image, weights, e.mul(number, plan.width), columns)
         if plan.tile.merge:
             width = e.add(e.mul(e.sub(rows, 1), plan.pitch), plan.shape.out_size[-1])
             self._line(e, panel, row, width, source)
             return
         with e.loop(0, rows) as line:
-            at = e.gep(source, e.mul(line.index, plan.row_stride * plan.shape.dtype.nbytes), "i8")
+            at = e.gep(source, e.mul(line.index, plan.row_stride * plan.nbytes), "i8")
             self._line(e, panel, e.add(row, line.index), e.const(plan.shape.out_size[-1]), at)
 
     def _first_channel(self, e: Emitter, panel: Value) -> Value:
@@ -112,11 +112,11 @@ class _Kernel:
         plan, vectors = self.plan, -(-panel.columns // self.plan.target.lanes)
         with e.loop(0, width, plan.tile.pixels) as pixel:
             start = pixel.index if plan.copied else e.smin(pixel.index, e.sub(width, plan.tile.pixels))
-            at = e.gep(source, e.mul(start, plan.pixel_stride * plan.shape.dtype.nbytes), "i8")
+            at = e.gep(source, e.mul(start, plan.pixel_stride * plan.nbytes), "i8")
             self.sums.emit(e, vectors, at, e.gep(panel.weights, plan.head * plan.width * GROUP_BYTES, "i8"))
             with e.loop(pixel.index, e.smin(width, e.add(pixel.index, plan.tile.pixels))) as done:
                 place = e.gep(e.scratch, e.mul(e.sub(done.index, start), plan.width * GROUP_BYTES), "i8")
-                window = e.gep(source, e.mul(done.index, plan.pixel_stride * plan.shape.dtype.nbytes), "i8")
+                window = e.gep(source, e.mul(done.index, plan.pixel_stride * plan.nbytes), "i8")
                 self._pixel(e, panel, row, done.index, _Pixel(place, window))
 
     def _pixel(self, e: Emitter, panel: _Panel, row: Value, pixel: Value, place: _Pixel) -> None:
@@ -135,7 +135,7 @@ class _Kernel:
     def _vectors(self, e: Emitter, panel: _Panel, y: Value, x: Value, pixel: _Pixel) -> None:
         """The vectors of one pixel, with what zero points add."""
         plan, lanes = self.plan, self.plan.target.lanes
-        type_ = DotProducts(plan.shape.dtype, plan.target).sums
+        type_ = plan.dots.sums
         read = None if plan.centred else e.splat(sum_of_input(e, plan, pixel.window), lanes)
         for j in range(-(-panel.columns // lanes)):
             total = e.load(e.gep(pixel.sums, j * lanes * GROUP_BYTES, "i8"), type_, GROUP_BYTES)

@@ -1,4 +1,7 @@
-"""The rows of an input that a task reads, copied with their padding: afterwards every tap of every pixel is there."""
+"""The rows of an input that a task reads, copied with their padding: afterwards every tap of every pixel is there.
+
+Bytes that are multiplied as 16-bit integers are widened on the way: what lies `n` bytes into the input then lies `2 * n` into the copy.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ def emit_padded_copy(e: Emitter, plan: DotPlan, image: Value, place: Sequence[Va
 
     What lies outside is `fill`, a byte, in every byte.
     """
-    shape, pixel = plan.shape, plan.channels * plan.shape.dtype.nbytes
+    shape, pixel = plan.shape, plan.channels * plan.nbytes
     with e.loop(0, plan.planes) as plane, e.loop(0, plan.copied_rows) as row:
         line = e.add(e.mul(plane.index, plan.copied_rows), row.index)
         to = e.gep(copy, e.mul(line, plan.pitch * pixel), "i8")
@@ -42,7 +45,7 @@ def _row_read(e: Emitter, plan: DotPlan, row: Value) -> Value:
 
 def _row(e: Emitter, plan: DotPlan, image: Value, y: Value, to: Value, fill: Value) -> None:
     """One row that exists, by its number in the image: padding, pixels, padding."""
-    shape, pixel = plan.shape, plan.channels * plan.shape.dtype.nbytes
+    shape, pixel = plan.shape, plan.channels * plan.nbytes
     left = min(plan.pitch, max(0, shape.pads_begin[-1]))
     skipped = max(0, -shape.pads_begin[-1])
     count = max(0, min(plan.pitch - left, shape.in_size[-1] - skipped))
@@ -54,8 +57,8 @@ def _row(e: Emitter, plan: DotPlan, image: Value, y: Value, to: Value, fill: Val
         return
     nbytes = shape.in_channels * shape.dtype.nbytes
     source = e.gep(image, e.mul(e.add(e.mul(y, shape.in_size[-1]), skipped), nbytes), "i8")
-    if nbytes == pixel:
-        _stretch(e, plan, source, inside, count * pixel)
+    if plan.channels == shape.in_channels:
+        _stretch(e, plan, source, inside, count * nbytes)
         return
     with e.loop(0, count) as column:
         _pixel(e, plan, e.gep(source, e.mul(column.index, nbytes), "i8"), e.gep(inside, e.mul(column.index, pixel), "i8"), nbytes)
@@ -66,41 +69,42 @@ def _planar_pixels(e: Emitter, plan: DotPlan, image: Value, first: Value, to: Va
     shape, nbytes = plan.shape, plan.shape.dtype.nbytes
     with e.loop(0, count) as column:
         place = e.add(first, column.index)
-        target = e.gep(to, e.mul(column.index, plan.channels * nbytes), "i8")
+        target = e.gep(to, e.mul(column.index, plan.channels * plan.nbytes), "i8")
         for channel in range(plan.channels):
-            at = e.gep(target, channel * nbytes, "i8")
+            at = e.gep(target, channel * plan.nbytes, "i8")
             if channel < shape.in_channels:
                 _move(e, plan, e.gep(image, e.mul(e.add(place, channel * plan.channel_stride), nbytes), "i8"), at, f"i{8 * nbytes}")
             else:
-                e.store(e.const(0, f"i{8 * nbytes}"), at, 1)
+                e.store(e.const(0, f"i{8 * plan.nbytes}"), at, 1)
 
 
 def _pixel(e: Emitter, plan: DotPlan, source: Value, to: Value, nbytes: int) -> None:
     """The channels of one pixel."""
     for at, size in _pieces(nbytes, plan.target.lanes * 4):
-        _move(e, plan, e.gep(source, at, "i8"), e.gep(to, at, "i8"), f"<{size} x i8>" if size > 1 else "i8")
-    _clear_rest(e, plan, to, nbytes)
+        _move(e, plan, e.gep(source, at, "i8"), e.gep(to, at * _growth(plan), "i8"), f"<{size} x i8>" if size > 1 else "i8")
+    _clear_rest(e, plan, to, nbytes * _growth(plan))
 
 
 def _clear_rest(e: Emitter, plan: DotPlan, pixel: Value, nbytes: int) -> None:
     """Zero for the channels that only the copy has: no NaN may meet their weights of zero, and the sum of the input is without them."""
-    for at, size in _pieces(plan.channels * plan.shape.dtype.nbytes - nbytes, plan.target.lanes * 4):
+    for at, size in _pieces(plan.channels * plan.nbytes - nbytes, plan.target.lanes * 4):
         e.store(e.zero(vector_type("i8", size)), e.gep(pixel, nbytes + at, "i8"), 1)
 
 
 def _stretch(e: Emitter, plan: DotPlan, source: Value, to: Value, nbytes: int) -> None:
-    """Bytes that lie one behind the other on both sides."""
+    """So many bytes of the input, which lie one behind the other on both sides."""
     size = plan.target.lanes * 4
     with e.loop(0, nbytes - nbytes % size, size) as part:
-        _move(e, plan, e.gep(source, part.index, "i8"), e.gep(to, part.index, "i8"), f"<{size} x i8>")
+        _move(e, plan, e.gep(source, part.index, "i8"), e.gep(to, e.mul(part.index, _growth(plan)), "i8"), f"<{size} x i8>")
     whole = nbytes - nbytes % size
     for at, piece in _pieces(nbytes - whole, size):
-        _move(e, plan, e.gep(source, whole + at, "i8"), e.gep(to, whole + at, "i8"), f"<{piece} x i8>" if piece > 1 else "i8")
+        place = e.gep(to, (whole + at) * _growth(plan), "i8")
+        _move(e, plan, e.gep(source, whole + at, "i8"), place, f"<{piece} x i8>" if piece > 1 else "i8")
 
 
 def _fill(e: Emitter, plan: DotPlan, to: Value, pixels: int, fill: Value) -> None:
     """`fill` in every channel of so many pixels."""
-    own, pixel = plan.shape.in_channels * plan.shape.dtype.nbytes, plan.channels * plan.shape.dtype.nbytes
+    own, pixel = plan.shape.in_channels * plan.nbytes, plan.channels * plan.nbytes
     if own == pixel:
         _fill_bytes(e, plan, to, pixels * pixel, fill)
         return
@@ -111,12 +115,18 @@ def _fill(e: Emitter, plan: DotPlan, to: Value, pixels: int, fill: Value) -> Non
 
 
 def _fill_bytes(e: Emitter, plan: DotPlan, to: Value, nbytes: int, fill: Value) -> None:
-    size = plan.target.lanes * 4
+    size, growth = plan.target.lanes * 4, _growth(plan)
+    one = e.cast("zext", fill, "i16") if growth > 1 else fill
     whole = nbytes - nbytes % size
     with e.loop(0, whole, size) as part:
-        e.store(e.splat(fill, size), e.gep(to, part.index, "i8"), 1)
+        e.store(e.splat(one, size // growth), e.gep(to, part.index, "i8"), 1)
     for at, piece in _pieces(nbytes - whole, size):
-        e.store(e.splat(fill, piece), e.gep(to, whole + at, "i8"), 1)
+        e.store(e.splat(one, piece // growth), e.gep(to, whole + at, "i8"), 1)
+
+
+def _growth(plan: DotPlan) -> int:
+    """Bytes of the copy for each of the input."""
+    return plan.nbytes // plan.shape.dtype.nbytes
 
 
 def _move(e: Emitter, plan: DotPlan, source: Value, to: Value, type_: str) -> None:
@@ -124,7 +134,7 @@ def _move(e: Emitter, plan: DotPlan, source: Value, to: Value, type_: str) -> No
     value = e.load(source, type_, 1)
     if plan.shape.dtype is dtypes.int8:
         value = e.binary("xor", value, e.const(_SIGN - 256, type_))
-    e.store(value, to, 1)
+    e.store(e.cast("zext", value, "i16") if _growth(plan) > 1 else value, to, 1)
 
 
 def _pieces(nbytes: int, most: int) -> Iterator[tuple[int, int]]:

@@ -23,7 +23,8 @@ def pack_dots(
     Weights that are not `centred` have a zero point, one or one an output channel; its negative follows, for the sum of the input.
     """
     outputs, channels, *kernel = weights.shape
-    padded = np.zeros((plan.all_panels * plan.width, *kernel, plan.multiplied), weights.dtype)
+    dtype = np.int16 if plan.dots.widens else weights.dtype
+    padded = np.zeros((plan.all_panels * plan.width, *kernel, plan.multiplied), dtype)
     turned = np.moveaxis(weights, 1, -1)
     for number, first in _pieces(plan):
         padded[number, ..., first : first + channels] = turned[number]

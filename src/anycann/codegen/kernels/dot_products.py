@@ -1,7 +1,8 @@
 """Sums of short dot products in every lane: four bytes (u8 times s8 into int32) or two bfloat16 (into float32), on any target.
 
 The first operand is one group of elements in every lane, the second a group a lane. Where the processor has an instruction for it, that is
-one instruction; elsewhere the groups are taken apart, which costs the more the fewer products share an operand: so each is prepared once.
+one instruction. x86 without one multiplies pairs of 16-bit integers: bytes are widened before, and a group is two of them. Elsewhere groups
+are taken apart, which costs the more the fewer products share an operand: so each is prepared once.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from anycann.te import dtypes
 from anycann.te.dtypes import DType
 
 GROUP_BYTES = 4
-_EVEN_BYTES = 0x00FF00FF
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,19 @@ class DotProducts:
     target: Target
 
     @property
+    def widens(self) -> bool:
+        """True if bytes are multiplied as 16-bit integers."""
+        return self.dtype is not dtypes.bfloat16 and self.target.is_x86 and self._name is None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of an element as it is multiplied."""
+        return 2 if self.widens else self.dtype.nbytes
+
+    @property
     def group(self) -> int:
         """Elements that one lane multiplies at a time."""
-        return GROUP_BYTES // self.dtype.nbytes
+        return GROUP_BYTES // self.nbytes
 
     @property
     def accumulator(self) -> DType:
@@ -59,39 +69,31 @@ class DotProducts:
     def spread(self, e: Emitter, pointer: Value) -> list[Value]:
         """The group at `pointer` in every lane, prepared as a first operand."""
         lanes = self.target.lanes
-        return self.first(e, e.splat(e.load(pointer, "i32", self.dtype.nbytes), lanes))
+        return self.first(e, e.splat(e.load(pointer, "i32", self.nbytes), lanes))
 
     def first(self, e: Emitter, groups: Value) -> list[Value]:
         """A vector of groups (i32) as a first operand: unsigned bytes."""
-        if self._name:
+        if self._name or self.widens:
             return [groups]
         if self.dtype is dtypes.bfloat16:
             return self._halves(e, groups)
-        if not self.target.is_x86:
-            return [e.binary("and", _shifted(e, "lshr", groups, 8 * i), e.const(255, groups.type)) for i in range(4)]
-        words = self._words(e, groups)
-        return [self._words(e, e.binary("and", groups, e.const(_EVEN_BYTES, groups.type))), _shifted(e, "lshr", words, 8)]
+        return [e.binary("and", _shifted(e, "lshr", groups, 8 * i), e.const(255, groups.type)) for i in range(4)]
 
     def second(self, e: Emitter, pointer: Value) -> list[Value]:
         """The groups of all lanes at `pointer` as a second operand: signed bytes."""
         groups = e.load(pointer, vector_type("i32", self.target.lanes), GROUP_BYTES)
-        if self._name:
+        if self._name or self.widens:
             return [groups]
         if self.dtype is dtypes.bfloat16:
             return self._halves(e, groups)
-        if not self.target.is_x86:
-            return [_shifted(e, "ashr", _shifted(e, "shl", groups, 24 - 8 * i), 24) for i in range(4)]
-        words = self._words(e, groups)
-        return [_shifted(e, "ashr", _shifted(e, "shl", words, 8), 8), _shifted(e, "ashr", words, 8)]
+        return [_shifted(e, "ashr", _shifted(e, "shl", groups, 24 - 8 * i), 24) for i in range(4)]
 
     def ones(self, e: Emitter) -> list[Value]:
         """A second operand of bytes that are all one."""
-        lanes = self.target.lanes
-        if self._name:
-            return [e.const(0x01010101, vector_type("i32", lanes))]
-        if self.target.is_x86:
-            return [e.const(1, vector_type("i16", 2 * lanes))] * 2
-        return [e.const(1, vector_type("i32", lanes))] * 4
+        type_ = vector_type("i32", self.target.lanes)
+        if self._name or self.widens:
+            return [e.const(0x00010001 if self.widens else 0x01010101, type_)]
+        return [e.const(1, type_)] * 4
 
     def add(self, e: Emitter, total: Value, first: Sequence[Value], second: Sequence[Value]) -> Value:
         """total + the products of prepared operands."""
@@ -100,7 +102,7 @@ class DotProducts:
         for a, b in zip(first, second, strict=True):
             if self.dtype is dtypes.bfloat16:
                 total = e.intrinsic("fmuladd", [a, b, total])
-            elif self.target.is_x86:
+            elif self.widens:
                 total = e.binary("add", total, self._pairs(e, a, b))
             else:
                 total = e.binary("add", total, e.binary("mul", a, b))
@@ -116,7 +118,7 @@ class DotProducts:
         """Products of 16-bit integers, neighbours added: exact for all bytes, unlike the instruction that multiplies bytes."""
         lanes = self.target.lanes
         name = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}[lanes]
-        return e.call(f"llvm.x86.{name}", vector_type("i32", lanes), [a, b])
+        return e.call(f"llvm.x86.{name}", vector_type("i32", lanes), [self._words(e, a), self._words(e, b)])
 
     def _words(self, e: Emitter, groups: Value) -> Value:
         """The same bits as 16-bit integers."""

@@ -7,7 +7,7 @@ from math import prod
 
 from anycann.codegen.kernel import RowTasks
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
-from anycann.codegen.kernels.dot_products import GROUP_BYTES
+from anycann.codegen.kernels.dot_products import GROUP_BYTES, DotProducts
 from anycann.codegen.kernels.dot_tiles import TILE_GROUPS, has_tiles
 from anycann.target.target import Target
 from anycann.te import dtypes
@@ -60,8 +60,18 @@ class DotPlan:
         return 0 if self.window else self.shape.in_channels * self.shape.in_pixels
 
     @property
+    def dots(self) -> DotProducts:
+        return DotProducts(self.shape.dtype, self.target)
+
+    @property
     def group(self) -> int:
-        return GROUP_BYTES // self.shape.dtype.nbytes
+        """Elements that are multiplied together."""
+        return self.dots.group
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of an element of the input as it is multiplied."""
+        return self.dots.nbytes
 
     @property
     def uses_tiles(self) -> bool:
@@ -70,7 +80,7 @@ class DotPlan:
     @property
     def copied(self) -> bool:
         """True if a task makes a padded copy of the rows that it reads, in its scratch memory."""
-        return self.planar or needs_copy(self.shape, self.target)
+        return self.planar or self.dots.widens or needs_copy(self.shape, self.target)
 
     @property
     def channels(self) -> int:
@@ -129,7 +139,8 @@ class DotPlan:
     @property
     def runs(self) -> tuple[int, int, int, int]:
         """(kernel planes, kernel rows, parts of a row, groups in a part): a part lies in one piece."""
-        return (self.planes, *runs(self.shape, self.multiplied, self.multiplied == self.channels))
+        rows, parts, pixels = _cut_window(self.shape, self.multiplied == self.channels)
+        return self.planes, rows, parts, pixels * self.multiplied // self.group
 
     @property
     def steps(self) -> int:
@@ -180,7 +191,7 @@ class DotPlan:
         if not self.copied:
             return self.sums_bytes
         elements = (self.planes * self.plane_pixels + 1) * self.channels + self.tile.pixels * self.pixel_stride
-        return self.sums_bytes + elements * self.shape.dtype.nbytes + 2 * self.target.lanes * GROUP_BYTES
+        return self.sums_bytes + elements * self.nbytes + 2 * self.target.lanes * GROUP_BYTES
 
     @property
     def tasks(self) -> int:
@@ -218,10 +229,9 @@ def _cut_window(shape: ConvolutionShape, whole: bool) -> tuple[int, int, int]:
     return (rows, 1, columns) if shape.dilations[-1] == 1 else (rows, columns, 1)
 
 
-def runs(shape: ConvolutionShape, channels: int, whole: bool = True) -> tuple[int, int, int]:
-    """(kernel rows, parts of a row, groups in a part) with so many channels of a pixel. whole: those are all that it has."""
-    rows, parts, pixels = _cut_window(shape, whole)
-    return rows, parts, pixels * channels * shape.dtype.nbytes // GROUP_BYTES
+def _part_groups(shape: ConvolutionShape, channels: int) -> int:
+    """Groups of four bytes in a part of the window, with so many channels a pixel, all read."""
+    return _cut_window(shape, True)[2] * channels * shape.dtype.nbytes // GROUP_BYTES
 
 
 def _makes_groups(shape: ConvolutionShape) -> bool:
@@ -238,13 +248,13 @@ def needs_copy(shape: ConvolutionShape, target: Target) -> bool:
     """True if the input cannot be read where it is: it has padding, signed bytes, or channels that make no whole groups."""
     if shape.dtype is dtypes.int8 or not _makes_groups(shape) or not all(_inside(shape, axis) for axis in range(len(shape.in_size))):
         return True
-    return shape.group == 1 and has_tiles(target, shape.dtype) and _wastes_tiles(runs(shape, shape.in_channels)[-1])
+    return shape.group == 1 and has_tiles(target, shape.dtype) and _wastes_tiles(_part_groups(shape, shape.in_channels))
 
 
 def copied_channels(shape: ConvolutionShape, target: Target) -> int:
     """Channels of a pixel of the copy: whole groups, and whole matrix tiles where groups would fill them badly."""
     channels = shape.in_channels if _makes_groups(shape) else _whole(shape.in_channels, GROUP_BYTES // shape.dtype.nbytes)
-    if shape.group == 1 and has_tiles(target, shape.dtype) and _wastes_tiles(runs(shape, channels)[-1]):
+    if shape.group == 1 and has_tiles(target, shape.dtype) and _wastes_tiles(_part_groups(shape, channels)):
         return _whole(channels, TILE_GROUPS * GROUP_BYTES // shape.dtype.nbytes)
     return channels
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from anycann.codegen.emitter import Emitter
-from anycann.codegen.kernels.dot_products import GROUP_BYTES, DotProducts
+from anycann.codegen.kernels.dot_products import GROUP_BYTES
 from anycann.codegen.kernels.dot_shape import DotPlan
 from anycann.codegen.kernels.dot_tiles import ROW_BYTES, TileRegisters
 from anycann.codegen.values import Value, vector_type
@@ -34,7 +34,7 @@ class VectorSums:
     """Sums in vector registers; the groups of a pixel go to all lanes."""
 
     def __init__(self, plan: DotPlan):
-        self.plan, self.dots = plan, DotProducts(plan.shape.dtype, plan.target)
+        self.plan, self.dots = plan, plan.dots
 
     def begin(self, e: Emitter) -> None:
         """Nothing."""
@@ -51,7 +51,7 @@ class VectorSums:
             columns = [self.dots.second(e, e.gep(place, j * lanes * GROUP_BYTES, "i8")) for j in range(vectors)]
             result = []
             for i in range(plan.tile.pixels):
-                at = e.gep(e.gep(rows, offset, "i8"), i * plan.pixel_stride * plan.shape.dtype.nbytes, "i8")
+                at = e.gep(e.gep(rows, offset, "i8"), i * plan.pixel_stride * plan.nbytes, "i8")
                 factor = self.dots.spread(e, at)
                 result += [self.dots.add(e, totals[i * vectors + j], factor, columns[j]) for j in range(vectors)]
             return result
@@ -79,7 +79,7 @@ class TileSums:
         places = [(i, j) for i in range(tile.row_tiles) for j in range(vectors)]
         for i, j in places:
             self.tiles.clear(e, i * vectors + j)
-        stride = plan.pixel_stride * plan.shape.dtype.nbytes
+        stride = plan.pixel_stride * plan.nbytes
 
         def body(offset: Value, k: Value, totals: Sequence[Value]) -> list[Value]:
             for i in range(tile.row_tiles):
@@ -106,7 +106,7 @@ class TileSums:
 
 def sum_of_input(e: Emitter, plan: DotPlan, row: Value) -> Value:
     """The sum of all bytes that one output pixel reads, as an i32."""
-    dots, lanes = DotProducts(plan.shape.dtype, plan.target), plan.target.lanes
+    dots, lanes = plan.dots, plan.target.lanes
     groups, type_ = plan.runs[-1], vector_type("i32", plan.target.lanes)
     whole = groups - groups % lanes
     mask = Value("<" + ", ".join(f"i1 {'true' if i < groups % lanes else 'false'}" for i in range(lanes)) + ">", vector_type("i1", lanes))
@@ -131,7 +131,7 @@ Body = Callable[[Value, Value, Sequence[Value]], list[Value]]
 def along_depth(e: Emitter, plan: DotPlan, step: int, totals: list[Value], body: Body) -> list[Value]:
     """`body(offset of the input in bytes, number of the group of weights, totals)` for every `step` groups of the window."""
     planes, rows, parts, groups = plan.runs
-    nbytes = plan.channels * plan.shape.dtype.nbytes
+    nbytes = plan.channels * plan.nbytes
     row_step, part_step = plan.row_step * plan.pitch * nbytes, plan.shape.dilations[-1] * nbytes
 
     def inner(offset: Value, k: Value, totals: Sequence[Value]) -> list[Value]:
