@@ -18,7 +18,7 @@ from anycann.om.plan import Program
 from anycann.om.writer import write_offline_model
 from anycann.session import InferenceSession
 from anycann.target.target import Target, by_name, processor
-from tests.passes.graphs import AVX512, by_definition, floats, parse, tasks
+from tests.passes.graphs import AVX512, by_definition, floats, parse, run, tasks
 
 WITH_PAIRS = replace(AVX512, features=AVX512.features + ",+avx512bf16")
 WITH_TILES = replace(WITH_PAIRS, features=WITH_PAIRS.features + ",+amx-tile,+amx-bf16")
@@ -194,3 +194,20 @@ def run_narrow(model: onnx.ModelProto, feeds: dict[str, np.ndarray[Any, Any]]) -
     file = BytesIO()
     write_offline_model(file, compile_model(model, CompileOptions(target=processor(), precision_mode="mixed_bfloat16")))
     return [np.asarray(result) for result in InferenceSession(file.getvalue()).run(None, feeds)]
+
+
+@pytest.mark.parametrize(("kind", "gates"), [("LSTM", 4), ("GRU", 3)])
+def test_recurrent_layers_read_narrow_sequences(kind: str, gates: int) -> None:
+    text = f"""g (float[7,2,9] x) => (float[7,2,2,12] y) {{
+        e = Tanh(x) a = {kind}<hidden_size=12, direction="bidirectional">(e, w, r) t = Transpose<perm=[0,2,1,3]>(a) f = Reshape(t, s)
+        y = {kind}<hidden_size=12, direction="bidirectional">(f, v, r) }}"""
+    w, v, r = (floats(2, gates * 12, inputs, seed=inputs) * 0.3 for inputs in (9, 24, 12))
+    model = parse(text, w=w, v=v, r=r, s=np.array([7, 2, 24]))
+    found = program(model, WITH_TILES)
+    narrow = {name.split("/")[0] for name, dtype in stored(found).items() if dtype == "bfloat16"}
+    assert {"e", "t"} <= narrow
+    assert stored(found)["a"] == "float32"
+    assert sum(task.symbol.startswith("dots") for task in tasks(found)) == 2
+    feeds = {"x": floats(7, 2, 9, seed=3)}
+    (got,), (want,) = run(model, feeds, precision_mode="mixed_bfloat16"), run(model, feeds)
+    np.testing.assert_allclose(got, want, atol=0.03)

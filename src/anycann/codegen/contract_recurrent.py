@@ -8,6 +8,7 @@ from typing import Literal, cast
 
 import numpy as np
 
+from anycann.codegen.contract_dots import generate_dot_matmul, takes_matmul
 from anycann.codegen.contract_matmul import generate_matmul
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel
@@ -115,7 +116,7 @@ def _projection(
     """gates = X projection + bias, the rows of X in memory order."""
     x = layer.operands[X]
     assert x is not None
-    flat = te.placeholder(memory_name(x), (size[0], weights.projection.shape[0]), dtypes.float32)
+    flat = te.placeholder(memory_name(x), (size[0], weights.projection.shape[0]), x.dtype)
     matrix = te.placeholder(f"{gates}/projection", weights.projection.shape, dtypes.float32)
     bias = pack("bias", weights.bias)
     added = te.placeholder(bias.name, weights.bias.shape, dtypes.float32)
@@ -126,5 +127,7 @@ def _projection(
         return weights.projection if name == matrix.name else None
 
     assert isinstance(product.operator, MatMul)
-    generated = generate_matmul(product, product.operator, [Output(gates, result)], {}, target, constant, choices)
+    by_dots = takes_matmul(product.operator, constant, target)
+    generate = generate_dot_matmul if by_dots else generate_matmul
+    generated = generate(product, product.operator, [Output(gates, result)], {}, target, constant, choices)
     return replace(generated, packed=(*generated.packed, bias))

@@ -20,7 +20,7 @@ from anycann.graph.registry import NotLowered, Registry, static_type
 from anycann.passes.grouping import Group
 from anycann.passes.partition import AICORE, VIEW, Engine, captured_values, lower_node
 from anycann.te import dtypes
-from anycann.te.contractions import Convolution, MatMul
+from anycann.te.contractions import Convolution, MatMul, Recurrent
 from anycann.te.nest import contractions
 
 Use: TypeAlias = tuple[ir.Node, int]  # a node, and the number of the operand that it reads
@@ -66,7 +66,16 @@ class _Narrower:
         engine = self.engines.get(node)
         if engine is None or engine.kind == VIEW:
             return engine is not None
-        return engine.kind == AICORE and node.domain == "" and node.op_type in _MOVED_OPERANDS and len(self.groups[node].nodes) == 1
+        if engine.kind != AICORE or node.domain or node.op_type not in _MOVED_OPERANDS or len(self.groups[node].nodes) > 1:
+            return False
+        return node.op_type != "Transpose" or self._is_of_kernel(node.inputs[0])
+
+    def _is_of_kernel(self, value: ir.Value | None) -> bool:
+        """True if a kernel that can end in a Cast makes the value; a Transpose of another one stores it narrow itself."""
+        producer = None if value is None else value.producer()
+        if producer in self.engines and self.engines[producer].kind == VIEW:
+            return self._is_of_kernel(producer.inputs[0])
+        return producer in self.groups and not self.groups[producer].alone
 
     def _moved(self, node: ir.Node) -> Sequence[ir.Value | None]:
         return node.inputs[: 1 if self.engines[node].kind == VIEW else _MOVED_OPERANDS[node.op_type]]
@@ -86,15 +95,20 @@ class _Narrower:
             return False
         if self._moves(node):
             return node.inputs[number] in self._moved(node)
-        if self.engines[node].kind != AICORE or self.groups[node].alone:
+        if self.engines[node].kind != AICORE:
             return False
         products = self.products(node)
-        return products is not None and (not products or self._multiplies(use, products[0]))
+        if products is None or (not products and self.groups[node].alone):
+            return False
+        return not products or self._multiplies(use, products[0])
 
     def _multiplies(self, use: Use, product: object) -> bool:
-        """True for the first operand of a product with known weights."""
+        """True for the first operand of a product with known weights, and of a recurrent layer, which begins with one."""
         weights = use[0].inputs[1] if len(use[0].inputs) > 1 else None
         known = weights is not None and weights.const_value is not None
+        if isinstance(product, Recurrent):
+            type_ = static_type(use[0].inputs[0]) if use[1] == 0 and use[0].inputs[0] is not None else None
+            return type_ is not None and 0 not in type_.shape and type_.shape[-1] > 1
         return isinstance(product, Convolution | MatMul) and use[1] == 0 and known
 
     def products(self, node: ir.Node) -> list[object] | None:
