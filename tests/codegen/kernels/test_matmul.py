@@ -127,6 +127,15 @@ def test_one_row_takes_several_parts_of_k_side_by_side(n: int, k: int, batch: tu
         check(packed(p, target, other), target=target, tile=other)
 
 
+@pytest.mark.parametrize("name", ["sse", "avx2", "avx512"])
+def test_panels_of_few_rows_leave_room_for_the_next(name: str) -> None:
+    target = NAMED[name]
+    for m, k in ((2, 4096), (4, 3072), (6, 2000)):
+        shape = replace(contiguous((), m, 1000, k), packed=True)
+        width = matmul.panel_width(shape, target, matmul.default_tile(shape, target))
+        assert width == target.lanes or width * k * 4 <= target.l2_bytes // 3
+
+
 def test_a_packed_b_may_have_a_batch() -> None:
     p = problem(6, 40, 10, (3, 2))
     check(packed(p, HOST, matmul.default_tile(p.shape, HOST)))
