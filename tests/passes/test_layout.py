@@ -73,3 +73,14 @@ def test_computed_weights_are_read_row_major_whoever_makes_them() -> None:
 def test_a_value_may_be_image_and_weights_of_one_convolution() -> None:
     model, feeds = parse("g (float[40,40,3,3] k) => (float[40,40,1,1] y) { r = Relu(k) y = Conv(r, r) }"), {"k": floats(40, 40, 3, 3)}
     assert_same(run(model, feeds), by_definition(model, feeds))
+
+
+@pytest.mark.parametrize(("channels", "copied"), [(8, False), (3, True)])
+def test_few_channels_beside_a_depthwise_convolution_are_written_in_blocks_and_not_copied(channels: int, copied: bool) -> None:
+    text = f"""g (float[1,3,17,19] x) => (float[1,16,17,19] y) {{
+        a = Conv<pads=[1,1,1,1]>(x, k) r = Relu(a) c = Conv<group={channels}, pads=[1,1,1,1]>(r, d) s = Relu(c) y = Conv(s, w) }}"""
+    weights = {"k": floats(channels, 3, 3, 3), "d": floats(channels, 1, 3, 3, seed=1), "w": floats(16, channels, 1, 1, seed=2)}
+    model, feeds = parse(text, **weights), {"x": floats(1, 3, 17, 19)}
+    found = compile_graph(model).program
+    assert any(task.nodes[0].startswith("r/TransData") for task in tasks(found)) == copied
+    assert_same(run(model, feeds), by_definition(model, feeds))

@@ -96,7 +96,7 @@ def _tile(shape: ConvolutionShape, target: Target, blocked: bool, columns: int, 
 
 
 # A task of all pixels pays where each weight would be loaded from the second-level cache for few pixels, and often: 7 x 7 images.
-_FEW_COLUMNS, _LEAST_TASKS = 8, 8
+_FEW_COLUMNS, _LEAST_TASKS = 8, 4
 
 
 def _depth(shape: ConvolutionShape, target: Target, blocked: bool, columns: int, blocks: int, merge: bool) -> int:
