@@ -107,6 +107,19 @@ def test_16_bit_floats_are_rounded_once_where_torch_rounds_between(x: torch.Tens
     assert calls_code("aten::native_layer_norm")
 
 
+def test_int32_labels_take_the_other_way(x: torch.Tensor) -> None:
+    labels = torch.tensor([0, 4, 2])
+    for dtype in (torch.int64, torch.int32, torch.int64):
+        y = x.npu().requires_grad_()
+        loss = torch.nn.functional.cross_entropy(y, labels.npu().to(dtype))
+        loss.backward()
+        expected = torch.autograd.functional.jacobian(lambda x: torch.nn.functional.cross_entropy(x, labels), x)
+        assert y.grad is not None
+        torch.testing.assert_close(y.grad.cpu(), expected)
+    assert calls_code("aten::nll_loss_forward")
+    assert calls_code("aten::nll_loss_backward")
+
+
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
 def test_a_tensor_that_only_the_stack_holds_lives_as_long_as_it_must(x: torch.Tensor) -> None:
     @torch.jit.script

@@ -107,10 +107,11 @@ def _backward_elements(grad: Any, x: Any, mean: Any, invstd: Any, weight: Any, s
 
 
 def _linear_backward(x: Any, grad: Any, weight: Any, mask: list[bool]) -> Any:
+    """Of operators that run on any device, so that no alias is made for the npu."""
     rows = grad.reshape(-1, grad.shape[-1]) if grad.dim() > 1 else grad.reshape(1, -1)
-    of_x = rows.mm(weight).view(x.shape) if mask[0] else torch.empty(0, device="cpu")
-    of_weight = rows.t().mm(x.reshape(-1, x.shape[-1])) if mask[1] else torch.empty(0, device="cpu")
-    return of_x, of_weight, rows.sum(0) if mask[2] else torch.empty(0, device="cpu")
+    of_x = rows.mm(weight).view(x.shape) if mask[0] else x.new_empty(0)
+    of_weight = rows.t().mm(x.reshape(-1, x.shape[-1])) if mask[1] else x.new_empty(0)
+    return of_x, of_weight, rows.sum(0) if mask[2] else x.new_empty(0)
 
 
 def _linear_backward_shapes(x: Any, grad: Any, weight: Any, mask: list[bool]) -> Any:
@@ -146,7 +147,6 @@ KERNELS: dict[str, Callable[..., Any]] = {
         "batch_norm_elemt": _normalised,
         "batch_norm_backward_reduce": _backward_sums,
         "batch_norm_backward_elemt": _backward_elements,
-        "linear_backward": _linear_backward,
         "convolution_overrideable": torch.convolution,
         "_nnpack_spatial_convolution": _spatial_convolution,
     }.items()
@@ -159,6 +159,7 @@ def _normalised_into(*args: Any, out: Any) -> Any:
 
 
 KERNELS["batch_norm_elemt.out"] = _normalised_into
+KERNELS["linear_backward"] = _linear_backward
 
 
 def install() -> None:

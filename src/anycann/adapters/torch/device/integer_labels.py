@@ -28,6 +28,13 @@ _OPERATORS = {
 _OF_THE_LABELS_DTYPE = {"one_hot"}
 
 
+def takes_wide_labels(op: Any) -> bool:
+    """Whether the cpu kernel of a `torch._ops.OpOverload` takes no int32 and Ascend's does."""
+    library, _, name = op._schema.name.partition("::")
+    overload = op._schema.overload_name
+    return library == "aten" and (f"{name}.{overload}" if overload else name) in _OPERATORS
+
+
 def widened(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
     """`kernel` of the aten operator `name`; int32 labels become int64 first."""
     if name not in _OPERATORS:

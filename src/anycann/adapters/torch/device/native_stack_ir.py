@@ -5,7 +5,7 @@ A value has 16 bytes: 8 of content, then its kind (`ATen/core/ivalue.h`).
 
 from __future__ import annotations
 
-from anycann.adapters.torch.device.native_words import BFLOAT16, HALF, Kind, Word, loads, word_of
+from anycann.adapters.torch.device.native_words import Kind, Word, loads, word_of
 
 TENSOR, DOUBLE, INT, BOOL, STRING, LIST, DEVICE = 1, 3, 5, 10, 12, 14, 18  # kinds of values
 NO_OBJECT = (0, DOUBLE, INT, BOOL, DEVICE)  # of the kinds that `@usual` lets pass all others refer to an object
@@ -148,7 +148,7 @@ def _look_tensor() -> str:
 define internal i64 @where(ptr %table, ptr %words, ptr %impl, i1 %written) {{
 entry:
 {loads("undefined", "keys_at", "npu_keys", "cpu_keys", "device_at", "storage_at", "dimensions_at", "dtype_at")}
-{word_of("rounds.i", Word.ROUNDS)}
+{word_of("by_python", Word.BY_PYTHON)}
   %impl.i = ptrtoint ptr %impl to i64
   %none = icmp eq i64 %impl.i, %undefined
   br i1 %none, label %nowhere, label %defined
@@ -172,12 +172,11 @@ ours:
   %stored = icmp ne ptr %storage, null
   %dtype.p = call ptr @at(ptr %impl, i64 %dtype_at)
   %dtype = load i16, ptr %dtype.p
-  %half = icmp eq i16 %dtype, {HALF}
-  %bfloat16 = icmp eq i16 %dtype, {BFLOAT16}
-  %narrow = or i1 %half, %bfloat16
-  %rounds = icmp ne i64 %rounds.i, 0
-  %rounded = and i1 %narrow, %rounds
-  %exact = xor i1 %rounded, true
+  %dtype.low = and i16 %dtype, 63
+  %dtype.64 = zext i16 %dtype.low to i64
+  %dtype.bit = shl i64 1, %dtype.64
+  %by_python.bit = and i64 %by_python, %dtype.bit
+  %exact = icmp eq i64 %by_python.bit, 0
   %plain.stored = and i1 %plain, %stored
   %usual = and i1 %plain.stored, %exact
   %answer = select i1 %usual, i64 %index, i64 -2

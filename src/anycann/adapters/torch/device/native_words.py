@@ -8,7 +8,7 @@ GRANULE = 512  # bytes: Ascend's allocator rounds up to it
 MOST_ARGUMENTS = 24
 TUPLE_AT = tuple.__basicsize__  # where a tuple has its items
 BYTES_AT = bytes.__basicsize__ - 1  # where a bytes object has its bytes
-HALF, BFLOAT16 = 5, 15  # c10::ScalarType
+INT32, HALF, BFLOAT16 = 3, 5, 15  # c10::ScalarType
 FUNCTION_AT = 16  # where torch's object for a kernel of Python has the function
 SELF_AT = 24  # where a builtin function of Python has its self
 
@@ -35,7 +35,8 @@ class Kind(IntEnum):
 class Word(IntEnum):
     """The words of a `Fast` kernel: those that its calls by Python need, then those of calls by torch's dispatcher.
 
-    PLACE is that of the argument that is written, as WRITTEN for Python, or of `pin_memory` of a FACTORY.
+    PLACE is that of the argument that is written, as WRITTEN for Python, or of `pin_memory` of a FACTORY. BY_PYTHON has
+    a bit for each dtype (`c10::ScalarType`) whose tensors Python must take.
     """
 
     KIND = 0
@@ -52,7 +53,7 @@ class Word(IntEnum):
     PYTHON = 11
     CURRENT = 12
     DEVICES = 13
-    ROUNDS = 14
+    BY_PYTHON = 14
 
 
 def table_word(name: str) -> str:

@@ -11,10 +11,10 @@ import torch
 from anycann.adapters.torch.device import accelerator_only, aliasing, attention, creation, dispatch_table, report, sparse, virtual_devices
 from anycann.adapters.torch.device.failures import explained
 from anycann.adapters.torch.device.host_call import did_nothing, host_call
-from anycann.adapters.torch.device.integer_labels import widened
+from anycann.adapters.torch.device.integer_labels import takes_wide_labels, widened
 from anycann.adapters.torch.device.kernels import Kernel, kernel_for
 from anycann.adapters.torch.device.native import Fast
-from anycann.adapters.torch.device.native_words import MOST_ARGUMENTS, Kind
+from anycann.adapters.torch.device.native_words import BFLOAT16, HALF, INT32, MOST_ARGUMENTS, Kind
 from anycann.adapters.torch.device.rounding import rounds_between
 from anycann.adapters.torch.device.signature import Signature, signature_of
 from anycann.adapters.torch.device.virtual_devices import KNOWN_VERSIONS
@@ -84,7 +84,7 @@ def _aten_kernels() -> Iterator[tuple[str, Kernel, str]]:
     yield from ((name, kernel, report.HOST_KERNEL if name in _METADATA else report.OWN_KERNEL) for name, kernel in own.items())
     for name in _with_host_kernel():
         if name not in own:
-            yield name, widened(name, _made_when_called(name)), report.HOST_KERNEL
+            yield name, _made_when_called(name), report.HOST_KERNEL
 
 
 def _with_host_kernel() -> Iterator[str]:
@@ -121,7 +121,7 @@ def _made_when_called(name: str, own: Kernel | None = None) -> Kernel:
         nonlocal made
         if made is None:
             op = aten_operator(name)
-            made = own or kernel_for(op)
+            made = own or widened(name, kernel_for(op))
             if fast is not None:
                 _enable(fast, op, _callable(name, op))
         return made(*args, **keywords)
@@ -151,13 +151,15 @@ def _enable(fast: Fast, op: Any, call: Callable[..., Any]) -> None:
     rounds = rounds_between(op) is not None
     if rounds:
         call = host_call(op, signature.tensors, call)
-    if kind != Kind.FACTORY and signature.tensors_by_position:
+    wide_labels = takes_wide_labels(op)
+    if kind != Kind.FACTORY and signature.tensors_by_position and not wide_labels:
         fast.enable(kind, call, explain, signature.tensors, place)
     current = virtual_devices.current_device()
     # What fails without Python is tried again by it: pointwise operators and copies look at all sizes before they write, others need not.
     again = kind != Kind.IN_PLACE or torch.Tag.pointwise in op.tags or op._schema.name == "aten::copy_"
     if again and _table is not None and current is not None:
-        fast.enable_boxed(_table, op, kind, place, current, rounds)
+        by_python = frozenset(({HALF, BFLOAT16} if rounds else set()) | ({INT32} if wide_labels else set()))
+        fast.enable_boxed(_table, op, kind, place, current, by_python)
 
 
 def _kind(op: Any, signature: Signature) -> tuple[Kind, int]:
