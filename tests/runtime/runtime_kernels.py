@@ -69,6 +69,15 @@ done:
     return "waiting", text
 
 
+def calls_kernel() -> tuple[str, str]:
+    """calls[begin] = the address of the scratch memory as it is given, and end."""
+    e = Emitter()
+    call = e.gep(e.argument(0), e.mul(e.begin, 2), "i64")
+    e.store(e.cast("ptrtoint", e.scratch, "i64"), call, 8)
+    e.store(e.end, e.gep(call, 1, "i64"), 8)
+    return e.finish("calls")
+
+
 def needs_others_kernel() -> tuple[str, str]:
     """done[i] = 1 for each of eight tasks; who has task 0 stays until 2 to 7 are done, or give_up[0] is not zero."""
     text = """
@@ -140,12 +149,12 @@ class Table:
         pool.run(self.rows.ctypes.data, len(self.rows), address, stride, times.ctypes.data if times is not None else 0)
 
 
-def table(code: LoadedCode, *launches: tuple[str, tuple[np.ndarray, ...], int], units: int = 0) -> Table:
-    """Rows of (symbol, arguments, tasks), split into as many units as there are threads, or `units`."""
+def table(code: LoadedCode, *launches: tuple[str, tuple[np.ndarray, ...], int], units: int = 0, resumes: bool = False) -> Table:
+    """Rows of (symbol, arguments, tasks), split into as many units as there are threads, or `units`; of kernels that resume or do not."""
     rows = np.zeros((len(launches), 4), np.int64)
     keep: list[np.ndarray] = []
     for row, (symbol, arguments, tasks) in zip(rows, launches, strict=True):
         pointers = np.array([a.ctypes.data for a in arguments], np.int64)
         keep += [pointers, *arguments]
-        row[:] = code.address(symbol), pointers.ctypes.data, tasks, split(units)
+        row[:] = code.address(symbol), pointers.ctypes.data, tasks, split(units, resumes)
     return Table(rows, keep)

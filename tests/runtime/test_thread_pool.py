@@ -13,7 +13,7 @@ import time
 
 import numpy as np
 import pytest
-from runtime_kernels import busy_kernel, count_kernel, load, needs_others_kernel, scratch_kernel, table, waiting_kernel
+from runtime_kernels import busy_kernel, calls_kernel, count_kernel, load, needs_others_kernel, scratch_kernel, table, waiting_kernel
 
 from anycann.codegen.objects import emit_object, undefined_symbols
 from anycann.runtime.dispatch import dispatch_ir
@@ -28,11 +28,14 @@ BUSY, BUSY_IR = busy_kernel(20_000)
 SCRATCH, SCRATCH_IR = scratch_kernel()
 WAITING, WAITING_IR = waiting_kernel()
 NEEDS_OTHERS, NEEDS_OTHERS_IR = needs_others_kernel()
+CALLS, CALLS_IR = calls_kernel()
 
 
 @pytest.fixture(scope="module")
 def code() -> LoadedCode:
-    return load((COUNT, COUNT_IR), (BUSY, BUSY_IR), (SCRATCH, SCRATCH_IR), (WAITING, WAITING_IR), (NEEDS_OTHERS, NEEDS_OTHERS_IR))
+    return load(
+        (COUNT, COUNT_IR), (BUSY, BUSY_IR), (SCRATCH, SCRATCH_IR), (WAITING, WAITING_IR), (NEEDS_OTHERS, NEEDS_OTHERS_IR), (CALLS, CALLS_IR)
+    )
 
 
 Workers = Callable[[], list[int]]
@@ -115,6 +118,20 @@ def test_what_a_slow_thread_has_not_begun_another_one_does(code: LoadedCode) -> 
     timer.cancel()
     assert done.tolist() == [1] * 8
     assert not give_up[0]
+
+
+@pytest.mark.parametrize("resumes", [False, True])
+def test_a_kernel_that_resumes_is_told_which_calls_go_on(code: LoadedCode, resumes: bool) -> None:
+    calls, scratch = np.zeros((64, 2), np.int64), np.zeros((2, 64), np.uint8)
+    with ThreadPool(2) as pool:
+        pool._ready = True  # as if the worker slept: the caller has all calls, first those of its own half
+        pool._workers.write(Field.THREADS, 2)
+        table(code, (CALLS, (calls,), 64), units=64, resumes=resumes).run(pool, scratch)
+        pool._workers.write(Field.THREADS, 1)
+    begins = [begin for begin in range(64) if calls[begin, 1]]
+    assert begins == [0, 16, 24, 28, 30, 31, 32, 33, 34, 36, 40, 48]
+    assert [calls[begin, 0] - scratch.ctypes.data for begin in begins] == [int(resumes and 0 < begin < 32) for begin in begins]
+    assert [calls[begin, 1] for begin in begins] == [*begins[1:], 64]
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -1,7 +1,8 @@
 """Kernels one after the other, over bands of rows: what one writes the next one reads while it is in the cache.
 
 A task is a band of rows of the last kernel. A kernel computes the rows that the next one needs for it and that were not computed yet, by
-calling its own tasks: the kernels are the functions they are alone. Tasks that begin a part of the range compute the rows before it again.
+calling its own tasks: the kernels are the functions they are alone. A call that does not go on behind the thread's last one computes the
+rows before it again.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel, RowTasks
+from anycann.codegen.resuming import resumed
 from anycann.codegen.values import POINTER, Value
 
 _FUNCTION, _TAIL = "define ", "attributes #0"  # a module: declarations, functions, attributes
@@ -21,9 +23,12 @@ def in_bands(kernels: Sequence[Kernel], rows: int) -> Kernel:
     Each kernel but the first reads the result of the one before as argument 0; all have `rows`, of one image.
     """
     e = Emitter()
+    goes_on = resumed(e)
     tasks = [row_tasks(kernel) for kernel in kernels]
     args = [e.gep(e.args, sum(len(k.arguments) for k in kernels[:number]), POINTER) for number in range(len(kernels))]
-    done = [first for first, _ in _needed(e, tasks, e.mul(e.begin, rows), e.mul(e.begin, rows))]
+    start = e.mul(e.begin, rows)
+    before, now = _needed(e, tasks, e.sub(start, rows), start), _needed(e, tasks, start, start)
+    done = [e.select(goes_on, stop, first) for (_, stop), (first, _) in zip(before, now, strict=True)]
     with e.loop(e.begin, e.end, carried=done) as band:
         first = e.mul(band.index, rows)
         needed = _needed(e, tasks, first, e.smin(e.add(first, rows), e.const(tasks[-1].rows)))
@@ -38,6 +43,7 @@ def in_bands(kernels: Sequence[Kernel], rows: int) -> Kernel:
         -(-tasks[-1].rows // rows),
         max(kernel.scratch_bytes for kernel in kernels),
         sum(kernel.flops for kernel in kernels),
+        resumes=True,
     )
 
 

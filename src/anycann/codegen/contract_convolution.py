@@ -107,7 +107,9 @@ def generate_convolution(
         tasks = emit_convolution(e, shape, target, tile, *pointers, write, blocked, None, zero_point, channels_last, window)
         family, rows = "conv", row_tasks(shape, target, tile, blocked, channels_last, window)
     symbol, ir = e.finish(family)
-    kernel = Kernel(symbol, ir, (x, found.name, *zero, *tail.inputs, *(o.name for o in outputs)), tasks, scratch, flops, rows)
+    kernel = Kernel(
+        symbol, ir, (x, found.name, *zero, *tail.inputs, *(o.name for o in outputs)), tasks, scratch, flops, rows, family == "winograd"
+    )
     return Generated(kernel, found.packed, found.before, found.workspace)
 
 

@@ -32,7 +32,7 @@ class Kernel:
     """`symbol(args, begin, end, scratch)` with `args` in the order of `arguments` (names of tensors: inputs, then outputs).
 
     tasks: extent of the parallel range. scratch_bytes: memory each thread needs. flops: arithmetic of one launch. rows: where tasks are
-    parts of rows.
+    parts of rows. resumes: it is told that a call goes on where the thread's last one ended (`resuming.py`).
     """
 
     symbol: str
@@ -42,3 +42,4 @@ class Kernel:
     scratch_bytes: int = 0
     flops: int = 0
     rows: RowTasks | None = None
+    resumes: bool = False

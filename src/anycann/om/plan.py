@@ -48,6 +48,7 @@ class Task:
     op_types: tuple[str, ...]
     outputs: tuple[str, ...]  # value names this launch writes
     flops: int = 0
+    resumes: bool = False  # the lowest bit of `scratch` tells it that a call goes on behind the last one of its thread
 
 
 @dataclass(frozen=True)

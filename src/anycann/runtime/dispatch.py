@@ -16,7 +16,7 @@ import enum
 from anycann.runtime import memory
 from anycann.runtime.denormals import denormals_ir
 from anycann.runtime.direct_ir import direct_ir
-from anycann.runtime.fork_join import fork_join_ir
+from anycann.runtime.fork_join import RESUMES_BIT, UNITS_BIT, fork_join_ir
 from anycann.runtime.pool_layout import Field
 from anycann.support.errors import UnsupportedError
 from anycann.target.target import Target
@@ -35,9 +35,12 @@ class Row(enum.IntEnum):
     STOP = 4  # ends the run: what comes now is not in the table
 
 
-def split(units: int) -> int:
-    """The kind of a row that is split into so many units, where it has the tasks and the threads enough for them."""
-    return Row.SPLIT | units << 8
+def split(units: int, resumes: bool = False) -> int:
+    """The kind of a row that is split into so many units, where it has the tasks and the threads enough for them.
+
+    resumes: a call that begins where the thread's last one ended is told so by the lowest bit of `scratch` (`codegen/resuming.py`).
+    """
+    return Row.SPLIT | resumes << RESUMES_BIT | units << UNITS_BIT
 
 
 class Block(enum.IntEnum):
@@ -70,7 +73,11 @@ def dispatch_ir(target: Target) -> str:
 
 def _instructions(target: Target) -> dict[str, str]:
     """What the processor calls a pause, the system a futex, and this file a kind of row."""
-    words = {f"ROW_{kind.name}": str(kind.value) for kind in Row} | {"ELEMENTS": str(memory.POINTER_OFFSET), "PATCH": str(PATCH_BYTES)}
+    words = {f"ROW_{kind.name}": str(kind.value) for kind in Row} | {
+        "ELEMENTS": str(memory.POINTER_OFFSET),
+        "PATCH": str(PATCH_BYTES),
+        "KIND_BITS": str((1 << RESUMES_BIT) - 1),
+    }
     words["BLOCK_FIELDS"] = "\n".join(_field(field) for field in Block)
     if target.is_x86:
         return words | {"PAUSE_TYPE": "@llvm.x86.sse2.pause()", "PAUSE": "@llvm.x86.sse2.pause()", "FUTEX": "@syscall(i64 202"}
@@ -151,8 +158,7 @@ launch:
   %tasks = load i64, ptr %tasks_at
   %kind_at = getelementptr i8, ptr %row_at, i64 24
   %kind_and_units = load i64, ptr %kind_at
-  %kind = and i64 %kind_and_units, 255
-  %units = lshr i64 %kind_and_units, 8
+  %kind = and i64 %kind_and_units, $KIND_BITS$
   %i_next = add i64 %i, 1
   switch i64 %kind, label %finish [
     i64 $ROW_SPLIT$, label %kernel
@@ -174,7 +180,7 @@ kernel:
   %parallel = and i1 %splittable, %ours
   br i1 %parallel, label %shared, label %alone
 shared:
-  call void @fork_join(ptr %pool, ptr %fn, ptr %args, i64 %tasks, i64 %units, ptr %scratch)
+  call void @fork_join(ptr %pool, ptr %fn, ptr %args, i64 %tasks, i64 %kind_and_units, ptr %scratch)
   br label %next
 alone:
   %some = icmp sgt i64 %tasks, 0

@@ -7,7 +7,8 @@ nobody waiting for more than what it has begun.
 
 `RANGES` holds for each thread, in a line of its own, the epoch, the first unit that nobody took and the one behind the last; all threads
 change it by compare and exchange. A range of another epoch gives nothing, and as long as a unit is not taken or not done the caller stays,
-so what a worker reads after it took some is the row that they are of.
+so what a worker reads after it took some is the row that they are of. To a kernel that `resumes` (`codegen/resuming.py`) the lowest bit of
+the address of the scratch memory says that the units lie behind those of the thread's last call.
 
 A worker waits for the epoch to move, the caller for `DONE` to count all units; either spins for a while and then sleeps. A worker
 announces that it will sleep before the system compares the epoch, and the caller moves the epoch before it looks for sleepers (both
@@ -17,17 +18,23 @@ sequentially consistent), so a wake-up is never missed and never costs a system 
 from __future__ import annotations
 
 CALLER_SHARE = 4  # of the spin of a worker: who waits longer than that waits for a thread that lost its processor, and lends it its own
+RESUMES_BIT, UNITS_BIT = 7, 8  # of the kind of a row: whether its kernel resumes, and from where on the number of units stands
 MOST_UNITS = 32  # of a thread; a number of a unit has 16 bits, and there are at most 1024 threads
 
 
 def fork_join_ir() -> str:
-    """`@anycann_worker(ptr pool, i64 id)`, which returns when the pool stops, and `@fork_join(pool, fn, args, tasks, units, scratch)`.
+    """`@anycann_worker(ptr pool, i64 id)`, which returns when the pool stops, and `@fork_join(pool, fn, args, tasks, kind, scratch)`.
 
     `$NAME$` stands for what dispatch.py fills in.
     """
     worker = _WORKER.replace("$SPIN_OR_SLEEP$", _spin_or("sleep"))
     caller = _FORK_JOIN.replace("$SPIN_OR_SLEEP$", _spin_or("announce"))
-    for name, number in (("$CALLER_SHARE$", CALLER_SHARE), ("$MOST_UNITS$", MOST_UNITS)):
+    for name, number in (
+        ("$CALLER_SHARE$", CALLER_SHARE),
+        ("$MOST_UNITS$", MOST_UNITS),
+        ("$RESUMES_BIT$", RESUMES_BIT),
+        ("$UNITS_BIT$", UNITS_BIT),
+    ):
         caller = caller.replace(name, str(number))
     return "\n".join((_FIRST, _TAKE, _RUN_UNITS, _WORK, worker, caller))
 
@@ -98,7 +105,7 @@ out:
 """
 
 _RUN_UNITS = """
-define internal void @run_units(ptr %pool, i64 %first, i64 %stop, ptr %scratch) alwaysinline {
+define internal void @run_units(ptr %pool, i64 %first, i64 %stop, i1 %goes_on, ptr %scratch) alwaysinline {
   %fn_at = $FN$
   %args_at = $ARGS$
   %tasks_at = $TASKS$
@@ -106,10 +113,15 @@ define internal void @run_units(ptr %pool, i64 %first, i64 %stop, ptr %scratch) 
   %fn = load ptr, ptr %fn_at
   %args = load ptr, ptr %args_at
   %tasks = load i64, ptr %tasks_at
-  %units = load i64, ptr %units_at
+  %units_short = load i32, ptr %units_at
+  %units = zext i32 %units_short to i64
+  %resumes_at = $RESUMES$
+  %resumes = load i32, ptr %resumes_at
+  %told = select i1 %goes_on, i32 %resumes, i32 0
+  %marked = getelementptr i8, ptr %scratch, i32 %told
   %begin = call i64 @first_of(i64 %tasks, i64 %first, i64 %units)
   %end = call i64 @first_of(i64 %tasks, i64 %stop, i64 %units)
-  call void %fn(ptr %args, i64 %begin, i64 %end, ptr %scratch)
+  call void %fn(ptr %args, i64 %begin, i64 %end, ptr %marked)
   ret void
 }
 """
@@ -138,8 +150,10 @@ again:
   br i1 %some, label %run, label %exhausted
 run:
   %first = lshr i64 %both, 16
+  %ran = icmp ne i64 %count, 0
+  %goes_on = and i1 %own, %ran
   %stop = and i64 %both, 65535
-  call void @run_units(ptr %pool, i64 %first, i64 %stop, ptr %scratch)
+  call void @run_units(ptr %pool, i64 %first, i64 %stop, i1 %goes_on, ptr %scratch)
   %units = sub i64 %stop, %first
   %more = add i64 %count, %units
   br label %again
@@ -208,7 +222,7 @@ out:
 """
 
 _FORK_JOIN = """
-define internal void @fork_join(ptr %pool, ptr %fn, ptr %args, i64 %tasks, i64 %wanted, ptr %scratch) {
+define internal void @fork_join(ptr %pool, ptr %fn, ptr %args, i64 %tasks, i64 %kind, ptr %scratch) {
 entry:
   %epoch_at = $EPOCH$
   %threads_at = $THREADS$
@@ -217,6 +231,7 @@ entry:
   %args_at = $ARGS$
   %tasks_at = $TASKS$
   %units_at = $UNITS$
+  %resumes_at = $RESUMES$
   %done_at = $DONE$
   %caller_sleeps_at = $CALLER_SLEEPS$
   %sleepers_at = $SLEEPERS$
@@ -224,13 +239,19 @@ entry:
   %threads_short = load i32, ptr %threads_at
   %threads = zext i32 %threads_short to i64
   %most_units = mul i64 %threads, $MOST_UNITS$
+  %wanted = lshr i64 %kind, $UNITS_BIT$
   %least = call i64 @llvm.umax.i64(i64 %wanted, i64 %threads)
   %fitting = call i64 @llvm.umin.i64(i64 %least, i64 %most_units)
   %units = call i64 @llvm.umin.i64(i64 %fitting, i64 %tasks)
   store ptr %fn, ptr %fn_at
   store ptr %args, ptr %args_at
   store i64 %tasks, ptr %tasks_at
-  store i64 %units, ptr %units_at
+  %all_units = trunc i64 %units to i32
+  store i32 %all_units, ptr %units_at
+  %kind_short = trunc i64 %kind to i32
+  %flag = lshr i32 %kind_short, $RESUMES_BIT$
+  %resumes = and i32 %flag, 1
+  store i32 %resumes, ptr %resumes_at
   store atomic i32 0, ptr %done_at monotonic, align 4
   store atomic i32 0, ptr %caller_sleeps_at monotonic, align 4
   %old = load atomic i32, ptr %epoch_at monotonic, align 4
@@ -261,7 +282,6 @@ wake:
   br label %own
 own:
   call void @work(ptr %pool, i32 %epoch, i64 0, i64 %threads, ptr %scratch)
-  %all_units = trunc i64 %units to i32
   %worker_spin = load i32, ptr %spin_at
   %spin_limit = udiv i32 %worker_spin, $CALLER_SHARE$
   br label %wait

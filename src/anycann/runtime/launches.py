@@ -82,7 +82,7 @@ _FLOPS_PER_US, _BYTES_PER_US = 100_000, 20_000
 def split_kind(task: Task) -> int:
     """The kind of the row of a kernel: into how many units it is worth splitting, guessed from its arithmetic and its memory."""
     microseconds = max(task.flops / _FLOPS_PER_US, sum(argument.nbytes for argument in task.arguments) / _BYTES_PER_US)
-    return split(int(microseconds / _UNIT_US))
+    return split(int(microseconds / _UNIT_US), task.resumes)
 
 
 def _patches(arguments: Sequence[Buffer], space: str, count: int) -> tuple[Patches, ...]:

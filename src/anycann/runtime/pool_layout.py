@@ -18,7 +18,7 @@ def pool_bytes(threads: int) -> int:
 
 
 class Field(enum.IntEnum):
-    """Offsets in bytes. FN to UNITS and RANGES have 8 bytes, the others 4."""
+    """Offsets in bytes. FN to STRIDE and RANGES have 8 bytes, the others 4."""
 
     EPOCH = 0
     STOP = 4
@@ -30,6 +30,7 @@ class Field(enum.IntEnum):
     SCRATCH = 40
     STRIDE = 48
     UNITS = 56
+    RESUMES = 60
     DONE = 64
     CALLER_SLEEPS = 68
     LOCK = 128

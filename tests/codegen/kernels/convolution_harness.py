@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 import ctypes
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -67,10 +68,20 @@ class Native:
     scratch_bytes: int = 0
 
     def __call__(self, *arrays: np.ndarray, begin: int = 0, end: int | None = None) -> None:
-        pointers = (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))
         scratch = aligned(self.scratch_bytes // 4 + 16)
+        self.call(arrays, begin, self.tasks if end is None else end, scratch.ctypes.data)
+
+    def one_behind_the_other(self, *arrays: np.ndarray, step: int, begin: int = 0) -> None:
+        """All tasks from `begin` on, `step` in a call, as one thread runs a kernel that resumes: every call but the first is told so."""
+        scratch = aligned(self.scratch_bytes // 4 + 16)
+        for first in range(begin, self.tasks, step):
+            self.call(arrays, first, min(first + step, self.tasks), scratch.ctypes.data + (first > begin))
+
+    def call(self, arrays: Sequence[np.ndarray], begin: int, end: int, scratch_address: int) -> None:
+        """Tasks `begin` to `end`, as the runtime calls it."""
+        pointers = (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))
         function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(self.address)
-        function(pointers, begin, self.tasks if end is None else end, scratch.ctypes.data)
+        function(pointers, begin, end, scratch_address)
 
 
 def load(e: Emitter, target: Target, tasks: int, scratch_bytes: int = 0) -> Native:

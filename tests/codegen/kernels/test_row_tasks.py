@@ -77,6 +77,30 @@ def test_any_part_in_any_order_gives_the_same_bits(name: str, target: Target) ->
         for begin in reversed(range(0, bands.tasks, step)):
             run(*arguments(got), begin=begin, end=min(begin + step, bands.tasks))
         np.testing.assert_array_equal(np.concatenate(got), np.concatenate(wanted))
+    for step in (1, 2):
+        got = empty()
+        run(*arguments(got), end=bands.tasks // 2)
+        run.one_behind_the_other(*arguments(got), step=step, begin=bands.tasks // 2)
+        np.testing.assert_array_equal(np.concatenate(got), np.concatenate(wanted))
+
+
+@pytest.mark.parametrize(("goes_on", "untouched"), [(False, 29), (True, 31)])
+def test_a_call_that_goes_on_computes_no_row_again(goes_on: bool, untouched: int) -> None:
+    """The last band of three of 33 rows reads the rows from 29 on; the band before it read those up to 30."""
+    target = runnable_targets()[0]
+    shapes, lanes, rng = CHAINS["widen, filter, narrow"][:2], target.lanes, np.random.default_rng(3)
+    bands = in_bands([kernel_of(shape, target, number) for number, shape in enumerate(shapes)], 3)
+    x = to_blocked(rng.standard_normal((1, shapes[0].in_channels, *shapes[0].in_size)).astype(np.float32), lanes)
+    x[np.isnan(x)] = 0
+    filters = [rng.standard_normal((s.out_channels, s.group_inputs, *s.kernel)).astype(np.float32) for s in shapes]
+    weights = [packed(w, s, lanes, blocked=True) for w, s in zip(filters, shapes, strict=True)]
+    between, result = (aligned(s.out_blocks(lanes) * lanes * s.out_pixels) for s in shapes)
+    between[:] = 7.0
+    scratch = aligned(16)
+    operands = (x, weights[0], between, between, weights[1], result)
+    native(bands, target).call(operands, bands.tasks - 1, bands.tasks, scratch.ctypes.data + goes_on)
+    kept = (between.reshape(shapes[0].out_blocks(lanes), *shapes[0].out_size, lanes) == 7.0).all(axis=(0, 2, 3))
+    assert kept.tolist() == [row < untouched for row in range(33)]
 
 
 def test_kernels_whose_tasks_are_no_rows_say_so() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from convolution_harness import aligned, from_blocked, load, operands, reference, runnable_targets, shape_of, to_blocked
 import numpy as np
 import pytest
@@ -60,6 +62,26 @@ def _relative_error(shape, target, tile, seed=0):
     got = from_blocked(y, (shape.batch, shape.out_channels, *shape.out_size), lanes)
     want = reference(x, w, shape, b)
     return np.linalg.norm(got - want) / np.linalg.norm(want)
+
+
+@TARGETS
+def test_calls_of_one_thread_that_go_on_give_the_same_bits(target):
+    shape = shape_of(3 * target.lanes, 5 * target.lanes, (15, 18), 3, pads=1)
+    tile = replace(next(tile for tile in winograd_tiles(shape, target) if tile.tiles < all_tiles(shape)), blocks=1, splits=4)
+    e, launch = _emit(shape, target, tile)
+    native = load(e, target, launch.tasks, launch.scratch_bytes)
+    x, w, _ = operands(shape, 5)
+    weights = aligned(shape.out_blocks(target.lanes) * target.lanes * shape.in_channels * 36)
+    weights[:] = pack_winograd_weights(w, shape, target.lanes).ravel()
+    bias, data = aligned(shape.out_blocks(target.lanes) * target.lanes), to_blocked(x, target.lanes)
+    bias[:] = 0
+    whole = aligned(shape.out_blocks(target.lanes) * target.lanes * shape.out_pixels)
+    native(data, weights, whole, bias)
+    for step in (1, 3, 5):
+        got = aligned(whole.size)
+        native(data, weights, got, bias, end=2)
+        native.one_behind_the_other(data, weights, got, bias, step=step, begin=2)
+        np.testing.assert_array_equal(got, whole)
 
 
 @TARGETS

@@ -29,6 +29,7 @@ from anycann.codegen.kernels.winograd_tile import (
     winograd_refusal,
 )
 from anycann.codegen.kernels.winograd_transform import transform_input, transform_output
+from anycann.codegen.resuming import resumed
 from anycann.codegen.values import POINTER, Value, vector_type
 from anycann.support.errors import UsageError
 from anycann.target.target import Target
@@ -62,10 +63,12 @@ def emit_winograd(
         raise UsageError(f"Winograd convolution of {shape}: {refusal}; accepted: 3x3, stride 1, dilation 1, one group, full vectors")
     if shape.batch == 0 or shape.out_pixels == 0:
         return WinogradLaunch(0, 0)
+    goes_on = resumed(e)
     kernel = _kernel(e, shape, target, tile, input_pointer, weights, write, initial)
+    before = e.select(goes_on, e.udiv(e.sub(e.begin, 1), tile.splits), e.const(-1))
     groups = -(-shape.out_blocks(target.lanes) // tile.blocks)
     per_task = -(-groups // tile.splits)
-    with e.loop(e.begin, e.end, 1, [e.const(-1)]) as tasks:
+    with e.loop(e.begin, e.end, 1, [before]) as tasks:
         block, split = digits(e, tasks.index, [-(-all_tiles(shape) // tile.tiles), tile.splits])
         first = e.mul(block, tile.tiles)
         count = e.smin(e.const(tile.tiles), e.sub(e.const(all_tiles(shape)), first))
