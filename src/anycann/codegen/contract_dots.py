@@ -71,12 +71,12 @@ def dot_layout(operator: Convolution, name: str, stored: str) -> str:
 
 
 def _is_planar(operator: Convolution, layout: str) -> bool:
-    return (
-        (layout == ND or window_rows(layout) is not None)
-        and operator.x.rank > 3
-        and operator.group == 1
-        and 1 < operator.x.shape[1] <= PLANAR_CHANNELS
-    )
+    """True if a copy gathers the planes of a row-major input, whose images are also those of the kernel."""
+    few = operator.group == 1 and 1 < operator.x.shape[1] <= PLANAR_CHANNELS
+    if not few or operator.x.rank < 4 or (layout != ND and window_rows(layout) is None):
+        return False
+    sizes = dot_shape(operator)
+    return as_plane(with_taps(sizes, used_taps(sizes))).batch == sizes.batch
 
 
 def dot_rows(operator: Convolution, target: Target, choices: Choices) -> RowTasks | str:
