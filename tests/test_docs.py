@@ -48,10 +48,10 @@ def test_every_file_a_page_names_is_there(page: str) -> None:
 def test_the_page_from_scratch_is_short_and_quick(tmp_path: Path) -> None:
     page = DOCS / "from_scratch.md"
     assert len(page.read_text(encoding="utf-8").splitlines()) <= 200
-    runner, begin = Runner(page, tmp_path), time.perf_counter()
+    runner, begin = Runner(page, tmp_path), time.process_time()  # of the processor: others may use the machine too
     for language, _, text in FENCE.findall(page.read_text(encoding="utf-8")):
         runner.run(Block(language, text, 1))
-    assert time.perf_counter() - begin < 5
+    assert time.process_time() - begin < 5
 
 
 class Walk(Runner):
