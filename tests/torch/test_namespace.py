@@ -161,6 +161,12 @@ def test_functions_of_the_extension_are_there_by_their_private_names() -> None:
     with pytest.raises(RuntimeError, match="999"):
         extension._npu_hasPrimaryContext(999)
     assert extension._npu_getCurrentRawStream(0) == torch.npu.current_stream().npu_stream
+    stream, before = torch.npu.Stream(), extension._npu_getCurrentStream(0)
+    assert before == extension._npu_getDefaultStream(0)
+    extension._npu_setStream(stream_id=stream.stream_id, device_index=stream.device_index, device_type=stream.device_type)
+    assert torch.npu.current_stream() == stream
+    extension._npu_setStream(*before)
+    assert torch.npu.current_stream() == torch.npu.default_stream()
     made = extension._empty_strided_npu([2, 3], [1, 2], torch.float16)
     assert (made.device, made.dtype, made.stride()) == (torch.device("npu:0"), torch.float16, (1, 2))
     assert extension._weak_ref_tensor(made[1]).data_ptr() == made[1].data_ptr()

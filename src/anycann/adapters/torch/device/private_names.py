@@ -39,6 +39,16 @@ def _raw_stream(device: int) -> int:
     return int(streams.current_stream(device).npu_stream)
 
 
+def _words(stream: Any) -> tuple[int, int, int]:
+    """A stream as the extension says it: number, npu, and torch's number of the kind of device."""
+    return stream.stream_id, stream.device_index, stream.device_type
+
+
+def _set_stream(stream_id: int, device_index: int, device_type: int) -> None:
+    """Send work to the stream of these words."""
+    streams.set_stream(streams.Stream(stream_id=stream_id, device_index=device_index, device_type=device_type))
+
+
 def _empty_strided(size: Any, stride: Any, dtype: Any = None) -> Any:
     """An uninitialised tensor on the current npu."""
     return torch.empty_strided(size, stride, dtype=dtype, device=devices.NAME)
@@ -62,6 +72,9 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "_npu_get_soc_version": properties.get_soc_version,
     "_npu_is_support_inf_nan": properties.is_support_inf_nan,
     "_npu_canDeviceAccessPeer": properties.can_device_access_peer,
+    "_npu_getCurrentStream": lambda device: _words(streams.current_stream(device)),
+    "_npu_getDefaultStream": lambda device: _words(streams.default_stream(device)),
+    "_npu_setStream": _set_stream,
     "_npu_getCurrentRawStream": _raw_stream,
     "_npu_getCurrentRawStreamNoWait": _raw_stream,
     "_npu_emptyCache": memory.empty_cache,
