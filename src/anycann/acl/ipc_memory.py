@@ -75,11 +75,11 @@ def ipc_mem_get_export_key(ptr: int, size: int, length: int, flags: int) -> str:
         if any(exported.address == ptr for exported in _exported.values()):
             raise AclError(Code.RT_PARAM_INVALID, f"the memory at {ptr:#x} has a key already; acl.rt.ipc_mem_close comes first")
         shared = virtual_memory.share(ptr, _whole(size), PAGE_BYTES)
-        key = str(_Key(os.getpid(), shared.descriptor, size, _inode(shared)))
-        if len(key) >= length:
+        try:
+            key = key_of(shared, size, length, anybody=flags == _UNCHECKED)
+        except AclError:
             _Exported(shared, ptr).close()
-            raise AclError(Code.RT_PARAM_INVALID, f"the key has {len(key)} characters; there is room for {length - 1}")
-        _allow(shared, [_EVERYBODY] if flags == _UNCHECKED else [])
+            raise
         _exported[key] = _Exported(shared, ptr)
     return key
 
@@ -87,12 +87,10 @@ def ipc_mem_get_export_key(ptr: int, size: int, length: int, flags: int) -> str:
 @status("acl.rt.ipc_mem_set_import_pid")
 def ipc_mem_set_import_pid(key: str, pids: list[int]) -> None:
     """The processes that may take the memory, by the numbers that acl.rt.device_get_bare_tgid tells them."""
-    if len(pids) > _MOST_PROCESSES or not all(isinstance(pid, int) and 0 < pid < 1 << 31 for pid in pids):
-        raise AclError(Code.RT_PARAM_INVALID, f"{len(pids)} processes, {pids!r:.80}; accepted: numbers of at most {_MOST_PROCESSES}")
     with _lock:
         if key not in _exported:
             raise AclError(Code.RT_PARAM_INVALID, f"{key!r} is no key of acl.rt.ipc_mem_get_export_key in this process")
-        _allow(_exported[key].memory, pids)
+        allow(_exported[key].memory, pids)
 
 
 @value_and_status("acl.rt.ipc_mem_import_by_key", returns="(ptr, ret)")
@@ -103,14 +101,8 @@ def ipc_mem_import_by_key(key: str, flags: int) -> int:
     with _lock:
         if key in _imported:
             raise AclError(Code.RT_PARAM_INVALID, f"{key!r} was imported before; acl.rt.ipc_mem_close comes first")
+        memory = opened(key, "acl.rt.ipc_mem_set_import_pid")
         try:
-            memory = PhysicalMemory.of_process(place.process, place.descriptor)
-        except DeviceError as error:
-            raise AclError(Code.RT_PARAM_INVALID, f"{key!r}: {error}") from error
-        try:
-            if not place.is_of(memory):
-                raise AclError(Code.RT_PARAM_INVALID, f"the memory of {key!r} cannot be opened: it is shared no more")
-            _check_allowed(memory, key)
             block = _put_somewhere(memory, memory.nbytes - PAGE_BYTES)
         finally:
             memory.close()
@@ -154,23 +146,56 @@ def _whole(nbytes: int) -> int:
     return -(-nbytes // PAGE_BYTES) * PAGE_BYTES
 
 
-def _allow(memory: PhysicalMemory, pids: list[int]) -> None:
+def key_of(memory: PhysicalMemory, nbytes: int, length: int, anybody: bool) -> str:
+    """A key for `nbytes` bytes of memory with a page more. Raises AclError if it is not shorter than `length`."""
+    key = str(_Key(os.getpid(), memory.descriptor, nbytes, _inode(memory)))
+    if len(key) >= length:
+        raise AclError(Code.RT_PARAM_INVALID, f"the key has {len(key)} characters; there is room for {length - 1}")
+    _list(memory, [_EVERYBODY] if anybody else [])
+    return key
+
+
+def opened(key: str, naming: str) -> PhysicalMemory:
+    """The memory of a key, for this process. Raises AclError where it is gone or not for this process, which `naming` would change."""
+    place = _read(key)
+    try:
+        memory = PhysicalMemory.of_process(place.process, place.descriptor)
+    except DeviceError as error:
+        raise AclError(Code.RT_PARAM_INVALID, f"{key!r}: {error}") from error
+    try:
+        if not place.is_of(memory):
+            raise AclError(Code.RT_PARAM_INVALID, f"the memory of {key!r} cannot be opened: it is shared no more")
+        _check_allowed(memory, key, naming)
+    except AclError:
+        memory.close()
+        raise
+    return memory
+
+
+def allow(memory: PhysicalMemory, pids: list[int]) -> None:
+    """The processes that may open it. Raises AclError for what are no numbers of processes."""
+    if len(pids) > _MOST_PROCESSES or not all(isinstance(pid, int) and 0 < pid < 1 << 31 for pid in pids):
+        raise AclError(Code.RT_PARAM_INVALID, f"{len(pids)} processes, {pids!r:.80}; accepted: numbers of at most {_MOST_PROCESSES}")
+    _list(memory, pids)
+
+
+def _list(memory: PhysicalMemory, pids: list[int]) -> None:
     os.pwrite(memory.descriptor, struct.pack(f"<{len(pids) + 1}i", len(pids), *pids), memory.nbytes - PAGE_BYTES)
 
 
-def _check_allowed(memory: PhysicalMemory, key: str) -> None:
+def _check_allowed(memory: PhysicalMemory, key: str, naming: str) -> None:
     page = os.pread(memory.descriptor, PAGE_BYTES, memory.nbytes - PAGE_BYTES)
     (count,) = struct.unpack_from("<i", page)
     pids = struct.unpack_from(f"<{min(count, _MOST_PROCESSES)}i", page, 4)
     if _EVERYBODY not in pids and os.getpid() not in pids:
-        words = f"{key!r} is not for process {os.getpid()}; its owner names it by acl.rt.ipc_mem_set_import_pid, or exports with flag 1"
+        words = f"{key!r} is not for process {os.getpid()}; its owner names it by {naming}, or exports with flag 1"
         raise AclError(Code.RT_PARAM_INVALID, words)
 
 
 def _read(key: str) -> _Key:
     prefix, *numbers = key.split("-")
     if prefix != _PREFIX or len(numbers) != 4 or not all(number.isdecimal() for number in numbers):
-        raise AclError(Code.RT_PARAM_INVALID, f"{key!r} is no key of acl.rt.ipc_mem_get_export_key")
+        raise AclError(Code.RT_PARAM_INVALID, f"{key!r} is no key of shared memory")
     return _Key(*map(int, numbers))
 
 

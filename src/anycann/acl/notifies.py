@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 import itertools
+import os
 import threading
 import time
 from typing import ClassVar
@@ -12,12 +13,15 @@ from typing import ClassVar
 import numpy as np
 
 from anycann.acl.codes import Code
-from anycann.acl.entries import refused, status, value_and_status
+from anycann.acl.entries import status, value_and_status
 from anycann.acl.errors import AclError
 from anycann.acl.failures import TIMEOUTS
+from anycann.acl.ipc_memory import allow, key_of, opened
 from anycann.acl.memory import check_span
 from anycann.acl.process import PROCESS
 from anycann.acl.util import check_readable, view_at
+from anycann.runtime.memory import PAGE_BYTES
+from anycann.runtime.virtual_memory import PhysicalMemory
 
 _numbers = itertools.count(1)
 _POLL_S = 0.0002
@@ -32,30 +36,60 @@ _COMPARISONS: dict[int, Callable[[int, int], bool]] = {
 
 @dataclass
 class Notify:
-    """Set by a task of one stream; a task of another waits for it and takes it back."""
+    """Set by a task of one stream; a task of another waits for it and takes it back. shared: its state, where other processes have it."""
 
     acl_word: ClassVar[str] = "notify"
     number: int = field(default_factory=lambda: next(_numbers))
     is_set: bool = False
     changed: threading.Condition = field(default_factory=threading.Condition)
+    shared: PhysicalMemory | None = None
 
     def set(self) -> None:
         """Wake the one who waits."""
+        self._put(True)
+
+    def _put(self, state: bool) -> None:
         with self.changed:
-            self.is_set = True
+            self.is_set = state
+            if self.shared is not None:
+                os.pwrite(self.shared.descriptor, bytes([state]), 0)
             self.changed.notify_all()
+
+    def share(self) -> PhysicalMemory:
+        """From now on the state is in memory that other processes may have."""
+        with self.changed:
+            if self.shared is None:
+                self.shared = PhysicalMemory.take(2 * PAGE_BYTES)
+                self._put(self.is_set)
+            return self.shared
+
+    def close(self) -> None:
+        """Share it no more."""
+        with self.changed:
+            shared, self.shared = self.shared, None
+        if shared is not None:
+            shared.close()
+
+    def __del__(self) -> None:
+        self.close()
 
     def take(self, seconds: float | None) -> None:
         """Wait until it is set and take it back. Raises AclError after `seconds`."""
+        deadline = None if seconds is None else time.monotonic() + seconds
         with self.changed:
-            if not self.changed.wait_for(lambda: self.is_set, seconds):
-                raise AclError(Code.RT_WAIT_TIMEOUT, f"the notify was not recorded within {seconds} s")
-            self.is_set = False
+            while not self._is_set():
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    raise AclError(Code.RT_WAIT_TIMEOUT, f"the notify was not recorded within {seconds} s")
+                self.changed.wait(left if self.shared is None else _POLL_S)  # nobody tells what another process does
+            self._put(False)
+
+    def _is_set(self) -> bool:
+        return self.is_set if self.shared is None else os.pread(self.shared.descriptor, 1, 0) == b"\1"
 
     def reset(self) -> None:
         """As new."""
-        with self.changed:
-            self.is_set = False
+        self._put(False)
 
 
 def _notify(handle: int) -> Notify:
@@ -73,8 +107,8 @@ def create_notify(flag: int) -> int:
 
 @status("acl.rt.destroy_notify")
 def destroy_notify(notify: int) -> None:
-    """Forget a notify."""
-    PROCESS.handles.remove(notify, Notify)
+    """Forget a notify; where it was imported from or exported to it stays."""
+    PROCESS.handles.remove(notify, Notify).close()
 
 
 @status("acl.rt.record_notify")
@@ -107,10 +141,26 @@ def notify_batch_reset(notifies: list[int]) -> None:
         found.reset()
 
 
-_PROCESSES = "nothing is shared between processes"
-refused("acl.rt.notify_get_export_key", ("notify", "length", "flag"), _PROCESSES, failed=("",))
-refused("acl.rt.notify_set_import_pid", ("notify", "pids"), _PROCESSES)
-refused("acl.rt.notify_import_by_key", ("key", "flag"), _PROCESSES, failed=(0,))
+@value_and_status("acl.rt.notify_get_export_key", failed=("",), returns="(key, ret)")
+def notify_get_export_key(notify: int, length: int, flag: int) -> str:
+    """A key by which another process imports the notify. length: 65. flag: 0 only processes of acl.rt.notify_set_import_pid, else any."""
+    return key_of(_notify(notify).share(), PAGE_BYTES, length, anybody=flag != 0)
+
+
+@status("acl.rt.notify_set_import_pid")
+def notify_set_import_pid(notify: int, pids: list[int]) -> None:
+    """The processes that may import the notify, by the numbers that acl.rt.device_get_bare_tgid tells them."""
+    shared = _notify(notify).shared
+    if shared is None:
+        raise AclError(Code.RT_PARAM_INVALID, "the notify has no key; acl.rt.notify_get_export_key makes one")
+    allow(shared, pids)
+
+
+@value_and_status("acl.rt.notify_import_by_key", returns="(notify, ret)")
+def notify_import_by_key(key: str, flag: int) -> int:
+    """The notify of another process. `flag` lets the devices of both reach each other, which they do anyway."""
+    PROCESS.context()
+    return PROCESS.handles.add(Notify(shared=opened(key, "acl.rt.notify_set_import_pid")))
 
 
 # ---- values in memory
