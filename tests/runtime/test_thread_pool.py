@@ -16,7 +16,9 @@ import pytest
 from runtime_kernels import busy_kernel, calls_kernel, count_kernel, load, needs_others_kernel, scratch_kernel, table, waiting_kernel
 
 from anycann.codegen.objects import emit_object, undefined_symbols
-from anycann.runtime.dispatch import dispatch_ir
+from anycann.om.plan import Buffer, Task
+from anycann.runtime.dispatch import dispatch_ir, split
+from anycann.runtime.launches import split_kind
 from anycann.runtime.loader import LoadedCode
 from anycann.runtime.pool_layout import Field
 from anycann.runtime.thread_pool import ThreadPool, shared_pool
@@ -132,6 +134,19 @@ def test_a_kernel_that_resumes_is_told_which_calls_go_on(code: LoadedCode, resum
     assert begins == [0, 16, 24, 28, 30, 31, 32, 33, 34, 36, 40, 48]
     assert [calls[begin, 0] - scratch.ctypes.data for begin in begins] == [int(resumes and 0 < begin < 32) for begin in begins]
     assert [calls[begin, 1] for begin in begins] == [*begins[1:], 64]
+
+
+def test_rows_have_units_by_their_work() -> None:
+    small, moved = Buffer("arena", 0, 1000), Buffer("arena", 0, 2_000_000)
+
+    def units(operand: Buffer, flops: int, resumes: bool = False) -> int:
+        kind = split_kind(Task("k", (operand,), 99, 0, ("n",), ("Op",), ("y",), flops, resumes))
+        assert kind == split(kind >> 8, resumes)
+        return kind >> 8
+
+    assert units(small, 100_000) == 0  # a microsecond: one unit a thread
+    assert units(small, 40_000_000) == 100
+    assert units(moved, 0, resumes=True) == 25
 
 
 @pytest.mark.parametrize("threads", [1, 2])
