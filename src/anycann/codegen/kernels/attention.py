@@ -19,12 +19,11 @@ from anycann.codegen.kernels.attention_few import emit_few, few_scratch_bytes, i
 from anycann.codegen.kernels.attention_kernel import Kernel, Rows
 from anycann.codegen.kernels.attention_results import emit_results, emit_sums
 from anycann.codegen.kernels.attention_shape import AttentionShape, AttentionTile, Memory, Pointers, Write, address, fetch_row, seen_keys
-from anycann.codegen.kernels.attention_softmax import emit_weights
+from anycann.codegen.kernels.attention_softmax import changed_scores, emit_weights
 from anycann.codegen.kernels.matmul_packing import PanelCopy, emit_copy
 from anycann.codegen.kernels.matmul_shape import Operand, multiply_add
 from anycann.codegen.kernels.matmul_writer import batch_index
 from anycann.codegen.values import Value
-from anycann.codegen.vector_math_exponential import tanh
 from anycann.target.target import Target
 from anycann.te import dtypes
 
@@ -166,19 +165,15 @@ def _fetch_next(e: Emitter, kernel: Kernel, rows: Rows, key: Value, count: int) 
 def _finished(e: Emitter, kernel: Kernel, rows: Rows, first: Value, key: Value, vector: int, score: Value) -> Value:
     """One vector of scores with all that is done to them."""
     shape, memory, lanes = kernel.shape, kernel.memory, kernel.lanes
-    if shape.softcap:
-        score = e.binary(
-            "fmul", tanh(e, e.binary("fmul", score, e.const(1 / shape.softcap, score.type))), e.const(shape.softcap, score.type)
-        )
+    masks = []
     for number, change in enumerate(shape.scores):
         if change.row:
             line = e.add(e.mul(e.sub(key, first), memory.rows), vector * lanes)
-            mask = e.load(e.gep(_mask_memory(e, kernel, number), line, "float"), kernel.vector, 4)
+            masks.append(e.load(e.gep(_mask_memory(e, kernel, number), line, "float"), kernel.vector, 4))
         else:
             at = address(e, change.view, (*rows.batch, e.const(0), key))
-            mask = e.splat(e.load(e.gep(kernel.pointers.scores[number], at, "float"), "float", 4), lanes)
-        stays = e.compare("oeq", mask, e.zero(mask.type)) if change.replaces else None
-        score = e.binary("fadd", score, mask) if stays is None else e.select(stays, score, mask)
+            masks.append(e.splat(e.load(e.gep(kernel.pointers.scores[number], at, "float"), "float", 4), lanes))
+    score = changed_scores(e, shape, score, masks)
     if shape.reach is None:
         return score
     row = e.binary("add", e.splat(e.add(rows.first, vector * lanes + shape.reach), lanes), e.lane_numbers(lanes))

@@ -14,14 +14,13 @@ import math
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.attention_shape import AttentionShape, Pointers, Score, Write, address, fetch_row, seen_keys
-from anycann.codegen.kernels.attention_softmax import exp_of_difference
+from anycann.codegen.kernels.attention_softmax import changed_scores, exp_of_difference, finished_results
 from anycann.codegen.kernels.matmul_dot import dot_scratch, emit_groups
 from anycann.codegen.kernels.matmul_kernel import PanelKernel
 from anycann.codegen.kernels.matmul_shape import MatmulShape, Operand, Strides, first_lanes, multiply_add
 from anycann.codegen.kernels.matmul_tile import MatmulTile, default_tile, method
 from anycann.codegen.kernels.matmul_writer import MatmulIndex, batch_index
 from anycann.codegen.values import Value, vector_type
-from anycann.codegen.vector_math_exponential import tanh
 from anycann.target.target import Target
 from anycann.te import dtypes
 
@@ -78,13 +77,8 @@ class _Few:
     @property
     def sizes(self) -> dict[str, int]:
         """Floats of each part of the scratch memory; products come first."""
-        products = dot_scratch(self.lanes, self.tile.rows, 4) // 4
-        return {
-            "products": products,
-            "most": self.shape.rows * self.lanes,
-            "total": self.shape.rows,
-            "weights": self.shape.rows * self.length,
-        }
+        rows, products = self.shape.rows, dot_scratch(self.lanes, self.tile.rows, 4) // 4
+        return {"products": products, "most": rows * self.lanes, "total": rows, "weights": rows * self.length}
 
     def at(self, e: Emitter, name: str, row: Value | int = 0) -> Value:
         """Address of a row of most [rows, lanes], total [rows] or weights [rows, length]."""
@@ -144,14 +138,9 @@ def _finished(e: Emitter, few: _Few, index: tuple[Value, ...], product: Value, m
     """Scores of neighbouring keys from index[-1] on, with all that is done to them; -inf outside `mask`."""
     shape, (*_, row, key) = few.shape, index
     score = e.binary("fmul", product, e.const(shape.scale, few.vector))
-    if shape.softcap:
-        score = e.binary(
-            "fmul", tanh(e, e.binary("fmul", score, e.const(1 / shape.softcap, score.type))), e.const(shape.softcap, score.type)
-        )
-    for pointer, change in zip(few.pointers.scores, shape.scores, strict=True):
-        given = _mask_of(e, few, e.gep(pointer, address(e, change.view, index), "float"), change, mask)
-        stays = e.compare("oeq", given, e.zero(given.type)) if change.replaces else None
-        score = e.binary("fadd", score, given) if stays is None else e.select(stays, score, given)
+    pairs = zip(few.pointers.scores, shape.scores, strict=True)
+    masks = [_mask_of(e, few, e.gep(pointer, address(e, change.view, index), "float"), change, mask) for pointer, change in pairs]
+    score = changed_scores(e, shape, score, masks)
     nothing = e.const(-math.inf, score.type)
     if shape.reach is not None:
         numbers = e.binary("add", e.splat(key, few.lanes), e.lane_numbers(few.lanes))
@@ -190,12 +179,8 @@ def _emit_sums(e: Emitter, few: _Few, batch: tuple[Value, ...], first: int, rows
         sums = _column_sums(e, few, batch, first, rows, start * few.lanes, vectors, seen)
         for i in range(rows):
             total = e.load(few.at(e, "total", first + i), "float", 4)
-            scale = e.splat(e.binary("fdiv", e.const(1.0, "float"), total), few.lanes)
-            some = e.splat(e.compare("ogt", total, e.const(0.0, "float")), few.lanes)
-            for j in range(vectors):
-                result = e.binary("fmul", sums[i * vectors + j], scale)
-                result = e.select(some, result, e.zero(result.type)) if few.shape.empty_is_zero else result
-                column = (start + j) * few.lanes
+            results = finished_results(e, few.shape, sums[i * vectors : (i + 1) * vectors], total)
+            for column, result in zip(range(start * few.lanes, few.shape.width, few.lanes), results, strict=False):
                 mask = first_lanes(e, min(few.lanes, few.shape.width - column), few.lanes)
                 few.write(e, (*batch, e.const(first + i), e.const(column)), result, mask)
 

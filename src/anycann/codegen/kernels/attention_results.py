@@ -5,6 +5,7 @@ from __future__ import annotations
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.attention_kernel import Kernel, Rows
 from anycann.codegen.kernels.attention_shape import address
+from anycann.codegen.kernels.attention_softmax import finished_results
 from anycann.codegen.kernels.matmul_packing import PanelCopy, emit_copy
 from anycann.codegen.kernels.matmul_shape import Operand, first_lanes, multiply_add
 from anycann.codegen.values import Value
@@ -62,12 +63,9 @@ def emit_results(e: Emitter, kernel: Kernel, rows: Rows) -> None:
     shape, memory, lanes = kernel.shape, kernel.memory, kernel.lanes
     with e.loop(0, rows.count) as row:
         total = e.load(e.gep(memory.at(e, "total"), row.index, "float"), "float", 4)
-        scale = e.splat(e.binary("fdiv", e.const(1.0, "float"), total), lanes)
-        some = e.splat(e.compare("ogt", total, e.const(0.0, "float")), lanes)
         line = e.gep(memory.at(e, "results"), e.mul(row.index, memory.width), "float")
-        for column in range(0, shape.width, lanes):
-            result = e.binary("fmul", e.load(e.gep(line, column, "float"), kernel.vector, 4), scale)
-            if shape.empty_is_zero:
-                result = e.select(some, result, e.zero(result.type))
+        columns = range(0, shape.width, lanes)
+        sums = [e.load(e.gep(line, column, "float"), kernel.vector, 4) for column in columns]
+        for column, result in zip(columns, finished_results(e, shape, sums, total), strict=True):
             place = (*rows.batch, e.add(rows.first, row.index), e.const(column))
             kernel.write(e, place, result, first_lanes(e, min(lanes, shape.width - column), lanes))

@@ -1,13 +1,35 @@
-"""Scores to weights: the exponentials of one block of keys, lane by lane, and what the blocks before are worth now."""
+"""Scores to weights: what is done to scores, the exponentials of one block of keys, and what the blocks before are worth now."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 import math
 
 from anycann.codegen.emitter import Emitter
-from anycann.codegen.kernels.attention_shape import Memory
+from anycann.codegen.kernels.attention_shape import AttentionShape, Memory
 from anycann.codegen.kernels.matmul_shape import multiply_add
 from anycann.codegen.values import Value, vector_type
+from anycann.codegen.vector_math_exponential import tanh
+
+
+def changed_scores(e: Emitter, shape: AttentionShape, score: Value, masks: Sequence[Value]) -> Value:
+    """A vector of scores, capped, and with the masks of these scores applied in order."""
+    if shape.softcap:
+        inside = e.binary("fmul", score, e.const(1 / shape.softcap, score.type))
+        score = e.binary("fmul", tanh(e, inside), e.const(shape.softcap, score.type))
+    for change, mask in zip(shape.scores, masks, strict=True):
+        stays = e.compare("oeq", mask, e.zero(mask.type)) if change.replaces else None
+        score = e.binary("fadd", score, mask) if stays is None else e.select(stays, score, mask)
+    return score
+
+
+def finished_results(e: Emitter, shape: AttentionShape, sums: Sequence[Value], total: Value) -> list[Value]:
+    """Sums of weighted values of one row divided by the scalar sum of its weights."""
+    lanes = sums[0].lanes
+    scale = e.splat(e.binary("fdiv", e.const(1.0, "float"), total), lanes)
+    some = e.splat(e.compare("ogt", total, e.const(0.0, "float")), lanes)
+    results = [e.binary("fmul", value, scale) for value in sums]
+    return [e.select(some, result, e.zero(result.type)) for result in results] if shape.empty_is_zero else results
 
 
 def emit_weights(e: Emitter, memory: Memory, vectors: int, count: Value) -> None:
