@@ -107,6 +107,46 @@ def test_16_bit_floats_are_rounded_once_where_torch_rounds_between(x: torch.Tens
     assert calls_code("aten::native_layer_norm")
 
 
+def test_lists_of_tensors_are_computed_written_and_given_back(x: torch.Tensor) -> None:
+    hosts = [x, x[:1] * 2, torch.zeros(0, 5)]
+    given = [tensor.npu() for tensor in hosts]
+    torch._foreach_add_(given, torch._foreach_mul(given, 0.0))
+    before, bytes_before = [references(tensor) for tensor in given], torch.npu.memory_allocated()
+    for _ in range(3):
+        products = torch._foreach_mul(given, given)
+        assert [tensor.device for tensor in products] == [given[0].device] * 3
+        for found, expected in zip(products, torch._foreach_mul(hosts, hosts), strict=True):
+            assert torch.equal(found.cpu(), expected)
+        assert torch.equal(torch.cat(given).cpu(), torch.cat(hosts))
+        torch._foreach_add_(given, 1.0)
+        torch._foreach_add_(hosts, 1.0)
+    with pytest.raises(RuntimeError, match="aten::cat"):
+        torch.cat([given[0], torch.ones(2, 4, device="npu")])
+    del products
+    assert ([references(tensor) for tensor in given], torch.npu.memory_allocated()) == (before, bytes_before)
+    for found, expected in zip(given, hosts, strict=True):
+        assert torch.equal(found.cpu(), expected)
+    for name in ("aten::_foreach_mul.List", "aten::_foreach_add_.Scalar", "aten::cat"):
+        assert calls_code(name)
+
+
+OPTIMIZERS = [(torch.optim.Adam, "foreach"), (torch.optim.Adam, "fused"), (torch.optim.SGD, "fused"), (torch.optim.RMSprop, "foreach")]
+
+
+@pytest.mark.parametrize(("optimizer", "how"), OPTIMIZERS)
+def test_optimizers_step_as_on_the_cpu(x: torch.Tensor, optimizer: type[torch.optim.Optimizer], how: str) -> None:
+    results = []
+    for device in ("cpu", "npu"):
+        parameters = [torch.nn.Parameter(value.clone().to(device)) for value in (x, x[0])]
+        made = optimizer(parameters, lr=0.1, **{how: True})  # type: ignore[call-arg]
+        for _ in range(4):
+            made.zero_grad()
+            sum(parameter.square().sum() for parameter in parameters).backward()
+            made.step()
+        results.append([parameter.detach().cpu() for parameter in parameters])
+    torch.testing.assert_close(results[1], results[0])
+
+
 def test_int32_labels_take_the_other_way(x: torch.Tensor) -> None:
     labels = torch.tensor([0, 4, 2])
     for dtype in (torch.int64, torch.int32, torch.int64):

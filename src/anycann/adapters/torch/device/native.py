@@ -210,11 +210,13 @@ class Fast:
         self._words[Word.WRITTEN] = written
         self._words[Word.KIND] = kind
 
-    def enable_boxed(self, table: Table, op: Any, kind: Kind, place: int, current: int, by_python: frozenset[int]) -> None:
+    def enable_boxed(
+        self, table: Table, op: Any, kind: Kind, place: int, current: int, by_python: frozenset[int], lists: tuple[int, ...]
+    ) -> None:
         """Let torch's dispatcher run the cpu's kernel of `op`, a `torch._ops.OpOverload`, without Python; `place` as `Word.PLACE` says.
 
         `current` is the address of what tells the thread's device, 0 if there is one. `by_python`: dtypes (`c10::ScalarType`)
-        whose tensors pass through it.
+        whose tensors pass through it. `lists` are the positions of lists of tensors.
         """
         entry = table.npu_kernel(op._schema.name, op._schema.overload_name)
         if not self._boxed_code or entry is None or entry.function != id(self.kernel):
@@ -226,5 +228,6 @@ class Fast:
         self._words[Word.PYTHON] = entry.call
         self._words[Word.CURRENT] = current
         self._words[Word.DEVICES] = devices.count()
+        self._words[Word.LISTS] = sum(1 << at for at in lists)
         self._words[Word.BY_PYTHON] = sum(1 << dtype for dtype in by_python)
         entry.replace_call(self._boxed_code)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from anycann.adapters.torch.device.native_stack_ir import CPU_DEVICE, DEVICE, TENSOR
-from anycann.adapters.torch.device.native_words import loads
+from anycann.adapters.torch.device.native_stack_ir import CPU_DEVICE, DEVICE, LIST, TENSOR
+from anycann.adapters.torch.device.native_words import LIST_AT, loads
 
 
 def alias_ir() -> str:
+    """`@save` and `@save_lists`, and `@finish_lists`, which undoes it or lets go what was kept for that."""
+    return _save() + _lists()
+
+
+def _save() -> str:
     """`@save`: the arguments move to `saved`, and cpu tensors on the memory of npu tensors take their places; others are in both.
 
     The memory of an alias is a StorageImpl of its own, for views that a cpu kernel makes take the device of their memory. It holds the
@@ -109,5 +114,110 @@ entry:
   %device.p = call ptr @at(ptr %made, i64 %device_at)
   store i16 {CPU_DEVICE - 65536}, ptr %device.p
   ret ptr %made
+}}
+"""
+
+
+def _lists() -> str:
+    """The tensors of lists that only the stack holds: they move to memory of their own, whose address is in `elements`."""
+    return f"""
+define internal void @save_lists(ptr %table, ptr %first, ptr %elements, i64 %lists) {{
+entry:
+{loads("allocate")}
+  %allocate.f = inttoptr i64 %allocate to ptr
+  br label %next
+
+next:
+  %left = phi i64 [%lists, %entry], [%rest, %one], [%rest, %tensors]
+  %over = icmp eq i64 %left, 0
+  br i1 %over, label %done, label %one
+
+done:
+  ret void
+
+one:
+  %i = call i64 @llvm.cttz.i64(i64 %left, i1 true)
+  %less = sub i64 %left, 1
+  %rest = and i64 %left, %less
+  %slot = getelementptr ptr, ptr %elements, i64 %i
+  store ptr null, ptr %slot
+  %argument = getelementptr %value, ptr %first, i64 %i
+  %kind.p = call ptr @at(ptr %argument, i64 8)
+  %kind = load i32, ptr %kind.p
+  %is_list = icmp eq i32 %kind, {LIST}
+  br i1 %is_list, label %list, label %next
+
+list:
+  %object = load ptr, ptr %argument
+  %begin = call ptr @pointer(ptr %object, i64 {LIST_AT})
+  %end = call ptr @pointer(ptr %object, i64 {LIST_AT + 8})
+  %begin.i = ptrtoint ptr %begin to i64
+  %end.i = ptrtoint ptr %end to i64
+  %bytes = sub i64 %end.i, %begin.i
+  %kept = call ptr %allocate.f(i64 %bytes)
+  store ptr %kept, ptr %slot
+  call void @llvm.memcpy.p0.p0.i64(ptr %kept, ptr %begin, i64 %bytes, i1 false)
+  br label %tensors
+
+tensors:
+  %at = phi i64 [0, %list], [%at.next, %tensor]
+  %ended = icmp eq i64 %at, %bytes
+  br i1 %ended, label %next, label %tensor
+
+tensor:
+  %value = call ptr @at(ptr %begin, i64 %at)
+  %original = call ptr @at(ptr %kept, i64 %at)
+  %made = call ptr @alias(ptr %table, ptr %original)
+  store ptr %made, ptr %value
+  %at.next = add i64 %at, 16
+  br label %tensors
+}}
+
+define internal void @finish_lists(ptr %table, ptr %saved, ptr %elements, i64 %lists, i1 %back) {{
+entry:
+{loads("free")}
+  %free.f = inttoptr i64 %free to ptr
+  br label %next
+
+next:
+  %left = phi i64 [%lists, %entry], [%rest, %one], [%rest, %freed]
+  %over = icmp eq i64 %left, 0
+  br i1 %over, label %done, label %one
+
+done:
+  ret void
+
+one:
+  %i = call i64 @llvm.cttz.i64(i64 %left, i1 true)
+  %less = sub i64 %left, 1
+  %rest = and i64 %left, %less
+  %slot = getelementptr ptr, ptr %elements, i64 %i
+  %kept = load ptr, ptr %slot
+  %none = icmp eq ptr %kept, null
+  br i1 %none, label %next, label %list
+
+list:
+  %argument = getelementptr %value, ptr %saved, i64 %i
+  %object = load ptr, ptr %argument
+  %begin = call ptr @pointer(ptr %object, i64 {LIST_AT})
+  %end = call ptr @pointer(ptr %object, i64 {LIST_AT + 8})
+  %begin.i = ptrtoint ptr %begin to i64
+  %end.i = ptrtoint ptr %end to i64
+  %bytes = sub i64 %end.i, %begin.i
+  %count = lshr i64 %bytes, 4
+  br i1 %back, label %exchange, label %drop
+
+exchange:
+  call void @drop_values(ptr %table, ptr %begin, i64 %count)
+  call void @llvm.memcpy.p0.p0.i64(ptr %begin, ptr %kept, i64 %bytes, i1 false)
+  br label %freed
+
+drop:
+  call void @drop_values(ptr %table, ptr %kept, i64 %count)
+  br label %freed
+
+freed:
+  call void %free.f(ptr %kept)
+  br label %next
 }}
 """

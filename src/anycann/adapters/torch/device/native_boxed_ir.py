@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from anycann.adapters.torch.device.native_alias_ir import alias_ir
 from anycann.adapters.torch.device.native_stack_ir import stack_ir
-from anycann.adapters.torch.device.native_words import BYTES_AT, FUNCTION_AT, MOST_ARGUMENTS, SELF_AT, Kind, Word, loads, word_of
+from anycann.adapters.torch.device.native_words import BYTES_AT, FUNCTION_AT, LIST_AT, MOST_ARGUMENTS, SELF_AT, Kind, Word, loads, word_of
 
 
 def boxed_ir() -> str:
@@ -29,12 +29,14 @@ declare void @__cxa_end_catch()
 define void @torch_npu_boxed(ptr %functor, ptr %operator, i64 %keys, ptr %stack) uwtable {{
 entry:
   %saved = alloca [{MOST_ARGUMENTS} x %value]
+  %elements = alloca [{MOST_ARGUMENTS} x ptr]
   %held = call ptr @pointer(ptr %functor, i64 {FUNCTION_AT})
   %self = call ptr @pointer(ptr %held, i64 {SELF_AT})
   %words = call ptr @pointer(ptr %self, i64 {BYTES_AT})
 {word_of("table.i", Word.TABLE)}
 {word_of("count", Word.COUNT)}
 {word_of("python", Word.PYTHON)}
+{word_of("lists", Word.LISTS)}
   %table = inttoptr i64 %table.i to ptr
   %end.p = call ptr @at(ptr %stack, i64 8)
   %end = load ptr, ptr %end.p
@@ -50,14 +52,17 @@ entry:
 
 here.1:
   call void @save(ptr %table, ptr %first, ptr %saved, i64 %count)
+  call void @save_lists(ptr %table, ptr %first, ptr %elements, i64 %lists)
   %done = call i1 @try(ptr %table, ptr %words, ptr %operator, ptr %stack, i64 %place, ptr %saved, i64 %index)
   br i1 %done, label %over, label %restore
 
 over:
+  call void @finish_lists(ptr %table, ptr %saved, ptr %elements, i64 %lists, i1 false)
   call void @drop_values(ptr %table, ptr %saved, i64 %count)
   ret void
 
 restore:
+  call void @finish_lists(ptr %table, ptr %saved, ptr %elements, i64 %lists, i1 true)
   call void @put_back(ptr %table, ptr %stack, i64 %place, ptr %saved, i64 %count)
   br label %there
 
@@ -109,8 +114,11 @@ entry:
 {word_of("kind", Word.BOXED_KIND)}
 {word_of("written", Word.PLACE)}
 {loads("undefined")}
-  %in_place = icmp eq i64 %kind, {int(Kind.IN_PLACE)}
-  br i1 %in_place, label %exchange, label %claim
+  switch i64 %kind, label %claim [
+    i64 {int(Kind.IN_PLACE)}, label %exchange
+    i64 {int(Kind.LIST)}, label %claim_list
+    i64 {int(Kind.NOTHING)}, label %well
+  ]
 
 exchange:
   %target.p = getelementptr %value, ptr %saved, i64 %written
@@ -121,12 +129,23 @@ exchange:
   ret i1 true
 
 claim:
-  %end.p = call ptr @at(ptr %stack, i64 8)
-  %end = load ptr, ptr %end.p
+  %stack.end.p = call ptr @at(ptr %stack, i64 8)
+  %stack.end = load ptr, ptr %stack.end.p
+  br label %claim_all
+
+claim_list:
+  %list = load ptr, ptr %first
+  %list.first = call ptr @pointer(ptr %list, i64 {LIST_AT})
+  %list.end = call ptr @pointer(ptr %list, i64 {LIST_AT + 8})
+  br label %claim_all
+
+claim_all:
+  %begin.result = phi ptr [%first, %claim], [%list.first, %claim_list]
+  %end = phi ptr [%stack.end, %claim], [%list.end, %claim_list]
   br label %next
 
 next:
-  %result = phi ptr [%first, %claim], [%result.next, %moved], [%result.next, %one]
+  %result = phi ptr [%begin.result, %claim_all], [%result.next, %moved], [%result.next, %one]
   %over = icmp eq ptr %result, %end
   br i1 %over, label %well, label %one
 

@@ -5,7 +5,7 @@ A value has 16 bytes: 8 of content, then its kind (`ATen/core/ivalue.h`).
 
 from __future__ import annotations
 
-from anycann.adapters.torch.device.native_words import Kind, Word, loads, word_of
+from anycann.adapters.torch.device.native_words import LIST_AT, Kind, Word, loads, word_of
 
 TENSOR, DOUBLE, INT, BOOL, STRING, LIST, DEVICE = 1, 3, 5, 10, 12, 14, 18  # kinds of values
 NO_OBJECT = (0, DOUBLE, INT, BOOL, DEVICE)  # of the kinds that `@usual` lets pass all others refer to an object
@@ -22,13 +22,14 @@ def _usual() -> str:
 
     A factory that is told no device makes its tensor on the current one. While a profiler records all calls pass through Python.
     """
-    cases = "\n".join(f"    i32 {kind}, label %pass" for kind in (0, DOUBLE, INT, STRING, LIST))
+    cases = "\n".join(f"    i32 {kind}, label %pass" for kind in (0, DOUBLE, INT, STRING))
     return f"""
 define internal i64 @usual(ptr %table, ptr %words, ptr %first, i64 %count) {{
 entry:
 {word_of("kind", Word.BOXED_KIND)}
 {word_of("written.at", Word.PLACE)}
 {word_of("devices", Word.DEVICES)}
+{word_of("lists", Word.LISTS)}
 {loads("recordings")}
   %in_place = icmp eq i64 %kind, {int(Kind.IN_PLACE)}
   %written = select i1 %in_place, i64 %written.at, i64 -1
@@ -54,7 +55,20 @@ look:
     i32 {TENSOR}, label %tensor
     i32 {BOOL}, label %truth
     i32 {DEVICE}, label %device
+    i32 {LIST}, label %list
   ]
+
+list:
+  %list.bit = shl i64 1, %i
+  %list.has = and i64 %lists, %list.bit
+  %of_others = icmp eq i64 %list.has, 0
+  br i1 %of_others, label %pass, label %list.look
+
+list.look:
+  %list.object = load ptr, ptr %value
+  %list.index = call i64 @where_list(ptr %table, ptr %words, ptr %list.object, i64 %index)
+  %list.bad = icmp slt i64 %list.index, 0
+  br i1 %list.bad, label %unusual, label %passed
 
 truth:
   %byte = load i8, ptr %value
@@ -103,7 +117,7 @@ fine:
   br i1 %agrees, label %passed, label %unusual
 
 passed:
-  %index.next = phi i64 [%index, %pass], [%new, %fine]
+  %index.next = phi i64 [%index, %pass], [%new, %fine], [%list.index, %list.look]
   %i.next = add i64 %i, 1
   br label %next
 
@@ -120,6 +134,51 @@ by_current:
   ret i64 %here
 
 said:
+  ret i64 %index
+}}
+
+define internal i64 @where_list(ptr %table, ptr %words, ptr %list, i64 %before) {{
+entry:
+  %count.p = call ptr @at(ptr %list, i64 8)
+  %references = load i32, ptr %count.p
+  %alone = icmp eq i32 %references, 1
+  br i1 %alone, label %look, label %unusual
+
+look:
+  %list.first = call ptr @pointer(ptr %list, i64 {LIST_AT})
+  %list.end = call ptr @pointer(ptr %list, i64 {LIST_AT + 8})
+  br label %next
+
+next:
+  %value = phi ptr [%list.first, %look], [%value.next, %agreed]
+  %index = phi i64 [%before, %look], [%where, %agreed]
+  %over = icmp eq ptr %value, %list.end
+  br i1 %over, label %done, label %one
+
+one:
+  %value.next = getelementptr %value, ptr %value, i64 1
+  %kind.p = call ptr @at(ptr %value, i64 8)
+  %kind = load i32, ptr %kind.p
+  %is_tensor = icmp eq i32 %kind, {TENSOR}
+  br i1 %is_tensor, label %tensor, label %unusual
+
+tensor:
+  %impl = load ptr, ptr %value
+  %where = call i64 @where(ptr %table, ptr %words, ptr %impl, i1 false)
+  %npu = icmp sge i64 %where, 0
+  %first_one = icmp eq i64 %index, -1
+  %same = icmp eq i64 %where, %index
+  %agrees = or i1 %first_one, %same
+  %fine = and i1 %npu, %agrees
+  br i1 %fine, label %agreed, label %unusual
+
+agreed:
+  br label %next
+
+unusual:
+  ret i64 -2
+
+done:
   ret i64 %index
 }}
 

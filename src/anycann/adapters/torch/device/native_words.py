@@ -10,6 +10,7 @@ TUPLE_AT = tuple.__basicsize__  # where a tuple has its items
 BYTES_AT = bytes.__basicsize__ - 1  # where a bytes object has its bytes
 INT32, HALF, BFLOAT16 = 3, 5, 15  # c10::ScalarType
 FUNCTION_AT = 16  # where torch's object for a kernel of Python has the function
+LIST_AT = 16  # where torch's list has its values: where they begin and end
 SELF_AT = 24  # where a builtin function of Python has its self
 
 # The words of the table: offsets in objects of torch, and addresses in this process
@@ -30,6 +31,8 @@ class Kind(IntEnum):
     IN_PLACE = 2  # an argument, which it wrote
     TUPLE = 3  # several new tensors
     FACTORY = 4  # a new tensor on a device that may be said
+    LIST = 5  # a list of new tensors
+    NOTHING = 6  # arguments are written, nothing is returned
 
 
 class Word(IntEnum):
@@ -54,6 +57,7 @@ class Word(IntEnum):
     CURRENT = 12
     DEVICES = 13
     BY_PYTHON = 14
+    LISTS = 15
 
 
 def table_word(name: str) -> str:

@@ -42,6 +42,7 @@ _CALLED_AS_FUNCTIONS = frozenset((
     "addmm", "linear", "convolution", "native_batch_norm", "native_layer_norm", "_softmax", "_log_softmax", "embedding", "relu", "relu_",
     "gelu", "silu", "sigmoid", "tanh", "exp", "neg", "sqrt", "rsqrt", "max_pool2d_with_indices",
 ))  # fmt: skip
+_BY_CODE_FOR_PYTHON = (Kind.TENSOR, Kind.IN_PLACE, Kind.TUPLE)
 _HOST_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 
 _table: dispatch_table.Table | None = None
@@ -152,21 +153,22 @@ def _enable(fast: Fast, op: Any, call: Callable[..., Any]) -> None:
     if rounds:
         call = host_call(op, signature.tensors, call)
     wide_labels = takes_wide_labels(op)
-    if kind != Kind.FACTORY and signature.tensors_by_position and not wide_labels:
+    if kind in _BY_CODE_FOR_PYTHON and signature.tensors_by_position and not signature.lists and not wide_labels:
         fast.enable(kind, call, explain, signature.tensors, place)
     current = virtual_devices.current_device()
     # What fails without Python is tried again by it: pointwise operators and copies look at all sizes before they write, others need not.
     again = kind != Kind.IN_PLACE or torch.Tag.pointwise in op.tags or op._schema.name == "aten::copy_"
     if again and _table is not None and current is not None:
         by_python = frozenset(({HALF, BFLOAT16} if rounds else set()) | ({INT32} if wide_labels else set()))
-        fast.enable_boxed(_table, op, kind, place, current, by_python)
+        fast.enable_boxed(_table, op, kind, place, current, by_python, signature.lists)
 
 
 def _kind(op: Any, signature: Signature) -> tuple[Kind, int]:
     """How generated code can run `op`, and the place that `Word.PLACE` says."""
-    unusual = signature.lists or signature.outs or "generator" in signature.names
-    if unusual or len(signature.names) > MOST_ARGUMENTS:
+    if signature.outs or "generator" in signature.names or len(signature.names) > MOST_ARGUMENTS:
         return Kind.SLOW, 0
+    if op._schema.name.startswith(("aten::_foreach_", "aten::_fused_")):
+        return _kind_of_lists(signature), 0
     if "device" in signature.names:
         made = signature.new_results_only and signature.one_tensor and torch.Tag.nondeterministic_seeded not in op.tags
         return (Kind.FACTORY, signature.names.index("pin_memory")) if made and "pin_memory" in signature.names else (Kind.SLOW, 0)
@@ -175,6 +177,13 @@ def _kind(op: Any, signature: Signature) -> tuple[Kind, int]:
     if signature.new_results_only and signature.only_tensors:
         return Kind.TENSOR if signature.one_tensor else Kind.TUPLE, 0
     return Kind.SLOW, 0
+
+
+def _kind_of_lists(signature: Signature) -> Kind:
+    """Of operators that compute with lists of tensors, by their names: what they return."""
+    if not signature.returned:
+        return Kind.NOTHING
+    return Kind.LIST if signature.new_results_only and signature.one_list else Kind.SLOW
 
 
 _fallback_kernel = cache(kernel_for)

@@ -20,7 +20,7 @@ class Signature:
     """The arguments and results of one operator, by what must be done with them.
 
     `tensors` and `lists` are the positions of tensors and lists of tensors; `returned` has an entry a result: None for a new tensor.
-    `one_tensor` and `only_tensors` are about the results. `outs` are the names of the arguments that an `out=` operator fills.
+    `one_tensor`, `one_list` and `only_tensors` are about the results. `outs` are the names of the arguments that an `out=` operator fills.
     """
 
     names: tuple[str, ...]
@@ -29,6 +29,7 @@ class Signature:
     returned: tuple[Returned | None, ...]
     outs: tuple[str, ...]
     one_tensor: bool
+    one_list: bool
     only_tensors: bool
     tensors_by_position: bool
 
@@ -61,6 +62,7 @@ def signature_of(op: Any) -> Signature:
         returned=tuple(_returned(result, arguments) for result in results),
         outs=tuple(argument.name for argument in arguments if argument.kwarg_only and _written(argument) and returns_outs),
         one_tensor=len(results) == 1 and str(results[0].type) == "Tensor",
+        one_list=len(results) == 1 and str(results[0].type) == "List[Tensor]",
         only_tensors=all(str(result.type) == "Tensor" for result in results),
         tensors_by_position=not any(argument.kwarg_only and "Tensor" in str(argument.type) for argument in arguments),
     )
