@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 import math
 
 from anycann.te import dtypes
@@ -39,6 +40,7 @@ class Range:
 EVERYTHING = Range(-math.inf, math.inf)
 
 
+@lru_cache(maxsize=4096)  # a kernel asks for that of its one store once for each vector of a tile
 def linear(expr: Expr) -> Linear:
     """The linear form of an int64 index expression, with divisions and remainders resolved where ranges allow."""
     terms: dict[int, tuple[Expr, int]] = {}
