@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 import threading
 
+from anycann.acl.errors import AclError
 from anycann.acl.process import PROCESS
 from anycann.acl.sanitizer.check_memory import checksum
 from anycann.acl.sanitizer.pending import Mark, Work
 from anycann.acl.sanitizer.ranges import Range
-from anycann.acl.sanitizer.state import Call, Sanitizer, Subscription, after, before
+from anycann.acl.sanitizer.state import Call, Sanitizer, Subscription, after, after_failure, before
 
 _WAITS = ("acl.rt.synchronize_stream", "acl.rt.synchronize_stream_with_timeout")
 
@@ -48,6 +50,14 @@ def _check_kept(state: Sanitizer, work: Work) -> None:
 @after(*_WAITS)
 def _waited(state: Sanitizer, call: Call) -> None:
     finish(state, call, state.pending.of(state.stream_key(call.number("stream"))))
+
+
+@after_failure(*_WAITS)
+def _waited_for_a_failure(state: Sanitizer, call: Call) -> None:
+    """Work that failed was waited for as well; after a timeout there is some left."""
+    with suppress(AclError):  # there is no such stream
+        if PROCESS.stream(call.number("stream")).idle:
+            _waited(state, call)
 
 
 @after("acl.rt.synchronize_device", "acl.rt.reset_device", "acl.rt.reset_device_force")

@@ -130,6 +130,7 @@ class Sanitizer:
 Check: TypeAlias = Callable[[Sanitizer, Call], None]
 BEFORE: dict[str, list[Check]] = {}
 AFTER: dict[str, list[Check]] = {}
+FAILED: dict[str, list[Check]] = {}
 
 
 def before(*names: str) -> Callable[[Check], Check]:
@@ -140,6 +141,11 @@ def before(*names: str) -> Callable[[Check], Check]:
 def after(*names: str) -> Callable[[Check], Check]:
     """The check is told of these functions when they succeeded."""
     return _declare(AFTER, names)
+
+
+def after_failure(*names: str) -> Callable[[Check], Check]:
+    """The check is told of these functions when they failed."""
+    return _declare(FAILED, names)
 
 
 def _declare(table: dict[str, list[Check]], names: tuple[str, ...]) -> Callable[[Check], Check]:

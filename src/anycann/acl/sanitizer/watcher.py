@@ -15,7 +15,7 @@ from anycann.acl.process import PROCESS
 from anycann.acl.sanitizer import check_asynchronous, check_life, check_memory, check_models, check_others, check_streams
 from anycann.acl.sanitizer.findings import Report
 from anycann.acl.sanitizer.places import called_by_program, user_place
-from anycann.acl.sanitizer.state import AFTER, BEFORE, Call, Check, Sanitizer
+from anycann.acl.sanitizer.state import AFTER, BEFORE, FAILED, Call, Check, Sanitizer
 from anycann.support import options as settings
 
 _EVERY: tuple[Check, ...] = (
@@ -53,6 +53,8 @@ class Looker:
             if error is None:
                 known = name in BEFORE or name in AFTER
                 self._run(AFTER.get(name, ()) if known else (check_others.after_any,), call)
+            else:
+                self._run(FAILED.get(name, ()), call)
 
     def _run(self, checks: Sequence[Check], call: Call) -> None:
         """A check that fails is told; the program goes on."""
