@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from anycann.adapters.torch.device import report
-from anycann.adapters.torch.device.rounding import in_float32, rounds_between
+from anycann.adapters.torch.device.rounding import in_float32, name_of, rounds_between
 
 _NO_NARROW_KERNEL = re.compile(r"not implemented for '(Half|BFloat16)'|Unsupported datatype for add_")
 _NO_WIDENING = re.compile(r"half to float conversion|expected scalar type Float but found Half")
@@ -25,10 +25,9 @@ _PROMOTING = frozenset(("mm", "bmm", "mv", "dot", "addmm", "addbmm", "baddbmm", 
 def host_call(op: Any, tensors: tuple[int, ...], call: Callable[..., Any] | None = None) -> Callable[..., Any]:
     """The cpu operator of the `torch._ops.OpOverload`; `tensors` are the positions of its arguments that are tensors.
 
-    `call` runs the operator, by default the operator's own function.
-
-    A number that stands for a tensor becomes one where the operator does not take it so. What torch computes well in float32 only is
-    computed in float32, and the results are rounded to the dtypes that they should have. Products promote their operands.
+    `call` runs the operator, by default the operator's own function. A number that stands for a tensor becomes one where the operator does
+    not take it so. What torch computes well in float32 only is computed in float32, and the results are rounded to the dtypes that they
+    should have. Products promote their operands.
     """
     call, name = call or op._op, op._schema.name
     wants_float32, compute = rounds_between(op), in_float32(op)
@@ -53,11 +52,6 @@ def host_call(op: Any, tensors: tuple[int, ...], call: Callable[..., Any] | None
     return run
 
 
-def _name(op: Any) -> str:
-    """As `mm`, without library and overload."""
-    return str(op._schema.name.partition("::")[2])
-
-
 def did_nothing(op: Any, error: Exception) -> bool:
     """Whether a cpu operator refused the kind of its arguments, before it did anything, and `host_call` has another way."""
     kinds = _takes_no_number(error) or _takes_no_narrow_floats(error) or _takes_no_mixture(op, error)
@@ -73,16 +67,16 @@ def _takes_no_narrow_floats(error: Exception) -> bool:
 
 
 def _takes_no_mixture(op: Any, error: Exception) -> bool:
-    return _name(op) in _PROMOTING and _TWO_DTYPES.search(str(error)) is not None
+    return name_of(op) in _PROMOTING and _TWO_DTYPES.search(str(error)) is not None
 
 
 def _takes_no_widening(op: Any, error: Exception) -> bool:
-    return _name(op) in _WIDENING and _NO_WIDENING.search(str(error)) is not None
+    return name_of(op) in _WIDENING and _NO_WIDENING.search(str(error)) is not None
 
 
 def _widening(op: Any, args: tuple[Any, ...]) -> Any:
     """A softmax of 16 bits with a result of 32, or its gradient by the 16 bits: accelerators have a kernel for both."""
-    how = args[_WIDENING[_name(op)]]
+    how = args[_WIDENING[name_of(op)]]
     if isinstance(how, torch.dtype):
         return op._op(*args[:3], torch.float32).to(how)
     return op._op(args[0].float(), args[1], False)

@@ -60,7 +60,7 @@ _SOMETIMES: dict[str, Condition] = {
 
 def rounds_between(op: Any) -> Condition | None:
     """Whether a call of the operator on these arguments shall be computed in float32; None if none ever."""
-    name = _name(op)
+    name = name_of(op)
     if name not in _ALWAYS and name not in _SOMETIMES:
         return None
     condition = _SOMETIMES.get(name)
@@ -82,7 +82,7 @@ def _has(dtypes: tuple[torch.dtype, ...], values: Any) -> bool:
     return False
 
 
-def _name(op: Any) -> str:
+def name_of(op: Any) -> str:
     """As `mm`, without library and overload."""
     return str(op._schema.name.partition("::")[2])
 
@@ -110,7 +110,7 @@ def in_float32(op: Any) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
 
 def _written(op: Any) -> list[tuple[int, str]]:
     """Positions and names of the arguments that the operator writes."""
-    unsaid = _WRITTEN_UNSAID.get(_name(op), ())
+    unsaid = _WRITTEN_UNSAID.get(name_of(op), ())
     arguments = enumerate(op._schema.arguments)
     return [(at, a.name) for at, a in arguments if at in unsaid or (a.alias_info is not None and a.alias_info.is_write)]
 
@@ -163,7 +163,7 @@ def _dtypes_of_results(op: Any, args: tuple[Any, ...], keywords: dict[str, Any])
     except RuntimeError:
         return None
     dtypes = [None if shape is None else shape.dtype for shape in shapes]
-    return [dtypes[0]] + [None] * (len(dtypes) - 1) if _name(op) in _STATISTICS else dtypes
+    return [dtypes[0]] + [None] * (len(dtypes) - 1) if name_of(op) in _STATISTICS else dtypes
 
 
 def _shape_of(value: Any) -> Any:
