@@ -27,8 +27,8 @@ from anycann.te.nest import CannotFuse, build_nest, contractions
 from anycann.te.tensor import Compute
 
 _MOST_CHANNELS = 4  # of a picture; what has more is read in other layouts
-_WINDOW = 1 / 16  # of the second-level cache
-_MADE_TWICE = 1 / 4  # of the rows, those around the border between two windows; larger windows make fewer
+_WINDOW, _LARGEST = 1 / 16, 1 / 4  # of the second-level cache; larger than the first only so that few rows are made twice
+_MADE_TWICE = 1 / 8  # of the rows, those around the border between two windows
 
 
 @dataclass(frozen=True)
@@ -124,10 +124,10 @@ def _window(
     type_ = _type(value)
     row_bytes = type_.shape[3] * type_.dtype.nbytes
     size = row_bytes * type_.shape[1]
-    span = rows.last - rows.first + 1
-    fitting = (int(_WINDOW * generators.target.l2_bytes) // size - span) // rows.stride + 1
+    span, cache = rows.last - rows.first + 1, generators.target.l2_bytes
+    fitting, most = ((int(share * cache) // size - span) // rows.stride + 1 for share in (_WINDOW, _LARGEST))
     least = ceil((span - rows.stride) / (_MADE_TWICE * rows.stride))
-    at_once = min(rows.rows, max(1, least, fitting))
+    at_once = min(rows.rows, max(1, fitting, min(least, most)))
     kept = rows.reads(at_once)
     return Window(value, unit, reader, at_once, window(kept), row_bytes, kept * size)
 
