@@ -71,3 +71,15 @@ def test_compiling_without_naming_a_backend_goes_to_the_engine(options: dict[str
 def test_a_graph_that_only_makes_npu_tensors_goes_to_the_engine() -> None:
     made = torch.compile(lambda size: torch.ones(size, device="npu") * 2)(3)
     assert (made.device, made.tolist()) == (torch.device("npu", 0), [2.0, 2.0, 2.0])
+
+
+def test_kernels_of_what_stays_eager_are_not_compiled() -> None:
+    """Dynamo leaves a recurrent layer to eager mode, where its kernels' own frames are none of the program's."""
+    metrics = torch._dynamo.utils
+    layer = torch.nn.LSTM(4, 3, batch_first=True).npu()
+    run = torch.compile(lambda x: layer(x * 2)[0].sum(), backend="npu")
+    x = torch.randn(2, 5, 4)
+    run(x.npu()).backward()
+    files = [metric.co_filename or "" for metric in metrics.get_compilation_metrics()]
+    assert [file for file in files if "adapters/torch/device" in file] == []
+    torch.testing.assert_close(run(x.npu()).cpu(), layer.cpu()(x * 2)[0].sum())

@@ -12,12 +12,19 @@ from typing import Any
 from anycann.adapters.torch.graph import inductor
 
 REGISTRY, INTERFACES = "torch._dynamo.backends.registry", "torch._dynamo.device_interface"
+TRACE_RULES = "torch._dynamo.trace_rules"
+# Kernels in Python, which run where torch.compile left something to eager mode: its compiler would take their frames for the program's.
+_KERNELS = (
+    "accelerator_only", "aliasing", "attention", "bernoulli", "creation", "devices", "dispatch_table", "failures", "generators", "host_call",
+    "integer_labels", "kernels", "layout", "machine_code", "native", "registration", "report", "rounding", "signature", "sparse",
+    "virtual_devices",
+)  # fmt: skip
 
 
 def install(torch_npu: ModuleType) -> None:
     """Register the backend `npu` (and `anycann`), and the device npu with torch's compiler."""
     inductor.install(compile_for_npu)
-    _when_loaded({REGISTRY: _register_backends, INTERFACES: _register_interface})
+    _when_loaded({REGISTRY: _register_backends, INTERFACES: _register_interface, TRACE_RULES: _leave_out_kernels})
 
 
 def compile_for_npu(module: Any, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
@@ -41,6 +48,11 @@ def _register_interface(interfaces: ModuleType) -> None:
     interface = npu_interface(interfaces.DeviceInterface)
     for name in ("npu", *(f"npu:{number}" for number in range(torch.npu.device_count()))):
         interfaces.register_interface_for_device(name, interface)
+
+
+def _leave_out_kernels(rules: ModuleType) -> None:
+    for name in _KERNELS:
+        rules.add(f"anycann.adapters.torch.device.{name}")
 
 
 # ---- modules that are not loaded yet
