@@ -68,7 +68,6 @@ def test_each_call_computes_its_own_feeds_into_arrays_of_its_own(threads: int) -
 
 LEFT_TO_PYTHON: dict[str, Callable[[dict[str, Any]], Any]] = {
     "mapping": lambda given: type("Other", (dict,), {})(given),
-    "list": lambda given: {**given, "x": given["x"].tolist()} | {"x": np.asarray(given["x"], order="F")},
     "columns": lambda given: {**given, "y": np.asfortranarray(given["y"])},
     "unaligned": lambda given: {**given, "x": np.frombuffer(b"\0" + given["x"].tobytes(), np.float32, offset=1).reshape(2, 3)},
     "subclass": lambda given: {**given, "x": given["x"].view(np.matrix)},
@@ -121,13 +120,8 @@ class Jealous:
 def test_a_call_within_a_call_has_memory_of_its_own() -> None:
     made, given = session(), feeds()
     jealous = Jealous(made)
-    mixed = {jealous: None, "x": given["x"]}
-    mixed["y"] = given["y"]
-    del mixed[jealous]
-    mixed[jealous] = None  # behind the others: found only by who looks for it
-    count = jealous.asked
     assert made._direct({jealous: None, "x": given["x"]}) is None  # type: ignore[misc]
-    assert jealous.asked > count
+    assert jealous.asked > 0
     check(made.run(None, given), given)
 
 
