@@ -53,7 +53,7 @@ def test_what_kernels_hand_each_other_is_stored_narrow(target: Target) -> None:
     found = program(network(), target)
     assert set(stored(found).values()) == {"bfloat16"}
     kinds = ["+".join(task.op_types) for task in tasks(found)]
-    assert "Conv+Relu+Cast" in kinds
+    assert kinds[0].endswith("Conv+Relu+Cast")  # what rounds the picture is in the same kernel, or its reader's
     assert "Cast+Conv+Add+Cast" in kinds  # the residual is read narrow and added wide
 
 
