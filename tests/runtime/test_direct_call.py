@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+import ctypes
 import os
 import sys
 from typing import Any
@@ -205,5 +206,25 @@ def test_a_closed_pool_is_left_to_python() -> None:
     with ThreadPool(1) as pool:
         code, address, ready = pool.addresses
     made = direct_call(code, (address, ready, 0, 0), ("x",), (given["x"],), (), watched, pool)
-    assert made is not None
     assert made[0]({"x": given["x"]}) is None
+
+
+def test_an_unknown_interpreter_runs_all_calls_in_the_same_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native_call, "is_known", lambda: False)
+    made, spaces = InferenceSession(onnx.parser.parse_model(TEXT)), []
+    for _ in range(3):
+        given = feeds()
+        check(made.run(None, given), given)
+        spaces.append(executable(made)._workspaces._idle[:])
+    assert made._direct is None
+    assert len(spaces[0]) == 1
+    assert spaces == [spaces[0]] * 3
+
+
+def test_it_is_made_whatever_others_say_of_the_interpreters_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = ctypes.pythonapi.PyCFunction_NewEx
+    monkeypatch.setattr(other, "argtypes", (ctypes.c_double,) * 3)
+    made, given = session(), feeds()
+    check(made.run(None, given), given)
+    assert direct_calls(made) > 0
+    assert other.argtypes == (ctypes.c_double,) * 3

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 import ctypes
 import enum
-from functools import lru_cache
+from functools import cache
 import sys
 import sysconfig
 from typing import Any
@@ -106,15 +106,13 @@ def direct_call(
     makers: Sequence[Callable[[], object]],
     watched: NDArray[np.int64],
     keep: object,
-) -> tuple[Direct, NDArray[np.int64]] | None:
-    """The function and its facts; None where the interpreter or numpy is another than this knows.
+) -> tuple[Direct, NDArray[np.int64]]:
+    """The function and its facts, where `is_known`.
 
     code: the address of `anycann_direct`. native: addresses of the pool, of its READY and of a block that is this function's alone, and the
     number of rows of a whole run. feeds: arrays like those that it will take. It gives None, and has done nothing, for a call that is not
     of `names` and such arrays, while there are observers or another call is going on, and where the run stopped at a row of kind STOP.
     """
-    if not _is_known():
-        return None
     sizes = [np.array(feed.shape or (0,), np.int64) for feed in feeds]
     ports = [(id(n), id(f.dtype), f.ndim, s.ctypes.data) for n, f, s in zip(names, feeds, sizes, strict=True)]
     facts = np.zeros(Facts.PORTS + len(ports) * len(Port) + len(makers), np.int64)
@@ -130,20 +128,25 @@ def direct_call(
 
 def _function(code: int, facts: NDArray[np.int64], keep: object) -> Direct:
     """The function of the interpreter; it holds `facts`, which native code is given, and `keep` where others have their module."""
-    new = ctypes.pythonapi.PyCFunction_NewEx
-    new.restype, new.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.py_object, ctypes.py_object)
-    function: Direct = new(ctypes.addressof(_method(code)), facts, keep)
+    function: Direct = _new_function()(ctypes.addressof(_method(code)), facts, keep)
     return function
 
 
-@lru_cache
+@cache
+def _new_function() -> Callable[[int, object, object], Direct]:
+    """The interpreter's own, as a function of ours: the types of `ctypes.pythonapi`'s are whatever another thread says."""
+    new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.py_object)
+    return new(("PyCFunction_NewEx", ctypes.pythonapi))
+
+
+@cache
 def _method(code: int) -> _Method:
     """Functions refer to it for as long as they live, so it stays."""
     return _Method(b"run", code, _ONE_ARGUMENT, None)
 
 
-@lru_cache
-def _is_known() -> bool:
+@cache
+def is_known() -> bool:
     """Whether this interpreter has one lock, and numpy's arrays lie as `Array` says."""
     if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
         return False

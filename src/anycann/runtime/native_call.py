@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from anycann.runtime.direct_call import Direct, Facts, direct_call
+from anycann.runtime.direct_call import Direct, Facts, direct_call, is_known
 from anycann.runtime.dispatch import Block
 from anycann.runtime.launches import Launches, Workspaces
 from anycann.runtime.results import Buffers, Results
@@ -48,10 +48,11 @@ class NativeCall:
     def direct(self, names: Sequence[str], feeds: Sequence[object], watched: NDArray[np.int64], keep: object) -> Direct | None:
         """The call as a function of the interpreter (`direct_call`), made at the first time; `names` and the types of `feeds` never change.
 
-        None where there is none: a large network would need the memory of one more run, and gain nothing. watched: counts observers, who
-        see nothing of such a call. keep: what it needs beside what this call keeps.
+        None where there is none: a large network would need the memory of one more run, and gain nothing; another interpreter or numpy may
+        keep its objects otherwise. watched: counts observers, who see nothing of such a call. keep: what it needs beside what
+        this call keeps.
         """
-        if self._direct is None and not self._results.poison and self._launches.arena_bytes <= MOST_ARENA_BYTES:
+        if self._direct is None and is_known() and not self._results.poison and self._launches.arena_bytes <= MOST_ARENA_BYTES:
             code, pool, ready = self._pool.addresses
             workspace = self._workspaces.take()
             native = (pool, ready, workspace.block_address, self._rows)
