@@ -9,7 +9,7 @@ import math
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel
 from anycann.codegen.kernels.attention import attention_scratch_bytes, emit_attention
-from anycann.codegen.kernels.attention_shape import AttentionShape, Pointers, Score
+from anycann.codegen.kernels.attention_shape import AttentionShape, Pointers, Score, lie_side_by_side
 from anycann.codegen.kernels.attention_space import AttentionSpace
 from anycann.codegen.nest_kernel import Output
 from anycann.codegen.space import Choices
@@ -34,7 +34,7 @@ def refuse_attention(operator: Attention) -> str | None:
     viewed = (*operands, *operator.masks)
     if any(axis.step is None for o in viewed for axis in o.view.axes[-2:]):
         return "attention with rows that do not lie at one distance"
-    if operator.value.view.axes[-1].step not in (0, 1):
+    if not lie_side_by_side(operator.value.view.axes[-1]):
         return "attention with values that do not lie side by side"
     return None
 

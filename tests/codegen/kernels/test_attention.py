@@ -134,6 +134,15 @@ def test_few_rows_may_see_no_key(empty_is_zero: bool) -> None:
     assert_exact(replace(shape_of(2, 21, 8, 8), empty_is_zero=empty_is_zero, reach=-1))
 
 
+@pytest.mark.parametrize("target", runnable(), ids=lambda target: target.name)
+@pytest.mark.parametrize("rows", [2, 21])
+def test_one_element_may_stand_for_a_whole_query_or_key(rows: int, target: Target) -> None:
+    shape = shape_of(rows, 40, 16, 16)
+    query, key = (Strided.contiguous((*shape.batch, n, 1)).broadcast((*shape.batch, n, 16)) for n in (rows, 40))
+    assert_exact(replace(shape, query=query), target)
+    assert_exact(replace(shape, key=key), target)
+
+
 @pytest.mark.parametrize("name", sorted(NAMED))
 def test_every_target_compiles(name: str) -> None:
     shape = replace(shape_of(19, 40, 24, 20), reach=3)

@@ -18,7 +18,17 @@ from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.attention_few import emit_few, few_scratch_bytes, is_few
 from anycann.codegen.kernels.attention_kernel import Kernel, Rows
 from anycann.codegen.kernels.attention_results import emit_results, emit_sums
-from anycann.codegen.kernels.attention_shape import AttentionShape, AttentionTile, Memory, Pointers, Write, address, fetch_row, seen_keys
+from anycann.codegen.kernels.attention_shape import (
+    AttentionShape,
+    AttentionTile,
+    Memory,
+    Pointers,
+    Write,
+    address,
+    fetch_row,
+    lie_side_by_side,
+    seen_keys,
+)
 from anycann.codegen.kernels.attention_softmax import changed_scores, emit_weights
 from anycann.codegen.kernels.matmul_packing import PanelCopy, emit_copy
 from anycann.codegen.kernels.matmul_shape import Operand, multiply_add
@@ -73,8 +83,8 @@ def _start(e: Emitter, kernel: Kernel, rows: Rows) -> None:
     shape, memory, lanes = kernel.shape, kernel.memory, kernel.lanes
     queries, view = memory.at(e, "queries"), shape.query
     source = kernel.operand.step(e, kernel.pointers.query, address(e, view, (*rows.batch, rows.first, e.const(0))))
-    row, column = view.axes[-1].step or 0, view.axes[-2].step or 0
-    copy = PanelCopy(kernel.operand, row or 1, column, rows.count, memory.rows, lanes, shape.depth % lanes or None)
+    row, column = 1 if lie_side_by_side(view.axes[-1]) else view.axes[-1].step or 0, view.axes[-2].step or 0
+    copy = PanelCopy(kernel.operand, row, column, rows.count, memory.rows, lanes, shape.depth % lanes or None)
     emit_copy(e, copy, source, e.const(shape.depth), queries)
     scale = e.const(shape.scale, kernel.vector)
     with e.loop(0, shape.depth) as d:

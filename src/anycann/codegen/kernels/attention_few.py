@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import math
 
 from anycann.codegen.emitter import Emitter
-from anycann.codegen.kernels.attention_shape import AttentionShape, Pointers, Score, Write, address, fetch_row, seen_keys
+from anycann.codegen.kernels.attention_shape import AttentionShape, Pointers, Score, Write, address, fetch_row, lie_side_by_side, seen_keys
 from anycann.codegen.kernels.attention_softmax import changed_scores, exp_of_difference, finished_results
 from anycann.codegen.kernels.matmul_dot import dot_scratch, emit_groups
 from anycann.codegen.kernels.matmul_kernel import PanelKernel
@@ -33,7 +33,7 @@ _AHEAD = 64
 
 def is_few(shape: AttentionShape, target: Target) -> bool:
     """True if so few rows share their keys that most lanes of `attention.py` would be idle, and everything lies in the order it is read."""
-    side_by_side = all(view.axes[-1].step in (0, 1) for view in (shape.query, shape.key))
+    side_by_side = all(lie_side_by_side(view.axes[-1]) for view in (shape.query, shape.key))
     few = shape.rows <= target.lanes // 2 and shape.keys > 1
     return few and side_by_side and all(score.key in (0, 1) for score in shape.scores)
 

@@ -13,7 +13,7 @@ from anycann.codegen.values import Value
 from anycann.target.target import Target
 from anycann.te import dtypes
 from anycann.te.dtypes import DType
-from anycann.te.strided import Strided
+from anycann.te.strided import Axis, Strided
 
 Write: TypeAlias = "Callable[[Emitter, tuple[Value, ...], Value, Value | None], None]"  # (e, (*batch, row, first column), vector, mask)
 
@@ -156,6 +156,11 @@ class Memory:
         """Address of most, before, total, factor [rows], queries, weights, mask [.., rows], values or results [.., width]."""
         names = list(self._sizes)
         return e.gep(e.scratch, sum(self._sizes[n] for n in names[: names.index(name)]), "float")
+
+
+def lie_side_by_side(axis: Axis) -> bool:
+    """True if neighbours along the axis are neighbours in memory; those of a broadcast axis are not."""
+    return axis.extent == 1 or axis.step == 1
 
 
 def address(e: Emitter, view: Strided, indices: tuple[Value, ...]) -> Value:
