@@ -90,6 +90,16 @@ def test_nodes_that_scale_a_picture_are_made_row_by_row_too() -> None:
     assert_same(same_bits(scaled, feeds), by_definition(scaled, feeds))
 
 
+@pytest.mark.parametrize(("perm", "picture"), [([3, 0, 1, 2], (3, 47, 39, 16)), ([2, 3, 0, 1], (47, 39, 16, 3))], ids=str)
+def test_pictures_may_lie_side_by_side_element_by_element(perm: list[int], picture: tuple[int, ...]) -> None:
+    text = f"{{ t = Transpose<perm = {perm}>(x) a = Div(t, s) y = Conv<strides = [2, 2], pads = [1, 1, 1, 1]>(a, w) }}"
+    sizes = ", ".join(map(str, picture))
+    batch = parse(f"demo (float[{sizes}] x) => (float[16, 8, 24, 20] y) {text}", s=np.float32(3), w=floats(8, 3, 3, 3))
+    assert launched(batch)[0] == "Transpose+Div+Conv"
+    feeds = {"x": floats(*picture, seed=1)}
+    assert_same(same_bits(batch, feeds), by_definition(batch, feeds))
+
+
 def test_the_memory_of_a_model_is_without_the_picture() -> None:
     made = model("1, 150, 100", f"{YUV}, {MATRIX}", "strides = [2, 2]", floats(16, 3, 3, 3))
     made.graph.node.append(onnx.helper.make_node("MaxPool", ["y"], ["z"], kernel_shape=[7, 7], strides=[7, 7], name="pool"))

@@ -84,14 +84,16 @@ def _in_rows(nest: Nest, outputs: Sequence[Output], layouts: Mapping[str, str], 
     assert rows is not None, f"{output.name} has no rows"
     flat = flatten(nest, [output.place], layouts, target.lanes, rows)
     turned = transposition(flat, target.lanes)
-    if turned is not None and rows not in (turned.read, turned.written):
+    images = output.tensor.shape[0]
+    apart = (rows,) if images == 1 else (rows, flat.outer[0])  # loops that tasks are counted by
+    if turned is not None and turned.read not in apart and turned.written not in apart:
         writer: NestWriter = TransposingWriter(flat, [output.tensor.dtype], target, turned)
     else:
         inside = flat.outer[flat.outer.index(rows) + 1 :]
         writer = NestWriter(flat, [output.tensor.dtype], target, inside[-1] if inside else None)
     writer.rows = rows
     kernel = writer.write(family, placeholders(flat), [output.name])
-    return replace(kernel, rows=writer.row_tasks(output.tensor.shape[0]))
+    return replace(kernel, rows=writer.row_tasks(images))
 
 
 def placeholders(nest: FlatNest) -> list[str]:
