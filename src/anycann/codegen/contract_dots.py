@@ -16,7 +16,7 @@ from anycann.codegen.kernels.dot_convolution import emit_dot_convolution
 from anycann.codegen.kernels.dot_packing import pack_dots
 from anycann.codegen.kernels.dot_plane import as_plane, used_taps, with_taps
 from anycann.codegen.kernels.dot_products import DotProducts
-from anycann.codegen.kernels.dot_shape import DotPlan
+from anycann.codegen.kernels.dot_shape import DotPlan, is_column
 from anycann.codegen.kernels.dot_space import DotSpace
 from anycann.codegen.kernels.dot_tiles import has_tiles
 from anycann.codegen.nest_kernel import Output
@@ -83,7 +83,7 @@ def dot_rows(operator: Convolution, target: Target, choices: Choices) -> RowTask
     """How the tasks of a convolution lie along the rows of a row-major image that it reads through a window; else why they do not."""
     sizes = dot_shape(operator)
     shape = as_plane(with_taps(sizes, used_taps(sizes)))
-    if len(shape.in_size) != 2 or shape.in_size != sizes.in_size or shape.out_pixels * shape.batch == 0:
+    if len(shape.in_size) != 2 or shape.in_size != sizes.in_size or is_column(shape) or shape.out_pixels * shape.batch == 0:
         return "the convolution reads all pixels as one row"
     planar = _is_planar(operator, ND)
     return DotPlan(shape, target, choices.tile(DotSpace(shape, target, planar)), planar).row_tasks
