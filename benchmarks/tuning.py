@@ -133,8 +133,13 @@ def main(
     unknown = [name for name in names if name not in FAMILIES]
     if unknown:
         raise click.UsageError(f"family {unknown[0]!r} is unknown; accepted: {', '.join(FAMILIES)}")
-    seed = secrets.randbelow(10**6) if seed is None else seed
+    given = sys.argv[1:]
+    if seed is None:
+        seed = secrets.randbelow(10**6)
+        given = [*given, f"--seed={seed}"]
     named = random_tasks(names, count, random.Random(seed))
+    if not named:
+        raise click.ClickException(f"none of the {count * len(names)} shapes of seed {seed} has a kernel with a schedule to choose")
     texts = {id(task): (family, text) for family, text, task in named}
     with tempfile.TemporaryDirectory() as folder:
         options = TuningOptions(mode, candidates, threads=threads, seed=seed)
@@ -145,8 +150,7 @@ def main(
         json_path.parent.mkdir(parents=True, exist_ok=True)
         json_path.write_text(json.dumps([vars(shape) for shape in shapes], indent=1))
     if document:
-        given = [word for word in sys.argv[1:] if not word.startswith("--seed")]
-        command = shlex.join(["python", "-m", "benchmarks.tuning", *given, f"--seed={seed}"])
+        command = shlex.join(["python", "-m", "benchmarks.tuning", *given])
         document.write_text(page(this_machine([threads]), shapes, command), encoding="utf-8")
 
 
