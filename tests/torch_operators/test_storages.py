@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 
 import pytest
@@ -16,7 +17,7 @@ def test_a_tensor_moves_into_the_memory_of_another_and_keeps_it_alive() -> None:
     begin = 5
     for part in parts:
         assert torch_npu.get_storage_size(part) == part.numel()
-        assert torch_npu.npu_change_data_ptr(part, combined, begin) == begin
+        assert torch_npu.npu_change_data_ptr(part, combined[3:], begin) == 0  # where the memory begins, not the tensor
         assert part.data_ptr() == combined.data_ptr() + 4 * begin
         assert torch_npu.get_storage_size(part) == part.numel()
         begin += part.numel()
@@ -57,5 +58,6 @@ def test_operators_of_several_results_take_tensors_for_them_in_one_list() -> Non
     options = {"num_heads": 2, "input_layout": "BNSD", "scale": 0.3, "softmax_lse_flag": True}
     expected = torch_npu.npu_fused_infer_attention_score(query, keys, keys, **options)
     out = [torch.empty_like(result) for result in expected]
+    assert copy.deepcopy(torch_npu.npu_fused_infer_attention_score).__name__ == "npu_fused_infer_attention_score"
     torch_npu.npu_fused_infer_attention_score.out(query, keys, keys, **options, out=out)
     assert all(torch.equal(a, b) for a, b in zip(out, expected, strict=True))

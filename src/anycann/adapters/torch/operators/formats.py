@@ -144,6 +144,8 @@ class WithOut:
         return getattr(torch.ops.npu, self.__name__).out(*arguments, **options, **named)
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # what copying and pickling look for, before there is a name
+            raise AttributeError(name)
         return getattr(getattr(torch.ops.npu, self.__name__), name)
 
 
