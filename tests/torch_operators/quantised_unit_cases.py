@@ -89,6 +89,17 @@ def _glu_quant(
     return integers, 1 / scales
 
 
+def _pairs(x: Array, dst_type: Any, quant_mode: int) -> Any:
+    y = _swiglu(np.roll(x, x.shape[-1] // 2, -1))
+    scale = 7 / np.abs(y).max(-1) if quant_mode else np.zeros(len(x))
+    whole = np.clip(np.rint(y * scale[:, None] if quant_mode else y), -8, 7).astype(np.int64)
+    return ((whole[:, ::2] % 16) + (whole[:, 1::2] % 16) * 16).astype(np.uint8).view(np.int8), scale
+
+
+for _mode in (0, 1):
+    case("npu_swiglu_quant", randn(4, 12) * 4, options={"quant_mode": _mode, "dst_type": torch.quint4x2}, reference=_pairs)
+
+
 def _static_glu(x: Array, smooth_scales: Array, offsets: Any = None, group_index: Any = None, quant_mode: int = 0) -> Any:
     y = _swiglu(np.roll(x, x.shape[-1] // 2, -1))
     owner = np.zeros(len(x), int) if group_index is None else np.searchsorted(group_index, np.arange(len(x)), side="right")

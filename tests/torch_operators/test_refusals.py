@@ -34,6 +34,12 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("npu_quant_matmul", (_BYTES, _BYTES.T, torch.ones(1)), {"x1_dtype": 1}, "x1_dtype"),
     ("npu_quant_matmul", (_Q[0, 0], _BYTES.T, torch.ones(1)), {}, "x1 of torch.float32"),
     ("npu_swiglu_quant", (_Q,), {"quant_mode": 2}, "quant_mode=2"),
+    (
+        "npu_grouped_matmul_swiglu_quant_v2",
+        (_BYTES, [_BYTES[None]], [torch.ones(1, 2)], torch.ones(1), torch.ones(1, dtype=torch.int64)),
+        {"quant_dtype": 24},
+        "quant_dtype=24",
+    ),
     ("npu_moe_gating_top_k", (_Q[0, 0], 2), {"renorm": 1}, "renorm=1"),
     ("npu_moe_init_routing_v2", (_Q[0, 0], torch.zeros(3, 2, dtype=torch.int32)), {"expert_num": 2, "quant_mode": 9}, "quant_mode=9"),
     ("npu_grouped_matmul", ([_BYTES], [_Q[0, 0].T]), {}, "x of torch.int8"),

@@ -73,6 +73,7 @@ def _gated(
 
 
 _SECOND = f"{_NAME}_v2"
+_BYTES = (None, 0, 1)  # quant_dtype: the page names int8 0, torch 1
 
 
 def _second_shapes(*given: Any, **options: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -102,6 +103,8 @@ def grouped_matmul_swiglu_quant_v2(*given: Any, **options: Any) -> tuple[torch.T
     refuse_given(_SECOND, "microscaling is of another chip", **kinds)
     if a.dequant_mode or a.quant_mode:
         refuse(_SECOND, f"dequant_mode={a.dequant_mode}, quant_mode={a.quant_mode}", "0, by rows and columns, is computed")
+    if a.quant_dtype not in _BYTES or a.group_list_type not in (None, 0, 1):
+        refuse(_SECOND, f"quant_dtype={a.quant_dtype}, group_list_type={a.group_list_type}", "int8 (0 or 1), and ends (0) or numbers (1)")
     require(len(a.weight) == len(a.weight_scale) == 1, _SECOND, f"{len(a.weight)} weights", "one weight with its scale")
     x = packing.unpack_int4(a.x) if a.x.dtype == torch.int32 else a.x
     weight, scale = _row_major(a.weight[0], x.shape[-1]), a.weight_scale[0]

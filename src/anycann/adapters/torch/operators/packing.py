@@ -25,6 +25,12 @@ def pack_int4(values: torch.Tensor, operator: str) -> torch.Tensor:
     return torch.where(packed >= 2**31, packed - 2**32, packed).to(torch.int32)
 
 
+def pair_int4(values: torch.Tensor) -> torch.Tensor:
+    """int8 (..., n / 2) of values from -8 to 7, the first in the lower bits: the bytes of `pack_int4`."""
+    nibbles = values.to(torch.int8)
+    return (nibbles[..., ::2] & 0xF) | (nibbles[..., 1::2] << 4)
+
+
 def unpack_int4(packed: torch.Tensor) -> torch.Tensor:
     """int8 (..., n * 8) of int32 (..., n)."""
     places = torch.arange(0, 32, 4, device=packed.device)

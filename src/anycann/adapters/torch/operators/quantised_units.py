@@ -126,8 +126,9 @@ def swiglu_quant(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(integers, float32 scale of each row) of swiglu of the last axis, smoothed.
 
-    quant_mode 0: plus offsets and rounded, the scales are zeros. 1: each row times its scale, 127 or 7 by its largest value: the inverse
-    of what `npu_dynamic_quant` returns.
+    quant_mode 0: plus offsets and rounded, the scales are zeros. 1: each row times its scale, 127 or 7 by its largest value, which is
+    returned: the inverse of what `npu_dynamic_quant` returns, and of what the page of aclnnSwiGluQuantV2 writes, which then multiplies by
+    it. The chip's kernel divides 127 by the largest value, and what calls it inverts that. Four-bit integers are two in an int8.
     """
     operator = "npu_swiglu_quant"
     if quant_mode not in (0, 1):
@@ -140,10 +141,15 @@ def swiglu_quant(
     smooth = by_group(operator, y, smooth_scales, groups)
     y = y if smooth is None else y * smooth
     if quant_mode == 0:
-        offset = by_group(operator, y, offsets, groups)
-        return packing.quantised(y if offset is None else y + offset, int4, operator), y.new_zeros(x.shape[:-1], dtype=torch.float32)
-    integers, scale = quantise_rows(y, int4, operator)
-    return integers, 1 / scale
+        offset, scale = by_group(operator, y, offsets, groups), y.new_zeros(x.shape[:-1])
+        y = y if offset is None else y + offset
+    else:
+        scale = (7 if int4 else 127) / y.abs().amax(-1)
+        y = y * scale[..., None]
+    if int4:
+        require(y.shape[-1] % 2 == 0, operator, f"the last axis of {sizes(x)} as int4", "a multiple of 4")
+        return packing.pair_int4(packing.rounded(y, torch.int8).clamp(-8, 7)), scale.float()
+    return packing.rounded(y, torch.int8), scale.float()
 
 
 def _swiglu(operator: str, x: torch.Tensor, activate_left: bool) -> torch.Tensor:
