@@ -30,21 +30,22 @@ def _tokens(cache: Array, table: Array, length: int, first: int = 0) -> Array:
 def _masked_pages(
     q: Array, kc: Array, table: Array, lengths: Any, *, value_cache: Array, mask: Any, num_kv_heads: int, scale_value: float, **options: Any
 ) -> Array:
+    mask = mask if options["mask_type"] else None
     result = np.zeros(options["out"].shape)
     for b, length in enumerate(lengths):
         for head in range(q.shape[1]):
             group = head * num_kv_heads // q.shape[1]
             keys, values = (_tokens(cache, table[b], length)[:, group] for cache in (kc, value_cache))
-            bias = 0 if mask is None else np.broadcast_to(mask[b].reshape(-1, mask.shape[-1]), (q.shape[1], mask.shape[-1]))[head, :length]
+            bias = 0 if mask is None else (mask[b] if mask.ndim == 4 else mask)[head, 0, :length]
             result[b, head] = _one(q[b, head], keys, values, scale_value, bias)[0]
     return result
 
 
-for _mask in (None, randn(2, 4, 1, 7), randn(2, 1, 7)):
+for _mask, _type in ((None, 2), (randn(2, 4, 1, 7), 2), (randn(4, 1, 7), 2), (randn(4, 1, 7), 0)):
     case(
         "_npu_paged_attention_v2", _QUERY, _KEYS, _TABLE, [7, 4], reference=_masked_pages,
         options={
-            "value_cache": _VALUES, "mask": _mask, "num_kv_heads": 2, "num_heads": 4, "scale_value": 0.3, "mask_type": 2,
+            "value_cache": _VALUES, "mask": _mask, "num_kv_heads": 2, "num_heads": 4, "scale_value": 0.3, "mask_type": _type,
             "out": torch.empty(2, 4, 6),
         },
     )  # fmt: skip
@@ -55,8 +56,10 @@ case(
 
 
 def _masked_sequences(
-    q: Array, k: Array, v: Array, lengths: Any, *, mask: Any, scale_value: float, num_heads: int, num_kv_heads: int, out: Array, **_: Any
-) -> Array:
+    q: Array, k: Array, v: Array, lengths: Any, *, mask: Any, mask_type: int, scale_value: float, num_heads: int, num_kv_heads: int,
+    out: Array, **_: Any,
+) -> Array:  # fmt: skip
+    mask = mask[:, None] if mask_type == 1 and mask.ndim == 3 else mask
     result, begin = np.zeros((len(q), num_heads, v.shape[1] // num_kv_heads)), 0
     for b, length in enumerate(lengths):
         rows = slice(begin, begin + length)
@@ -72,10 +75,14 @@ def _masked_sequences(
     return result.reshape(out.shape)
 
 
-for _mask in (None, randn(4, 4), randn(4, 4, 4), randn(2, 1, 4, 4)):
+for _mask, _type in (
+    (None, 2), (randn(4, 4), 2), (randn(4, 4, 4), 2), (randn(2, 1, 4, 4), 2), (randn(2, 4, 4), 1), (randn(4, 4), 1), (randn(2, 4, 4, 4), 1)
+):  # fmt: skip
     case(
         "_npu_flash_attention_v2.out", randn(7, 32), randn(7, 16), randn(7, 12), [3, 4], reference=_masked_sequences,
-        options={"mask": _mask, "scale_value": 0.3, "num_heads": 4, "num_kv_heads": 2, "out": torch.empty(7, 24)},
+        options={
+            "mask": _mask, "mask_type": _type, "scale_value": 0.3, "num_heads": 4, "num_kv_heads": 2, "out": torch.empty(7, 24),
+        },
     )  # fmt: skip
 
 
@@ -102,6 +109,7 @@ case(_NAME, *_ONE, *_CACHES, reference=lambda *a: _latent(*a)[0])
 case(f"{_NAME}.out", *_ONE, *_CACHES, options={"output": torch.empty(2, 4, 8)}, reference=lambda *a, output: _latent(*a)[0])
 case(f"{_NAME}.lse", *_ONE, *_CACHES, True, options={"calc_type": "calc_type_ring"}, reference=_latent)
 case(f"{_NAME}.lse", *_ONE, *_CACHES, False, reference=_latent)
+case(_NAME, *_ONE, *_CACHES, options={"mask": randn(2, 7)}, reference=lambda *a, mask: _latent(*a)[0])  # no mask without its type
 case(
     f"{_NAME}.lse_out", *_SEVERAL, *_CACHES, True, reference=_latent,
     options={

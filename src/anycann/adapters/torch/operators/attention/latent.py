@@ -22,12 +22,13 @@ _OPTIONS = (
     "str? calc_type=None, str? cache_mode=None"
 )
 _MISSING = "mask_type_free, caches of int8 and FRACTAL_NZ"
+_MASKED = "mask_type_spec"  # without a type no mask is read
 
 
 def _attended(a: SimpleNamespace) -> tuple[torch.Tensor, torch.Tensor]:
     """(T, heads, D) like q_nope, and the logarithms of the sums (T, heads, 1)."""
     refuse_given(_NAME, "caches of bytes are not computed", qk_descale=a.qk_descale, pv_descale=a.pv_descale)
-    if a.cache_mode not in (None, "krope_ctkv") or a.mask_type not in (None, "undefined", "mask_type_spec"):
+    if a.cache_mode not in (None, "krope_ctkv") or a.mask_type not in (None, "undefined", _MASKED):
         refuse(_NAME, f"cache_mode={a.cache_mode!r}, mask_type={a.mask_type!r}", "'krope_ctkv' and 'mask_type_spec' are computed")
     query, begin, parts = torch.cat((wide(a.q_nope), wide(a.q_rope)), -1), 0, []
     for entry, length in enumerate(a.context_lens):
@@ -36,7 +37,7 @@ def _attended(a: SimpleNamespace) -> tuple[torch.Tensor, torch.Tensor]:
         latent, rotated = (
             wide(read_pages(cache.flatten(2), a.block_tables[entry], length, a.kv_headnum, 0)) for cache in (a.ctkv, a.k_rope)
         )
-        bias = None if a.mask is None else wide(a.mask)[rows, :length][None, None]
+        bias = None if a.mask is None or a.mask_type != _MASKED else wide(a.mask)[rows, :length][None, None]
         q, keys = query[rows].transpose(0, 1)[None], torch.cat((latent, rotated), -1)[None]
         parts.append(core.attend(core.Problem(q, keys, latent[None], a.qk_scale, bias, bias_is_scaled=False)))
     out, logarithms = (
@@ -50,7 +51,7 @@ def _attended(a: SimpleNamespace) -> tuple[torch.Tensor, torch.Tensor]:
 def latent_attention(*given: Any, **options: Any) -> torch.Tensor:
     """Queries (T, heads, D) and their rotated part (T, heads, R) on latent keys (pages, tokens, kv heads, D) and rotated keys (..., R).
 
-    One query for each sequence, or qseqlen of them; the mask (T, keys) of floats is added to the scores.
+    One query for each sequence, or qseqlen of them; with mask_type_spec the mask (T, keys) of floats is added to the scores.
     """
     return _attended(bound(_NAME, given, options))[0]
 

@@ -32,21 +32,26 @@ _V2 = (
 )
 
 
-_V2_NAME, _V2_MISSING = "_npu_paged_attention_v2", "caches of keys alone"
+_V2_NAME, _V2_MISSING = "_npu_paged_attention_v2", "caches of keys alone, mask_type other than 0 and 2"
+_UNMASKED, _BY_SEQUENCE, _ADDED = 0, 1, 2  # mask_type; _ADDED: of positions, for each head
 
 
 @composed(f"atb::{_V2_NAME}({_V2}Tensor? workspace=None, Tensor(a!) out) -> Tensor(a!)", missing=_V2_MISSING, differentiable=False)
 def paged_attention_v2(*given: Any, out: torch.Tensor, **options: Any) -> torch.Tensor:
-    """As `_npu_paged_attention`, with the lengths in a list, and a mask (T, heads or 1, 1, keys) or (T, 1, keys) of floats that are added
-    to the scores."""
+    """As `_npu_paged_attention`, with the lengths in a list, and with mask_type 2 a mask (T, heads or 1, 1, keys) or (heads, 1, keys) of
+    floats that are added to the scores."""
     a = bound(_V2_NAME, given, options)
     if a.value_cache is None:
         refuse(_V2_NAME, "a cache of keys alone", "keys and values are computed")
+    if a.mask_type not in (_UNMASKED, _ADDED):
+        refuse(_V2_NAME, f"mask_type={a.mask_type}", f"{_UNMASKED} (none) and {_ADDED} are computed")
+    mask = None if a.mask is None or a.mask_type == _UNMASKED else wide(a.mask)
     a.num_heads = a.num_heads or a.query.shape[-2]
     a.num_kv_heads, a.out = a.num_kv_heads or a.num_heads, out
-    require(a.mask is None or a.mask.dim() in (3, 4), _V2_NAME, f"a mask of {sizes(a.mask)}", "(T, heads, 1, keys) or (T, 1, keys)")
+    fits = mask is None or mask.dim() == 4 or (mask.dim() == 3 and mask.shape[0] == a.num_heads)
+    require(fits, _V2_NAME, f"a mask of {sizes(a.mask)}", "(T, heads, 1, keys) or (heads, 1, keys)")
     for entry, length in enumerate(a.context_lens):
-        bias = None if a.mask is None else wide(a.mask)[entry, ..., :length].reshape(-1, 1, length)
+        bias = None if mask is None else (mask[entry] if mask.dim() == 4 else mask)[..., :length]
         keys, values = (_of_pages(a, cache, entry, length) for cache in (a.key_cache, a.value_cache))
         _attend(a, slice(entry, entry + 1), keys, values, bias)
     return out
@@ -134,7 +139,6 @@ def flash_attention(*given: Any, **options: Any) -> None:
 
 
 _FLASH_V2 = "_npu_flash_attention_v2"
-_ADDED = (0, 1, 2)  # mask_type: none, of scores, of positions; all are added
 
 
 @composed(
@@ -144,19 +148,21 @@ _ADDED = (0, 1, 2)  # mask_type: none, of scores, of positions; all are added
     differentiable=False,
 )
 def flash_attention_v2(*given: Any, out: torch.Tensor, **options: Any) -> torch.Tensor:
-    """As `_npu_flash_attention_unpad`, with the lengths in a list and a mask (S, S), (heads, S, S) or (B, heads or 1, S, S) of floats that
-    are added to the scores. Values may be shorter than keys."""
+    """As `_npu_flash_attention_unpad`, with the lengths in a list and a mask of floats that are added to the scores: (S, S),
+    (B, heads or 1, S, S), with mask_type 1 (B, S, S), with 2 (heads, S, S). Values may be shorter than keys."""
     a = bound(f"{_FLASH_V2}.out", given, options)
     refuse_given(_FLASH_V2, "how compressed masks continue is not documented", slopes=a.slopes)
-    if a.mask_type not in _ADDED:
-        refuse(_FLASH_V2, f"mask_type={a.mask_type}", f"{_ADDED} are computed")
+    if a.mask_type not in (_UNMASKED, _BY_SEQUENCE, _ADDED):
+        refuse(_FLASH_V2, f"mask_type={a.mask_type}", "0, 1 and 2 are computed")
+    masks = None if a.mask is None or a.mask_type == _UNMASKED else wide(a.mask)
+    each = masks is not None and masks.dim() + (a.mask_type == _BY_SEQUENCE) >= 4
     require(a.num_heads > 0, _FLASH_V2, f"num_heads={a.num_heads}", "the number of heads")
     a.num_kv_heads, a.out = a.num_kv_heads or a.num_heads, out
     for entry, rows in _rows(a.seq_len):
         count = rows.stop - rows.start
-        mask = None if a.mask is None else (a.mask[entry] if a.mask.dim() == 4 else a.mask)
+        mask = None if masks is None else (masks[entry] if each else masks)[..., :count, :count]
         keys, values = (x[rows].reshape(count, a.num_kv_heads, -1).transpose(0, 1) for x in (a.key, a.value))
-        _attend(a, rows, keys, values, None if mask is None else wide(mask)[..., :count, :count])
+        _attend(a, rows, keys, values, mask)
     return out
 
 
