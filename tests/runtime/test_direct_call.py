@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 import ctypes
 import os
+import pickle
 import sys
 from typing import Any
 import weakref
@@ -73,6 +74,15 @@ LEFT_TO_PYTHON: dict[str, Callable[[dict[str, Any]], Any]] = {
     "unaligned": lambda given: {**given, "x": np.frombuffer(b"\0" + given["x"].tobytes(), np.float32, offset=1).reshape(2, 3)},
     "subclass": lambda given: {**given, "x": given["x"].view(np.matrix)},
 }
+
+
+def test_arrays_of_another_process_do_not_keep_those_of_this_one_from_it() -> None:
+    made, given = InferenceSession(onnx.parser.parse_model(TEXT), num_threads=1), feeds()
+    for _ in range(2):
+        check(made.run(None, pickle.loads(pickle.dumps(given))), given)
+    count = direct_calls(made)
+    check(made.run(None, given), given)
+    assert direct_calls(made) == count + 1
 
 
 @pytest.mark.parametrize("make", LEFT_TO_PYTHON.values(), ids=LEFT_TO_PYTHON)

@@ -114,7 +114,8 @@ def direct_call(
     of `names` and such arrays, while there are observers or another call is going on, and where the run stopped at a row of kind STOP.
     """
     sizes = [np.array(feed.shape or (0,), np.int64) for feed in feeds]
-    ports = [(id(n), id(f.dtype), f.ndim, s.ctypes.data) for n, f, s in zip(names, feeds, sizes, strict=True)]
+    dtypes = [memory.numpy_dtype(feed.dtype.name) for feed in feeds]  # not a copy, as arrays of another process have
+    ports = [(id(n), id(d), f.ndim, s.ctypes.data) for n, d, f, s in zip(names, dtypes, feeds, sizes, strict=True)]
     facts = np.zeros(Facts.PORTS + len(ports) * len(Port) + len(makers), np.int64)
     facts[[Facts.POOL, Facts.READY, Facts.BLOCK, Facts.ROWS]] = native
     facts[[Facts.INPUTS, Facts.OUTPUTS, Facts.WATCHED]] = len(ports), len(makers), watched.ctypes.data
@@ -122,7 +123,7 @@ def direct_call(
     for fact, name in _FUNCTIONS.items():
         facts[fact] = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0
     facts[Facts.PORTS :] = [*(number for port in ports for number in port), *map(id, makers)]
-    kept = (keep, tuple(names), tuple(feed.dtype for feed in feeds), sizes, tuple(makers), watched)
+    kept = (keep, tuple(names), dtypes, sizes, tuple(makers), watched)
     return _function(code, facts, kept), facts
 
 
