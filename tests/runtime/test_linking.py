@@ -105,6 +105,20 @@ def test_a_branch_with_a_host_node_is_run_by_steps(kernels: Kernels, two_threads
         np.testing.assert_array_equal(y, A + B if condition else -B)
 
 
+def test_a_rare_branch_with_a_host_node_leaves_the_others_in_one_call(kernels: Kernels, pool: ThreadPool) -> None:
+    compiler = Counting(kernels, pool, {"sum": binary(kernels, "fadd"), "product": negated})
+    builder = ProgramBuilder([spec("c", (), "bool"), spec("a", (7,)), spec("b", (7,))], [spec("y", (7,))])
+    program = builder.region(CHOICE, [spec("y", (7,))]).compiled(kernels, pool, compiler.cache, poison=False)
+    program.run(feeds(True))
+    direct = program.direct("cab", feeds(True))
+    assert direct is not None
+    for _ in range(100):
+        assert direct(dict(zip("cab", feeds(True), strict=True))) is not None
+    for _ in range(10):
+        program.run(feeds(False))
+    assert compiler.calls_in(program, [feeds(True)]) == 0
+
+
 def test_branches_with_results_of_different_shapes_take_turns(kernels: Kernels, two_threads: ThreadPool) -> None:
     compiler = Counting(kernels, two_threads, {"sum": binary(kernels, "fadd"), "product": binary(kernels, "fmul")})
     step = RegionStep("if", "choose", ("sum", "product"), ("c",), (("a", "a"), ("b", "b")), ("y",))

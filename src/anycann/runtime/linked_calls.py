@@ -59,6 +59,8 @@ class LinkedCalls:
                 if self._stops > MOST_STOPS and self._stops * STOP_SHARE > self._calls + stopped.direct_calls:
                     self._now = self._tried_at = None
         elif self._tried_at is not None:
+            if self._now is not None:
+                self._calls += self._now[0].direct_calls
             self._now = self._linked(compiled, regions)
             self._tried_at = known
 
