@@ -163,13 +163,16 @@ def _host_tensors(args: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
 
 
 def _in_place(op: Any, signature: Signature) -> Kernel:
-    """One argument is written and returned."""
-    convert, call = Arguments(op, signature).to_host, host_call(op, signature.tensors)
+    """One argument is written and returned; no number of the host is, by tensors of an npu."""
+    arguments = Arguments(op, signature)
+    convert, call = arguments.to_host, host_call(op, signature.tensors)
     assert signature.in_place is not None
-    written = signature.in_place.position
+    written, hosts_allowed = signature.in_place.position, arguments.host_tensors_allowed
 
     def kernel(*args: Any, **keywords: Any) -> Any:
-        given, _, _ = convert(args, keywords)
+        given, index, host_seen = convert(args, keywords)
+        if host_seen and index >= 0 and not hosts_allowed and not args[written].is_npu:
+            raise mixed_devices(op, args, keywords)
         try:
             call(*given, **keywords)
         except Exception as error:

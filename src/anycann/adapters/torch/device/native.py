@@ -113,6 +113,7 @@ def _inside(layout: Layout) -> dict[str, int] | None:
         "dimensions_at": dimensions,
         "dtype_at": dtype,
         "recordings": ctypes.addressof(_recordings),
+        "throw": address_of(ctypes.CDLL("libgcc_s.so.1")._Unwind_Resume_or_Rethrow),
     }
 
 

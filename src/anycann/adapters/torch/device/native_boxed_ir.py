@@ -3,7 +3,8 @@
 The dispatcher keeps a kernel as an object and a function `(object, operator, keys, stack)`. For a kernel of Python the object holds it,
 and the function turns the stack into Python objects and back. `torch_npu_boxed` stands in that function's place and does what
 `torch_npu_call` does with the values on the stack; whatever is unusual it leaves to the function that was there (`python`), with the
-arguments as they came. A stack is a vector of values of 16 bytes: 8 of content, then the kind (`ATen/core/ivalue.h`).
+arguments as they came. What fails after it may have written some tensors of a list is not tried again: its error goes on. A stack is a
+vector of values of 16 bytes: 8 of content, then the kind (`ATen/core/ivalue.h`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from anycann.adapters.torch.device.native_words import BYTES_AT, FUNCTION_AT, LI
 
 
 def boxed_ir() -> str:
-    """`torch_npu_boxed`. Exceptions of the operator end in `@try`, those of `python` pass through."""
+    """`torch_npu_boxed`. Exceptions of the operator end in `@try`, or go on when the references are given back; those of `python` pass."""
     return "".join((_boxed(), _try(), _results(), _back(), stack_ir(), alias_ir()))
 
 
@@ -30,6 +31,7 @@ define void @torch_npu_boxed(ptr %functor, ptr %operator, i64 %keys, ptr %stack)
 entry:
   %saved = alloca [{MOST_ARGUMENTS} x %value]
   %elements = alloca [{MOST_ARGUMENTS} x ptr]
+  %thrown.p = alloca ptr
   %held = call ptr @pointer(ptr %functor, i64 {FUNCTION_AT})
   %self = call ptr @pointer(ptr %held, i64 {SELF_AT})
   %words = call ptr @pointer(ptr %self, i64 {BYTES_AT})
@@ -53,7 +55,7 @@ entry:
 here.1:
   call void @save(ptr %table, ptr %first, ptr %saved, i64 %count)
   call void @save_lists(ptr %table, ptr %first, ptr %elements, i64 %lists)
-  %done = call i1 @try(ptr %table, ptr %words, ptr %operator, ptr %stack, i64 %place, ptr %saved, i64 %index)
+  %done = call i1 @try(ptr %table, ptr %words, ptr %operator, ptr %stack, i64 %place, ptr %saved, i64 %index, ptr %thrown.p)
   br i1 %done, label %over, label %restore
 
 over:
@@ -64,7 +66,15 @@ over:
 restore:
   call void @finish_lists(ptr %table, ptr %saved, ptr %elements, i64 %lists, i1 true)
   call void @put_back(ptr %table, ptr %stack, i64 %place, ptr %saved, i64 %count)
-  br label %there
+  %thrown = load ptr, ptr %thrown.p
+  %again = icmp eq ptr %thrown, null
+  br i1 %again, label %there, label %throw_on
+
+throw_on:
+{loads("throw")}
+  %throw.f = inttoptr i64 %throw to ptr
+  call void %throw.f(ptr %thrown)
+  unreachable
 
 there:
   %python.f = inttoptr i64 %python to ptr
@@ -75,11 +85,16 @@ there:
 
 
 def _try() -> str:
-    """The cpu's kernel on aliases, and its results as the npu's: whether that went well."""
+    """The cpu's kernel on aliases, and its results as the npu's: whether that went well. If not, `thrown` is what shall be thrown, or null.
+
+    It is null where the operator can be tried again; only one that returns nothing may have written before it failed (`registration.py`).
+    """
     return f"""
-define internal i1 @try(ptr %table, ptr %words, ptr %operator, ptr %stack, i64 %place, ptr %saved, i64 %index)
+define internal i1 @try(ptr %table, ptr %words, ptr %operator, ptr %stack, i64 %place, ptr %saved, i64 %index, ptr %thrown.p)
     noinline uwtable personality ptr @__gxx_personality_v0 {{
 entry:
+  store ptr null, ptr %thrown.p
+{word_of("kind", Word.BOXED_KIND)}
 {word_of("entry.i", Word.ENTRY)}
 {loads("host_keys")}
   %entry.p = inttoptr i64 %entry.i to ptr
@@ -94,6 +109,14 @@ computed:
 caught:
   %pad = landingpad {{ptr, i32}} catch ptr null
   %thrown = extractvalue {{ptr, i32}} %pad, 0
+  %wrote = icmp eq i64 %kind, {int(Kind.NOTHING)}
+  br i1 %wrote, label %keep, label %drop
+
+keep:
+  store ptr %thrown, ptr %thrown.p
+  ret i1 false
+
+drop:
   %error = call ptr @__cxa_begin_catch(ptr %thrown)
   call void @__cxa_end_catch()
   ret i1 false

@@ -19,7 +19,7 @@ TABLE = (
     "bytes_at", "none", "not_implemented", "as_long", "take_reference", "allocate", "free", "accounts", "release", "tensor_type",
     "parameter_type", "to_dlpack", "from_dlpack", "vectorcall", "drop_reference", "clear_error", "new_long", "tuple_type", "adopt",
     "float_type", "int_type", "fetch_error", "normalise_error", "set_error", "undefined", "host_keys", "npu_keys", "cpu_keys",
-    "dimensions_at", "dtype_at", "recordings", "alias_tensor", "make_storage", "delete_tensor",
+    "dimensions_at", "dtype_at", "recordings", "alias_tensor", "make_storage", "delete_tensor", "throw",
 )  # fmt: skip
 
 

@@ -156,8 +156,10 @@ def _enable(fast: Fast, op: Any, call: Callable[..., Any]) -> None:
     if kind in _BY_CODE_FOR_PYTHON and signature.tensors_by_position and not signature.lists and not wide_labels:
         fast.enable(kind, call, explain, signature.tensors, place)
     current = virtual_devices.current_device()
-    # What fails without Python is tried again by it: pointwise operators and copies look at all sizes before they write, others need not.
-    again = kind != Kind.IN_PLACE or torch.Tag.pointwise in op.tags or op._schema.name == "aten::copy_"
+    # What fails without Python is tried again by it, but for those of lists that return nothing: pointwise operators and copies look at all
+    # sizes before they write, others need not, and divisions that round find integers that are zero as they go.
+    whole = torch.Tag.pointwise in op.tags or op._schema.name == "aten::copy_"
+    again = kind != Kind.IN_PLACE or (whole and "rounding_mode" not in signature.names)
     if again and _table is not None and current is not None:
         by_python = frozenset(({HALF, BFLOAT16} if rounds else set()) | ({INT32} if wide_labels else set()))
         fast.enable_boxed(_table, op, kind, place, current, by_python, signature.lists)
