@@ -106,7 +106,7 @@ class CompiledProgram:
     def run_at(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
         """Run on memory at these addresses, one for each input and output: row-major, of the declared types, outputs apart from all others.
 
-        Nothing is checked. For callers that know what they own; it leaves out what `run` does to be sure. Observers see no inputs.
+        Nothing is checked. For callers that know what they own; it leaves out what `run` does to be sure. Observers see no such run.
         """
         self._native.run_at(inputs, outputs)
 
