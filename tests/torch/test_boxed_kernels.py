@@ -148,6 +148,18 @@ def test_lists_that_fail_in_the_middle_are_written_once_and_given_back() -> None
     assert calls_code("aten::_foreach_add_.List")
 
 
+def test_autograd_knows_that_tensors_of_a_list_were_written() -> None:
+    for _ in range(3):
+        results = [torch.ones(2, device="npu", requires_grad=True).exp() for _ in range(2)]
+        torch._foreach_add_(results, 1.0)
+        assert [tensor._version for tensor in results] == [1, 1]
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            results[0].sum().backward()
+    narrow = [torch.ones(2, device="npu", dtype=torch.bfloat16)]
+    torch._foreach_addcmul_(narrow, narrow, narrow)
+    assert narrow[0]._version == 1
+
+
 def test_a_division_that_fails_in_the_middle_is_done_once() -> None:
     dividends, divisors = torch.tensor([800, 800]), torch.tensor([3, 0])
     for mode in ("floor", "trunc"):

@@ -205,6 +205,7 @@ def _viewing(op: Any, signature: Signature) -> Kernel:
 
 def _mixed(op: Any, signature: Signature) -> Kernel:
     """Some results are arguments that were written, others are new; or there are none."""
+    versioned = signature.versioned_list
     convert, call, returned = Arguments(op, signature).to_host, host_call(op, signature.tensors), signature.returned
 
     def kernel(*args: Any, **keywords: Any) -> Any:
@@ -214,6 +215,8 @@ def _mixed(op: Any, signature: Signature) -> Kernel:
             result = call(*given, **keywords)
         except Exception as error:
             raise explained(error, op, args, originals) from None
+        if versioned >= 0:
+            torch.autograd.graph.increment_version(args[versioned])
         if not returned:
             return None
         index, hosts = (index if index >= 0 else devices.current()), _host_tensors(args, originals) if host_seen else []

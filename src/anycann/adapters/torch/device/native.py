@@ -99,6 +99,7 @@ def _inside(layout: Layout) -> dict[str, int] | None:
         "make_storage": "_ZN3c1017make_storage_implENS_11StorageImpl15use_byte_size_tENS_6SymIntENS_7DataPtrEPNS_9AllocatorE"
         "bSt8optionalINS_6DeviceEE",
         "delete_tensor": "aoti_torch_delete_tensor_object",
+        "bump_version": "_ZN5torch8autograd4impl12bump_versionERKN2at6TensorE",
         "undefined": "_ZN3c1019UndefinedTensorImpl10_singletonE",
     }
     dimensions, dtype = _offset_of_dimensions(), _offset_of_dtype()

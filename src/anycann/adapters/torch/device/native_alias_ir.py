@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from anycann.adapters.torch.device.native_stack_ir import CPU_DEVICE, DEVICE, LIST, TENSOR
-from anycann.adapters.torch.device.native_words import LIST_AT, loads
+from anycann.adapters.torch.device.native_words import LIST_AT, Kind, Word, loads, word_of
 
 
 def alias_ir() -> str:
-    """`@save` and `@save_lists`, and `@finish_lists`, which undoes it or lets go what was kept for that."""
-    return _save() + _lists()
+    """`@save` and `@save_lists`, `@count_writes`, and `@finish_lists`, which undoes it or lets go what was kept for that."""
+    return _save() + _lists() + _count_writes()
 
 
 def _save() -> str:
@@ -219,5 +219,48 @@ drop:
 freed:
   call void %free.f(ptr %kept)
   br label %next
+}}
+"""
+
+
+def _count_writes() -> str:
+    """`@count_writes`: the tensors of the list that was written have another version, by which autograd knows. The kernel saw aliases."""
+    return f"""
+define internal void @count_writes(ptr %table, ptr %words, ptr %saved, ptr %elements) {{
+entry:
+{word_of("kind", Word.BOXED_KIND)}
+{word_of("place", Word.PLACE)}
+{loads("bump_version")}
+  %bump_version.f = inttoptr i64 %bump_version to ptr
+  %writes = icmp eq i64 %kind, {int(Kind.NOTHING)}
+  %known = icmp sge i64 %place, 0
+  %counts = and i1 %writes, %known
+  br i1 %counts, label %list, label %done
+
+list:
+  %slot = getelementptr ptr, ptr %elements, i64 %place
+  %kept = load ptr, ptr %slot
+  %argument = getelementptr %value, ptr %saved, i64 %place
+  %object = load ptr, ptr %argument
+  %begin = call ptr @pointer(ptr %object, i64 {LIST_AT})
+  %end = call ptr @pointer(ptr %object, i64 {LIST_AT + 8})
+  %begin.i = ptrtoint ptr %begin to i64
+  %end.i = ptrtoint ptr %end to i64
+  %bytes = sub i64 %end.i, %begin.i
+  br label %tensors
+
+tensors:
+  %at = phi i64 [0, %list], [%at.next, %tensor]
+  %ended = icmp eq i64 %at, %bytes
+  br i1 %ended, label %done, label %tensor
+
+tensor:
+  %original = call ptr @at(ptr %kept, i64 %at)
+  call void %bump_version.f(ptr %original)
+  %at.next = add i64 %at, 16
+  br label %tensors
+
+done:
+  ret void
 }}
 """

@@ -59,6 +59,7 @@ here.1:
   br i1 %done, label %over, label %restore
 
 over:
+  call void @count_writes(ptr %table, ptr %words, ptr %saved, ptr %elements)
   call void @finish_lists(ptr %table, ptr %saved, ptr %elements, i64 %lists, i1 false)
   call void @drop_values(ptr %table, ptr %saved, i64 %count)
   ret void

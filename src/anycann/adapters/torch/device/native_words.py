@@ -20,6 +20,7 @@ TABLE = (
     "parameter_type", "to_dlpack", "from_dlpack", "vectorcall", "drop_reference", "clear_error", "new_long", "tuple_type", "adopt",
     "float_type", "int_type", "fetch_error", "normalise_error", "set_error", "undefined", "host_keys", "npu_keys", "cpu_keys",
     "dimensions_at", "dtype_at", "recordings", "alias_tensor", "make_storage", "delete_tensor", "throw",
+    "bump_version",
 )  # fmt: skip
 
 
@@ -38,8 +39,8 @@ class Kind(IntEnum):
 class Word(IntEnum):
     """The words of a `Fast` kernel: those that its calls by Python need, then those of calls by torch's dispatcher.
 
-    PLACE is that of the argument that is written, as WRITTEN for Python, or of `pin_memory` of a FACTORY. BY_PYTHON has
-    a bit for each dtype (`c10::ScalarType`) whose tensors Python must take.
+    PLACE is that of the argument that is written, as WRITTEN for Python, or of `pin_memory` of a FACTORY, or of the list of NOTHING whose
+    tensors get another version (-1: none do). BY_PYTHON has a bit for each dtype (`c10::ScalarType`) whose tensors Python must take.
     """
 
     KIND = 0

@@ -170,7 +170,7 @@ def _kind(op: Any, signature: Signature) -> tuple[Kind, int]:
     if signature.outs or "generator" in signature.names or len(signature.names) > MOST_ARGUMENTS:
         return Kind.SLOW, 0
     if op._schema.name.startswith(("aten::_foreach_", "aten::_fused_")):
-        return _kind_of_lists(signature), 0
+        return _kind_of_lists(signature), signature.versioned_list
     if "device" in signature.names:
         made = signature.new_results_only and signature.one_tensor and torch.Tag.nondeterministic_seeded not in op.tags
         return (Kind.FACTORY, signature.names.index("pin_memory")) if made and "pin_memory" in signature.names else (Kind.SLOW, 0)

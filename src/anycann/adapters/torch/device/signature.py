@@ -21,6 +21,8 @@ class Signature:
 
     `tensors` and `lists` are the positions of tensors and lists of tensors; `returned` has an entry a result: None for a new tensor.
     `one_tensor`, `one_list` and `only_tensors` are about the results. `outs` are the names of the arguments that an `out=` operator fills.
+    `versioned_list` is the position of a list whose tensors get another version when they are written, as on the cpu, or -1: no kernel that
+    is given aliases counts for the tensors themselves.
     """
 
     names: tuple[str, ...]
@@ -32,6 +34,7 @@ class Signature:
     one_list: bool
     only_tensors: bool
     tensors_by_position: bool
+    versioned_list: int
 
     @property
     def new_results_only(self) -> bool:
@@ -64,6 +67,7 @@ def signature_of(op: Any) -> Signature:
         one_tensor=len(results) == 1 and str(results[0].type) == "Tensor",
         one_list=len(results) == 1 and str(results[0].type) == "List[Tensor]",
         only_tensors=all(str(result.type) == "Tensor" for result in results),
+        versioned_list=0 if op._schema.name.startswith("aten::_foreach_") and _written(arguments[0]) else -1,
         tensors_by_position=not any(argument.kwarg_only and "Tensor" in str(argument.type) for argument in arguments),
     )
 
