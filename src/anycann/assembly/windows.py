@@ -22,6 +22,7 @@ from anycann.passes.grouping import Group, group_tensors
 from anycann.passes.layout import CONVOLUTIONS
 from anycann.passes.order import Unit
 from anycann.passes.partition import AICORE
+from anycann.te.contractions import Picture
 from anycann.te.layout import window
 from anycann.te.nest import CannotFuse, build_nest, contractions
 from anycann.te.tensor import Compute
@@ -100,8 +101,9 @@ def _is_pointwise(unit: Unit, layouts: Mapping[ir.Value, str], generators: Gener
     if group is None or unit.nodes[0].op_type == "Concat" or any(value in layouts for value in group.inputs):
         return False
     tensor = group_tensors(group, generators.registry)[group.outputs[0]]
-    if not isinstance(tensor, Compute) or contractions([tensor]):
-        return False
+    anchors = contractions([tensor])
+    if not isinstance(tensor, Compute) or anchors:
+        return isinstance(tensor, Compute) and all(isinstance(anchor.operator, Picture) for anchor in anchors)
     try:
         return rows_of(build_nest([tensor])) is not None
     except CannotFuse:

@@ -19,6 +19,7 @@ from anycann.codegen.contract_dots import (
 )
 from anycann.codegen.contract_gradient import gradient_layout, refuse_gradient
 from anycann.codegen.contract_matmul import generate_matmul, refuse_matmul
+from anycann.codegen.contract_picture import generate_picture
 from anycann.codegen.contract_recurrent import refuse_recurrent
 from anycann.codegen.contract_routine import refuse_routine
 from anycann.codegen.kernel import RowTasks
@@ -27,7 +28,7 @@ from anycann.codegen.space import Choices
 from anycann.codegen.tail import Constants, Generated
 from anycann.support.errors import InternalError
 from anycann.target.target import Target
-from anycann.te.contractions import Attention, Convolution, MatMul, Recurrent, WeightGradient
+from anycann.te.contractions import Attention, Convolution, MatMul, Picture, Recurrent, WeightGradient
 from anycann.te.layout import ND
 from anycann.te.nest import contractions
 from anycann.te.routines import Routine
@@ -51,6 +52,8 @@ def refuse(contraction: Contraction, is_constant: Callable[[str], bool]) -> str 
         return refuse_attention(operator)
     if isinstance(operator, Routine):
         return refuse_routine(operator)
+    if isinstance(operator, Picture):
+        return None
     return f"no kernel generator for {type(operator).__name__}"
 
 
@@ -91,4 +94,6 @@ def generate_contraction(
         return generate_matmul(anchor, anchor.operator, outputs, layouts, target, constants, choices)
     if isinstance(anchor.operator, Attention):
         return generate_attention(anchor, anchor.operator, outputs, layouts, target, choices)
+    if isinstance(anchor.operator, Picture):
+        return generate_picture(anchor, anchor.operator, outputs, layouts, target)
     raise InternalError(f"no kernel generator for {type(anchor.operator).__name__}")

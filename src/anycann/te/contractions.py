@@ -1,4 +1,4 @@
-"""What a kernel generator computes: convolution, matrix products, recurrent layers and attention, described without saying how."""
+"""What a kernel generator computes: convolution, matrix products, recurrent layers, attention and pictures, without saying how."""
 
 from __future__ import annotations
 
@@ -112,6 +112,14 @@ class Attention:
     softcap: float = 0.0
     reach: int | None = None
     empty_is_zero: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """y[n, c, h, w] of the pictures in `source` (bytes), each made as its row of `table` says (te/picture_table.py)."""
+
+    source: Tensor
+    table: Tensor
 
 
 def operands(operator: object) -> Iterator[Tensor]:

@@ -36,7 +36,7 @@ def _infer(node: ir.Node, inputs: Sequence[TensorType | None]) -> Sequence[Tenso
     return [TensorType(dtypes.float32, (picture.shape[0], get("channels", 3), high + top + bottom, wide + left + right))]
 
 
-def _by_numpy(
+def aipp_by_numpy(
     picture: NDArray[np.uint8],
     input_format: str = "",
     channels: int = 3,
@@ -50,6 +50,7 @@ def _by_numpy(
     pads: Sequence[int] = (0, 0, 0, 0),
     padding: float = 0.0,
 ) -> NDArray[np.float32]:
+    """What the attributes of `Aipp` say, step by step."""
     pixels = _pixels(picture, input_format).astype(np.float32)[..., list(order)]
     if crop:
         pixels = pixels[:, crop[0] : crop[0] + crop[2], crop[1] : crop[1] + crop[3]]
@@ -89,7 +90,7 @@ def _samples(rng: np.random.Generator) -> Iterable[Sample]:
     yield one(3, 5, 7, input_format="YUV400_U8", order=[0], channels=1, subtracted=[3.0])
 
 
-@operator("Aipp", domain=DOMAIN, samples=_samples, infer=_infer, reference=_by_numpy)
+@operator("Aipp", domain=DOMAIN, samples=_samples, infer=_infer, reference=aipp_by_numpy)
 def aipp(context: Lowering) -> Tensor:
     """uint8 pixels -> samples in `order` -> `crop` (top, left, rows, columns) -> floor(`matrix` . (samples - `input_bias`) / 256) +
     `output_bias`, limited to 0 and 255 -> (x - `subtracted`) * `factors` -> `pads` (top, left, bottom, right) of `padding`.
