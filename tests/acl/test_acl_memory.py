@@ -62,6 +62,19 @@ def test_memory_that_a_program_shows_is_copied_as_on_boards_whose_device_shares_
     assert np.array_equal(back, data)
 
 
+@pytest.mark.parametrize("nbytes", [40, 100_000, 10 << 20])
+def test_host_memory_that_is_used_after_it_was_freed_is_no_memory_of_python(acl: ModuleType, nbytes: int) -> None:
+    host, _ = acl.rt.malloc_host(nbytes)
+    device, _ = acl.rt.malloc(nbytes, 0)
+    assert acl.rt.free_host(host) == 0
+    others = [np.zeros(nbytes, np.uint8) for _ in range(8)]
+    assert acl.rt.memset(host, nbytes, 7, nbytes) == 0
+    assert acl.rt.memcpy(device, nbytes, host, nbytes, H2D) == 0
+    assert acl.util.ptr_to_bytes(device, nbytes) == b"\7" * nbytes
+    assert not any(other.any() for other in others)
+    assert acl.rt.free_host(host) == 107000
+
+
 def test_a_source_that_ends_with_the_memory_of_the_process_is_followed_by_zeros(acl: ModuleType) -> None:
     page = mmap.PAGESIZE
     libc = ctypes.CDLL(None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable
 import ctypes
 from dataclasses import dataclass, field
@@ -15,6 +16,8 @@ from anycann.runtime import memory
 from anycann.support.errors import UsageError
 
 MemoryKind: TypeAlias = Literal["device", "host", "dvpp", "mapped"]
+_MOST_KEPT = 1 << 26  # bytes of host memory that stay what they are for a while after they were given back
+_MOST_BLOCKS = 1024  # of it
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,11 @@ class Allocation:
 
 
 class Allocations:
-    """The live allocations of a process, found by any address inside them. Thread-safe. `version` changes with each change."""
+    """The live allocations of a process, found by any address inside them. Thread-safe. `version` changes with each change.
+
+    Memory of the host that was given back is kept for a while: addresses of the host are nobody's business, and a program that uses one too
+    long (a public sample does) must meet old bytes, not memory that Python uses by now.
+    """
 
     def __init__(self) -> None:
         self.version = 0
@@ -42,6 +49,8 @@ class Allocations:
         self.released: list[Callable[[Allocation], None]] = []  # and of each that ends
         self._by_address: dict[int, Allocation] = {}
         self._starts: list[int] = []
+        self._kept: deque[Allocation] = deque()
+        self._kept_bytes = 0
         self._lock = threading.Lock()
 
     def allocate(self, nbytes: int, kind: MemoryKind, device: int, filled: bool = False) -> Allocation:
@@ -70,10 +79,19 @@ class Allocations:
             if gone is not None:
                 del self._starts[bisect_right(self._starts, address) - 1]
                 self.version += 1
+                self._keep(gone)
         if gone is not None:
             for tell in self.released:
                 tell(gone)
         return gone
+
+    def _keep(self, gone: Allocation) -> None:
+        if gone.kind != "host" or gone.nbytes > _MOST_KEPT:
+            return
+        self._kept.append(gone)
+        self._kept_bytes += gone.nbytes
+        while self._kept_bytes > _MOST_KEPT or len(self._kept) > _MOST_BLOCKS:
+            self._kept_bytes -= self._kept.popleft().nbytes
 
     def find(self, address: int) -> Allocation | None:
         """The live allocation that `address` lies in, its end excluded."""
