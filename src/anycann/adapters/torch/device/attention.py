@@ -1,26 +1,72 @@
 """`scaled_dot_product_attention` on the npu: the fused cpu kernel where it applies, elsewhere products and softmax.
 
-torch chooses by a table of the devices it was built with; this is its choice for the cpu (`sdp::select_sdp_backend_cpp`).
+torch has a pointer to what chooses for each kind of device (`ATen/native/DispatchStub.h`); that of PrivateUse1, the last, is null. It gets
+the function that chooses for the cpu, which looks at nothing but sizes, strides and dtypes. Where this torch does not show both, Python
+chooses in the same way, at some 20 us a call.
 """
 
 from __future__ import annotations
 
+import ctypes
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from anycann.adapters.torch.device.machine_code import address_of
+from anycann.adapters.torch.device.virtual_devices import KNOWN_VERSIONS
+
 _products = torch.ops.aten._scaled_dot_product_attention_math.default
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 _enabled = torch._C._get_flash_sdp_enabled
+_STUB = "_ZN2at6native22_fused_sdp_choice_stubE"
+_CHOICE = "_ZN2at6native21_fused_sdp_choice_cppERKNS_6TensorES3_S3_RKSt8optionalIS1_EdbS4_IdEb"
+_WITH_SYMBOL = 1  # RTLD_DL_SYMENT of dladdr1
 _kept: list[Any] = []
 
 
+class _Symbol(ctypes.Structure):
+    """Elf64_Sym."""
+
+    _fields_ = (
+        ("name", ctypes.c_uint32), ("info", ctypes.c_uint8), ("other", ctypes.c_uint8), ("section", ctypes.c_uint16),
+        ("value", ctypes.c_uint64), ("size", ctypes.c_uint64),
+    )  # fmt: skip
+
+
 def install() -> None:
-    """Choose above autograd, so that the fused kernel has its own backward."""
+    """Let torch choose, or choose above autograd, so that the fused kernel has its own backward."""
+    if _torch_chooses():
+        return
     for key in ("AutogradPrivateUse1", "PrivateUse1"):
         library = torch.library.Library("aten", "IMPL", key)
         library.impl("scaled_dot_product_attention", attention)
         _kept.append(library)
+
+
+def _torch_chooses() -> bool:
+    """Give torch the cpu's choice for npus; whether this torch has both, and the place for it is where it is expected."""
+    library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+    if not torch.__version__.startswith(KNOWN_VERSIONS) or not hasattr(library, _STUB) or not hasattr(library, _CHOICE):
+        return False
+    stub = address_of(getattr(library, _STUB))
+    size_bytes = _size_of(library, stub)
+    if size_bytes < 16:
+        return False
+    last = ctypes.c_uint64.from_address(stub + size_bytes - 8)
+    if last.value:
+        return False
+    last.value = address_of(getattr(library, _CHOICE))
+    return True
+
+
+def _size_of(library: ctypes.CDLL, address: int) -> int:
+    """Bytes of the variable at `address`; 0 if the system does not say."""
+    if not hasattr(library, "dladdr1"):
+        return 0
+    where, symbol = (ctypes.c_void_p * 4)(), ctypes.POINTER(_Symbol)()
+    found = library.dladdr1(ctypes.c_void_p(address), where, ctypes.byref(symbol), _WITH_SYMBOL)
+    return int(symbol.contents.size) if found and symbol and where[3] == address else 0
 
 
 def attention(
