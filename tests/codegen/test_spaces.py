@@ -33,9 +33,9 @@ def random_convolution(rng: random.Random) -> ConvolutionShape:
     inputs, outputs = group * rng.randrange(1, 70), group * rng.randrange(1, 70)
     pad = kernel // 2
     out = (size + 2 * pad - kernel) // stride + 1
-    dtype = rng.choice((dtypes.float32, dtypes.float32, dtypes.float64, dtypes.int8))
+    dtype, rank = rng.choice((dtypes.float32, dtypes.float32, dtypes.float64, dtypes.int8)), rng.choice((2, 2, 2, 3))
     return ConvolutionShape(
-        rng.choice((1, 2)), inputs, outputs, group, (size,) * 2, (kernel,) * 2, (stride,) * 2, (1, 1), (pad,) * 2, (out,) * 2, dtype
+        rng.choice((1, 2)), inputs, outputs, group, *((n,) * rank for n in (size, kernel, stride, 1, pad, out)), dtype
     )
 
 

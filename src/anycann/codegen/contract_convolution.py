@@ -61,7 +61,7 @@ def convolution_layout(operator: Convolution, name: str, stored: str, target: Ta
 
 
 def _uses_winograd(operator: Convolution, shape: ConvolutionShape, target: Target, choices: Choices) -> bool:
-    if has_phases(operator) or (operator.computed and shape.batch * shape.out_pixels < FEW_PIXELS):
+    if has_phases(operator) or (operator.computed and (shape.batch * shape.out_pixels < FEW_PIXELS or len(shape.kernel) > 2)):
         return False
     return choices.winograd and choices.tile(AlgorithmSpace(shape, target)).winograd
 

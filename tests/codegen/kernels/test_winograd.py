@@ -32,6 +32,9 @@ SHAPES = {
     "smaller than a patch": shape_of(40, 24, (5, 3), 3, pads=(2, 0)),
     "no padding": shape_of(20, 33, (23, 6), 3),
     "wide padding": shape_of(16, 16, (3, 4), 3, pads=7),
+    "planes": shape_of(16, 35, (5, 9, 10), 3, pads=1, batch=2),
+    "planes far apart, some of padding only": shape_of(19, 16, (7, 6, 5), (2, 3, 3), dilations=(3, 1, 1), pads=(5, 1, 0)),
+    "planes that are read alone": shape_of(17, 16, (6, 5, 9), (1, 3, 3), pads=(0, 1, 1)),
 }
 
 
@@ -93,9 +96,10 @@ def test_equals_the_definition_to_a_few_millionths(name, target):
 
 @TARGETS
 def test_every_blocking_gives_the_same_result(target):
-    shape = shape_of(2 * target.lanes + 4, 5 * target.lanes, (15, 18), 3, pads=1)
-    space = winograd_tiles(shape, target)
-    for tile in space[:: max(1, len(space) // 4)]:
+    images = shape_of(2 * target.lanes + 4, 5 * target.lanes, (15, 18), 3, pads=1)
+    volumes = shape_of(target.lanes + 4, 2 * target.lanes, (5, 9, 6), 3, pads=1)
+    tiles = {shape: winograd_tiles(shape, target) for shape in (images, volumes)}
+    for shape, tile in [(shape, tile) for shape, space in tiles.items() for tile in space[:: max(1, len(space) // 4)]]:
         assert _relative_error(shape, target, tile) < 5e-6, tile
 
 
@@ -128,6 +132,9 @@ def test_it_pays_for_large_images_but_not_where_only_weights_are_moved():
     [
         (shape_of(64, 64, (9, 9), 5), "kernel is"),
         (shape_of(64, 64, (9, 9), 3, strides=2), "strides"),
+        (shape_of(64, 64, (9, 9, 9), 3, strides=(2, 1, 1)), "strides"),
+        (shape_of(64, 64, (9, 9, 9), (3, 3, 1)), "kernel is"),
+        (shape_of(64, 64, (9,), 3), "kernel is"),
         (shape_of(64, 64, (9, 9), 3, group=2), "2 groups"),
         (shape_of(3, 64, (9, 9), 3), "fewer than a vector"),
     ],

@@ -24,6 +24,7 @@ from anycann.codegen.kernels.winograd_tile import (
     default_winograd_tile,
     most_winograd_columns,
     most_winograd_tiles,
+    plane_choices,
     winograd_estimate,
     winograd_fits,
     winograd_profitable,
@@ -104,7 +105,7 @@ class WinogradSpace(Space[WinogradTile]):
     """Blockings of Winograd's algorithm. `problem` must be one that it can compute."""
 
     family: ClassVar[str] = "ConvWinograd"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     tile_type: ClassVar[type[WinogradTile]] = WinogradTile
 
     problem: ConvolutionShape
@@ -114,7 +115,8 @@ class WinogradSpace(Space[WinogradTile]):
         total = max(1, all_tiles(self.problem))
         out_blocks = self.problem.out_blocks(self.target.lanes)
         blocks = tuple(range(1, min(8, out_blocks) + 1))
-        columns = range(1, min(total, most_winograd_columns(self.target, 1)) + 1)
+        planes = plane_choices(self.problem)
+        columns = range(1, min(total * planes[-1], most_winograd_columns(self.target, 1)) + 1)
         most = most_winograd_tiles(self.problem, self.target)
         return (
             Parameter("blocks", blocks),
@@ -122,6 +124,7 @@ class WinogradSpace(Space[WinogradTile]):
             Parameter("columns", tuple(columns)),
             Parameter("unroll", (1, 2, 4)),
             Parameter("splits", tuple(n for n in (1, 2, 4, 8) if n <= out_blocks)),
+            Parameter("planes", planes),
         )
 
     def refusal(self, tile: WinogradTile) -> str | None:
@@ -130,10 +133,12 @@ class WinogradSpace(Space[WinogradTile]):
             return winograd_refusal(shape, target)
         if not 1 <= tile.blocks <= min(8, shape.out_blocks(target.lanes)):
             return f"{tile.blocks} channel blocks"
-        if not 1 <= tile.columns <= min(tile.tiles, most_winograd_columns(target, tile.blocks)):
-            return f"{tile.columns} columns do not fit {tile.tiles} tiles and the registers"
-        if tile.tiles > max(1, all_tiles(shape)) or (tile.tiles > 1 and not winograd_fits(shape, target, tile)):
-            return f"{tile.tiles} tiles do not fit the image or the cache"
+        if not 1 <= tile.columns <= min(tile.positions, most_winograd_columns(target, tile.blocks)):
+            return f"{tile.columns} columns do not fit {tile.tiles} tiles of {tile.planes} planes and the registers"
+        if tile.planes not in plane_choices(shape):
+            return f"{tile.planes} planes"
+        if tile.tiles > max(1, all_tiles(shape)) or (tile.positions > 1 and not winograd_fits(shape, target, tile)):
+            return f"{tile.tiles} tiles of {tile.planes} planes do not fit the image or the cache"
         last = shape.in_channels % target.lanes or target.lanes
         if tile.unroll not in (1, 2, 4) or target.lanes % tile.unroll or last % tile.unroll:
             return f"{tile.unroll} input channels do not divide a channel block"

@@ -1,7 +1,9 @@
 """Winograd's convolution F(4x4, 3x3): 36 multiplications for 16 results instead of 144.
 
 A task takes a block of 4x4 output tiles (numbered through the whole batch) and some output channels: it transforms the 6x6 patches of the
-input, multiplies them at each of the 36 points with the transformed weights as small matrices, and transforms the products back.
+input, multiplies them at each of the 36 points with the transformed weights as small matrices, and transforms the products back. In three
+dimensions the block has the same tiles of some planes: each plane of the input is transformed once, and multiplied for every plane of the
+output that reads it; only height and width are saved multiplications.
 Padding is read as zeros from a zero vector; nothing outside the input is loaded.
 """
 
@@ -21,9 +23,14 @@ from anycann.codegen.kernels.winograd_tile import (
     PATCH,
     POINTS,
     WinogradTile,
+    all_blocks,
     all_tiles,
     input_stride,
+    out_planes,
+    plane_reach,
+    plane_taps,
     product_stride,
+    read_positions,
     scratch_bytes,
     tile_grid,
     winograd_refusal,
@@ -60,7 +67,7 @@ def emit_winograd(
     """
     refusal = winograd_refusal(shape, target)
     if refusal:
-        raise UsageError(f"Winograd convolution of {shape}: {refusal}; accepted: 3x3, stride 1, dilation 1, one group, full vectors")
+        raise UsageError(f"Winograd convolution of {shape}: {refusal}; accepted: 3x3 planes, stride 1, dilation 1, one group, full vectors")
     if shape.batch == 0 or shape.out_pixels == 0:
         return WinogradLaunch(0, 0)
     goes_on = resumed(e)
@@ -69,16 +76,15 @@ def emit_winograd(
     groups = -(-shape.out_blocks(target.lanes) // tile.blocks)
     per_task = -(-groups // tile.splits)
     with e.loop(e.begin, e.end, 1, [before]) as tasks:
-        block, split = digits(e, tasks.index, [-(-all_tiles(shape) // tile.tiles), tile.splits])
-        first = e.mul(block, tile.tiles)
-        count = e.smin(e.const(tile.tiles), e.sub(e.const(all_tiles(shape)), first))
+        block, split = digits(e, tasks.index, [all_blocks(shape, tile), tile.splits])
+        part = _part(e, kernel, block)
         with e.when(e.compare("ne", block, tasks.values[0])):  # the next split of a block finds its inputs transformed
-            _transform_inputs(e, kernel, first, count)
+            _transform_inputs(e, kernel, part)
         stop = e.smin(e.const(groups), e.mul(e.add(split, 1), per_task))
         with e.loop(e.mul(split, per_task), stop) as group:
-            _group(e, kernel, group.index, first, count)
+            _group(e, kernel, group.index, part)
         tasks.carry([block])
-    return WinogradLaunch(-(-all_tiles(shape) // tile.tiles) * tile.splits, scratch_bytes(shape, target.lanes, tile))
+    return WinogradLaunch(all_blocks(shape, tile) * tile.splits, scratch_bytes(shape, target.lanes, tile))
 
 
 def _kernel(
@@ -93,6 +99,24 @@ def _kernel(
     return WinogradKernel(shape, target, tile, elements, weights, write, initial, e.scratch, products, zeros, results)
 
 
+@dataclass(frozen=True)
+class _Part:
+    """A block of the output: its first tile and how many, its first plane and how many."""
+
+    tile: Value
+    tiles: Value
+    plane: Value
+    planes: Value
+
+
+def _part(e: Emitter, kernel: WinogradKernel, block: Value) -> _Part:
+    shape, tile, planes = kernel.shape, kernel.tile, out_planes(kernel.shape)
+    some_tiles, some_planes = digits(e, block, [-(-all_tiles(shape) // tile.tiles), -(-planes // tile.planes)])
+    first, plane = e.mul(some_tiles, tile.tiles), e.mul(some_planes, tile.planes)
+    tiles = e.smin(e.const(tile.tiles), e.sub(e.const(all_tiles(shape)), first))
+    return _Part(first, tiles, plane, e.smin(e.const(tile.planes), e.sub(e.const(planes), plane)))
+
+
 # ---- input transform
 def _place(e: Emitter, kernel: WinogradKernel, tile: Value) -> tuple[Value, Value, Value]:
     """Image, first output row and first output column of a tile."""
@@ -100,20 +124,27 @@ def _place(e: Emitter, kernel: WinogradKernel, tile: Value) -> tuple[Value, Valu
     return image, e.mul(row, OUT), e.mul(column, OUT)
 
 
-def _transform_inputs(e: Emitter, kernel: WinogradKernel, first: Value, count: Value) -> None:
-    """B^T d B for every channel block of the tiles first..first+count; neighbouring tiles follow each other, as their pixels do."""
-    height, width = kernel.shape.in_size
-    with e.loop(0, kernel.shape.in_blocks(kernel.lanes)) as block, e.loop(0, count) as tile:
-        image, y, x = _place(e, kernel, e.add(first, tile.index))
-        y, x = e.sub(y, kernel.shape.pads_begin[0]), e.sub(x, kernel.shape.pads_begin[1])
+def _transform_inputs(e: Emitter, kernel: WinogradKernel, part: _Part) -> None:
+    """B^T d B for every channel block of a part and the planes it reads; neighbouring tiles follow each other, as their pixels do."""
+    shape = kernel.shape
+    height, width = shape.in_size[-2:]
+    read = e.add(part.planes, plane_reach(shape)) if out_planes(shape) > 1 or plane_taps(shape) > 1 else e.const(1)
+    with e.loop(0, shape.in_blocks(kernel.lanes)) as block, e.loop(0, read) as plane, e.loop(0, part.tiles) as tile:
+        image, y, x = _place(e, kernel, e.add(part.tile, tile.index))
+        y, x = e.sub(y, shape.pads_begin[-2]), e.sub(x, shape.pads_begin[-1])
         rows = [_inside(e, e.add(y, i), height) for i in range(PATCH)]
         columns = [_inside(e, e.add(x, j), width) for j in range(PATCH)]
+        number = e.add(e.mul(image, shape.in_blocks(kernel.lanes)), block.index)
+        if len(shape.in_size) > 2:
+            depth = e.sub(e.add(part.plane, plane.index), shape.pads_begin[0])
+            rows = [e.binary("and", row, _inside(e, depth, shape.in_size[0])) for row in rows]
+            number = e.add(e.mul(number, shape.in_size[0]), depth)
         inside = rows[0]
         for condition in (rows[-1], columns[0], columns[-1]):
             inside = e.binary("and", inside, condition)
-        plane = e.add(e.mul(image, kernel.shape.in_blocks(kernel.lanes)), block.index)
-        offset = e.mul(e.add(e.mul(plane, height * width), e.add(e.mul(y, width), x)), kernel.lanes)
-        to = e.mul(e.add(e.mul(block.index, kernel.tile.tiles), tile.index), kernel.lanes)
+        offset = e.mul(e.add(e.mul(number, height * width), e.add(e.mul(y, width), x)), kernel.lanes)
+        position = e.add(e.mul(plane.index, kernel.tile.tiles), tile.index)
+        to = e.mul(e.add(e.mul(block.index, read_positions(shape, kernel.tile)), position), kernel.lanes)
         with e.when(inside):
             _transform_patch(e, kernel, offset, to, None)
         with e.when(e.binary("xor", inside, e.const(1, "i1"))):
@@ -139,14 +170,14 @@ def _transform_patch(e: Emitter, kernel: WinogradKernel, offset: Value, to: Valu
 def _patch_element(
     e: Emitter, kernel: WinogradKernel, base: Value, i: int, j: int, border: tuple[list[Value], list[Value]] | None
 ) -> Value:
-    pointer = kernel.elements.moved(e, base, (i * kernel.shape.in_size[1] + j) * kernel.lanes)
+    pointer = kernel.elements.moved(e, base, (i * kernel.shape.in_size[-1] + j) * kernel.lanes)
     if border:
         pointer = e.select(e.binary("and", border[0][i], border[1][j]), pointer, kernel.zeros)
     return kernel.elements.vector(e, pointer, kernel.lanes)
 
 
 # ---- output channels
-def _group(e: Emitter, kernel: WinogradKernel, number: Value, first: Value, count: Value) -> None:
+def _group(e: Emitter, kernel: WinogradKernel, number: Value, part: _Part) -> None:
     """Products and results of one group of output channel blocks; the last group may be smaller."""
     shape, lanes, size = kernel.shape, kernel.lanes, kernel.tile.blocks
     groups, block = -(-shape.out_blocks(lanes) // size), e.mul(number, size)
@@ -158,16 +189,19 @@ def _group(e: Emitter, kernel: WinogradKernel, number: Value, first: Value, coun
         with e.when(e.compare(predicate, number, e.const(groups - 1))):
             with e.loop(0, POINTS) as point:
                 multiply_point(e, kernel, point.index, group)
-            _transform_outputs(e, kernel, block, group.blocks, first, count)
+            _transform_outputs(e, kernel, block, group.blocks, part)
 
 
-def _transform_outputs(e: Emitter, kernel: WinogradKernel, block: Value, blocks: int, first: Value, count: Value) -> None:
-    """A^T m A for the tiles first..first+count, written where they lie inside the output."""
+def _transform_outputs(e: Emitter, kernel: WinogradKernel, block: Value, blocks: int, part: _Part) -> None:
+    """A^T m A for a part, written where it lies inside the output."""
     stride = product_stride(kernel.lanes, kernel.tile)
-    height, width = kernel.shape.out_size
-    with e.loop(0, blocks) as j, e.loop(0, count) as tile:
-        image, y, x = _place(e, kernel, e.add(first, tile.index))
-        at = e.mul(e.add(e.mul(j.index, kernel.tile.tiles), tile.index), kernel.lanes)
+    height, width = kernel.shape.out_size[-2:]
+    planes = part.planes if out_planes(kernel.shape) > 1 else e.const(1)
+    with e.loop(0, blocks) as j, e.loop(0, planes) as plane, e.loop(0, part.tiles) as tile:
+        image, y, x = _place(e, kernel, e.add(part.tile, tile.index))
+        position = e.add(e.mul(plane.index, kernel.tile.tiles), tile.index)
+        at = e.mul(e.add(e.mul(j.index, kernel.tile.positions), position), kernel.lanes)
+        outer = [e.add(part.plane, plane.index)] if len(kernel.shape.out_size) > 2 else []
         products = [kernel.load(e, kernel.products, e.add(at, point * stride)) for point in range(POINTS)]
         channel = e.mul(e.add(block, j.index), kernel.lanes)
         start = kernel.initial(e, channel) if kernel.initial else None
@@ -176,4 +210,4 @@ def _transform_outputs(e: Emitter, kernel: WinogradKernel, block: Value, blocks:
         rows, columns = (e.smin(e.const(OUT), e.sub(e.const(n), edge)) for n, edge in ((height, y), (width, x)))
         with e.loop(0, rows) as row, e.loop(0, columns) as column:
             result = kernel.load(e, kernel.results, e.mul(e.add(e.mul(row.index, OUT), column.index), kernel.lanes))
-            kernel.write(e, [image, channel, e.add(y, row.index), e.add(x, column.index)], result)
+            kernel.write(e, [image, channel, *outer, e.add(y, row.index), e.add(x, column.index)], result)

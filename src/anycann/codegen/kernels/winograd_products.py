@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution_inputs import Elements
@@ -11,7 +12,15 @@ from anycann.codegen.kernels.convolution_kernel import Initial, Write
 from anycann.codegen.kernels.convolution_products import multiply_add
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_sums import Range, narrowed, nest
-from anycann.codegen.kernels.winograd_tile import POINTS, WinogradTile, input_stride, product_stride
+from anycann.codegen.kernels.winograd_tile import (
+    POINTS,
+    WinogradTile,
+    input_stride,
+    plane_taps,
+    product_stride,
+    read_positions,
+    winograd_depth,
+)
 from anycann.codegen.values import Value, vector_type
 from anycann.target.target import Target
 
@@ -27,8 +36,8 @@ class WinogradKernel:
     weights: Value
     write: Write
     initial: Initial | None
-    inputs: Value  # [36][in block][tile][lanes], planes `input_stride` apart
-    products: Value  # [36][out block of a group][tile][lanes], planes `product_stride` apart
+    inputs: Value  # [36][in block][position][lanes], points `input_stride` apart
+    products: Value  # [36][out block of a group][position][lanes], points `product_stride` apart
     zeros: Value  # one vector
     results: Value  # 16 vectors
 
@@ -57,9 +66,9 @@ class BlockGroup:
 
 
 def multiply_point(e: Emitter, kernel: WinogradKernel, point: Value, group: BlockGroup) -> None:
-    """products[point] = weights[point] * inputs[point], `columns` tiles at a time."""
+    """products[point] = weights[point] * inputs[point], `columns` positions at a time."""
     width = kernel.tile.columns
-    full, rest = divmod(kernel.tile.tiles, width)
+    full, rest = divmod(kernel.tile.positions, width)
     if full:
         with e.loop(0, full * width, width) as start:
             _multiply(e, kernel, point, group, start.index, width)
@@ -71,31 +80,32 @@ _LINE_BYTES = 64
 
 
 def _multiply(e: Emitter, kernel: WinogradKernel, point: Value, group: BlockGroup, start: Value, width: int) -> None:
-    """One register tile: `width` tiles from `start`, the channel blocks of a group, all real input channels.
+    """One register tile: `width` positions from `start`, the channel blocks of a group, all real input channels of all planes it reads.
 
     Meanwhile weights of the next point are fetched: from memory they take about as long as the products.
     """
-    shape, lanes, tiles = kernel.shape, kernel.lanes, kernel.tile.tiles
-    plane, blocks = shape.in_channels * lanes, group.blocks
+    shape, lanes, positions = kernel.shape, kernel.lanes, kernel.tile.positions
+    depth, blocks, read = winograd_depth(shape), group.blocks, read_positions(shape, kernel.tile)
+    plane, apart = depth * lanes, prod(shape.dilations[:-2]) * kernel.tile.tiles * lanes
     weights = e.gep(kernel.weights, e.add(e.mul(group.first, POINTS * plane), e.mul(point, plane)), "float")
     inputs = e.gep(kernel.inputs, e.add(e.mul(point, input_stride(shape, lanes, kernel.tile)), e.mul(start, lanes)), "float")
-    ahead = -(-4 * lanes // -(-tiles // kernel.tile.columns))  # bytes for each input channel: all tiles of a point fetch the next point's
-    later = e.gep(weights, e.add(e.mul(e.udiv(start, kernel.tile.columns), shape.in_channels * ahead), 4 * plane), "i8")
+    ahead = -(-4 * lanes // -(-positions // kernel.tile.columns))  # bytes for each input channel: all of a point fetch the next point's
+    later = e.gep(weights, e.add(e.mul(e.udiv(start, kernel.tile.columns), depth * ahead), 4 * plane), "i8")
     in_blocks, last = shape.in_blocks(lanes), shape.in_channels % lanes or lanes
     types = [vector_type("float", group.last_lanes if j == blocks - 1 else lanes) for j in range(blocks)]
 
     def body(indices: list[Value], sums: list[Value]) -> list[Value]:
-        in_block = indices[0]
+        tap, in_block = indices
         real = e.const(lanes)
         if last != lanes:
             real = e.select(e.compare("eq", in_block, e.const(in_blocks - 1)), e.const(last), real)
-        at = e.mul(in_block, tiles * lanes)
-        return nest(e, [(e.const(0), real, kernel.tile.unroll)], sums, lambda inner, s: channels(in_block, at, inner[0], s))
+        at, before = e.add(e.mul(in_block, read * lanes), e.mul(tap, apart)), e.add(e.mul(tap, shape.in_channels), e.mul(in_block, lanes))
+        return nest(e, [(e.const(0), real, kernel.tile.unroll)], sums, lambda inner, s: channels(before, at, inner[0], s))
 
-    def channels(in_block: Value, at: Value, channel: Value, sums: list[Value]) -> list[Value]:
+    def channels(before: Value, at: Value, channel: Value, sums: list[Value]) -> list[Value]:
         sums = list(sums)
         x = e.gep(inputs, e.add(at, channel), "float")
-        number = e.add(e.mul(in_block, lanes), channel)
+        number = e.add(before, channel)
         w = e.gep(weights, e.mul(number, lanes), "float")
         for j, line in product(range(blocks), range(0, ahead * kernel.tile.unroll, _LINE_BYTES)):
             e.prefetch(e.gep(e.gep(later, j * 4 * POINTS * plane + line, "i8"), e.mul(number, ahead), "i8"), level=2)
@@ -108,9 +118,9 @@ def _multiply(e: Emitter, kernel: WinogradKernel, point: Value, group: BlockGrou
                     sums[at_sum] = multiply_add(e, kernel.target, factor, rows[j], sums[at_sum])
         return sums
 
-    outer: list[Range] = [(e.const(0), e.const(in_blocks), 1)]
+    outer: list[Range] = [(e.const(0), e.const(plane_taps(shape)), 1), (e.const(0), e.const(in_blocks), 1)]
     sums = nest(e, outer, [e.zero(types[j]) for _ in range(width) for j in range(blocks)], body)
     to = e.mul(point, product_stride(lanes, kernel.tile))
     for p in range(width):
         for j in range(blocks):
-            kernel.store(e, sums[p * blocks + j], kernel.products, e.add(to, e.mul(e.add(start, j * tiles + p), lanes)))
+            kernel.store(e, sums[p * blocks + j], kernel.products, e.add(to, e.mul(e.add(start, j * positions + p), lanes)))

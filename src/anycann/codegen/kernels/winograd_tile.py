@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import product
+from math import prod
 
 from anycann.codegen.kernels.arithmetic_rate import has_fma
 from anycann.codegen.kernels.convolution_estimate import block_groups, estimate, step_cycles
@@ -20,9 +22,11 @@ OUT, PATCH = 4, 6  # a tile has OUT x OUT results, from a patch of PATCH x PATCH
 
 @dataclass(frozen=True)
 class WinogradTile:
-    """`tiles` 4x4 output tiles are transformed together; they are multiplied `columns` tiles times `blocks` channel blocks at a time.
+    """`tiles` 4x4 output tiles of `planes` planes are transformed together; they are multiplied `columns` times `blocks` channel blocks
+    at a time.
 
-    `unroll` input channels are written out in the innermost loop. The output channels are cut into `splits` tasks.
+    `unroll` input channels are written out in the innermost loop. The output channels are cut into `splits` tasks. The planes of an image
+    of three dimensions, of which each is read by several results, follow each other: position plane * tiles + tile.
     """
 
     tiles: int
@@ -30,15 +34,21 @@ class WinogradTile:
     blocks: int
     unroll: int
     splits: int
+    planes: int = 1
+
+    @property
+    def positions(self) -> int:
+        """Results that are transformed together."""
+        return self.tiles * self.planes
 
 
 def winograd_refusal(shape: ConvolutionShape, target: Target) -> str | None:
     """Why Winograd F(4x4, 3x3) cannot compute this convolution; None if it can."""
     if shape.accumulator is not dtypes.float32:
         return f"the input is {shape.dtype}"
-    if shape.kernel != (3, 3):
-        return f"the kernel is {shape.kernel}, not (3, 3)"
-    if shape.strides != (1, 1) or shape.dilations != (1, 1):
+    if len(shape.kernel) == 1 or shape.kernel[-2:] != (3, 3):
+        return f"the kernel is {shape.kernel}, not (3, 3) in the last two of two or three dimensions"
+    if max(*shape.strides, *shape.dilations[-2:]) > 1:
         return f"strides {shape.strides} and dilations {shape.dilations} are not 1"
     if shape.group != 1:
         return f"it has {shape.group} groups"
@@ -56,19 +66,49 @@ def winograd_profitable(shape: ConvolutionShape, target: Target) -> bool:
 
 
 def tile_grid(shape: ConvolutionShape) -> tuple[int, int]:
-    """Rows and columns of 4x4 tiles that cover an output image."""
-    return -(-shape.out_size[0] // OUT), -(-shape.out_size[1] // OUT)
+    """Rows and columns of 4x4 tiles that cover a plane of the output."""
+    return -(-shape.out_size[-2] // OUT), -(-shape.out_size[-1] // OUT)
 
 
 def all_tiles(shape: ConvolutionShape) -> int:
-    """Tiles of the whole batch."""
+    """Tiles of one plane of the whole batch."""
     rows, columns = tile_grid(shape)
     return shape.batch * rows * columns
 
 
+def out_planes(shape: ConvolutionShape) -> int:
+    """Planes of an output image: 1 in two dimensions."""
+    return prod(shape.out_size[:-2])
+
+
+def plane_taps(shape: ConvolutionShape) -> int:
+    """Planes of the input that a result reads."""
+    return prod(shape.kernel[:-2])
+
+
+def plane_reach(shape: ConvolutionShape) -> int:
+    """Planes of the input beyond those of the output that neighbouring results read together."""
+    return (plane_taps(shape) - 1) * prod(shape.dilations[:-2])
+
+
+def read_positions(shape: ConvolutionShape, tile: WinogradTile) -> int:
+    """Patches of a channel block that are transformed together."""
+    return tile.tiles * (tile.planes + plane_reach(shape))
+
+
+def all_blocks(shape: ConvolutionShape, tile: WinogradTile) -> int:
+    """Blocks of tiles and planes."""
+    return -(-all_tiles(shape) // tile.tiles) * -(-out_planes(shape) // tile.planes)
+
+
+def winograd_depth(shape: ConvolutionShape) -> int:
+    """Products of a point that a result is the sum of."""
+    return plane_taps(shape) * shape.in_channels
+
+
 def winograd_weight_bytes(shape: ConvolutionShape, lanes: int) -> int:
     """Bytes of the transformed weights: four times those of the kernel."""
-    return 4 * POINTS * shape.in_channels * shape.out_blocks(lanes) * lanes
+    return 4 * POINTS * winograd_depth(shape) * shape.out_blocks(lanes) * lanes
 
 
 def scratch_bytes(shape: ConvolutionShape, lanes: int, tile: WinogradTile) -> int:
@@ -78,15 +118,16 @@ def scratch_bytes(shape: ConvolutionShape, lanes: int, tile: WinogradTile) -> in
 
 def input_stride(shape: ConvolutionShape, lanes: int, tile: WinogradTile) -> int:
     """Elements between the 36 planes of transformed inputs: an odd number of vectors, so that they do not share a cache set."""
-    return (shape.in_blocks(lanes) * tile.tiles | 1) * lanes
+    return (shape.in_blocks(lanes) * read_positions(shape, tile) | 1) * lanes
 
 
 def product_stride(lanes: int, tile: WinogradTile) -> int:
     """Elements between the 36 planes of products."""
-    return (tile.blocks * tile.tiles | 1) * lanes
+    return (tile.blocks * tile.positions | 1) * lanes
 
 
 _MOST_TILES = 256
+_PLANES = (1, 2, 4, 8, 16)  # of the output, that are computed together
 _PARTS = (2, 4, 6, 8, 10, 12, 16)  # that the tiles of an image are cut into: two threads share an even number
 
 
@@ -98,8 +139,8 @@ def winograd_tiles(shape: ConvolutionShape, target: Target) -> list[WinogradTile
 
 def _imbalance(shape: ConvolutionShape, tile: WinogradTile) -> float:
     """How much longer than half of the work two threads take."""
-    blocks = -(-max(1, all_tiles(shape)) // tile.tiles)
-    return -(-blocks * tile.splits // 2) * 2 * tile.tiles / (max(1, all_tiles(shape)) * tile.splits)
+    blocks = max(1, all_blocks(shape, tile))
+    return -(-blocks * tile.splits // 2) * 2 * tile.positions / (max(1, all_tiles(shape) * out_planes(shape)) * tile.splits)
 
 
 @lru_cache(maxsize=256)
@@ -113,14 +154,20 @@ def _candidates(shape: ConvolutionShape, target: Target) -> Iterator[WinogradTil
     most = most_winograd_tiles(shape, target)
     sizes = sorted({*even_cuts(total, most), *(n for n in (-(-total // parts) for parts in _PARTS) if n <= most)})
     out_blocks = shape.out_blocks(target.lanes)
-    for blocks in range(1, min(8, out_blocks) + 1):
-        most = most_winograd_columns(target, blocks)
-        for tiles in sizes:
-            if not winograd_fits(shape, target, WinogradTile(tiles, 1, blocks, 1, 1)) and tiles > 1:
-                continue
-            for columns in even_cuts(tiles, min(tiles, most)):
-                unroll = _unroll(shape, target.lanes, columns * blocks)
-                yield WinogradTile(tiles, columns, blocks, unroll, _splits(shape, target.lanes, tiles, blocks))
+    for blocks, tiles, planes in product(range(1, min(8, out_blocks) + 1), sizes, plane_choices(shape)):
+        block = WinogradTile(tiles, 1, blocks, 1, 1, planes)
+        if not winograd_fits(shape, target, block) and block.positions > 1:
+            continue
+        for columns in even_cuts(block.positions, min(block.positions, most_winograd_columns(target, blocks))):
+            unroll = _unroll(shape, target.lanes, columns * blocks)
+            yield replace(block, columns=columns, unroll=unroll, splits=_splits(shape, target.lanes, block))
+
+
+def plane_choices(shape: ConvolutionShape) -> tuple[int, ...]:
+    """Numbers of planes to compute together: all that there are, or parts."""
+    planes = max(1, out_planes(shape))
+    even = {-(-planes // parts) for parts in range(1, 5) if planes <= parts * _PLANES[-1]}
+    return tuple(sorted(even | {min(planes, n) for n in _PLANES}))
 
 
 def most_winograd_tiles(shape: ConvolutionShape, target: Target) -> int:
@@ -149,10 +196,9 @@ def _unroll(shape: ConvolutionShape, lanes: int, accumulators: int) -> int:
 _ENOUGH_TASKS, _LEAST_BLOCKS = 8, 4
 
 
-def _splits(shape: ConvolutionShape, lanes: int, tiles: int, blocks: int) -> int:
-    images = -(-max(1, all_tiles(shape)) // tiles)
-    groups = -(-shape.out_blocks(lanes) // blocks)
-    return max(1, min(groups, shape.out_blocks(lanes) // _LEAST_BLOCKS, -(-_ENOUGH_TASKS // images)))
+def _splits(shape: ConvolutionShape, lanes: int, tile: WinogradTile) -> int:
+    groups = -(-shape.out_blocks(lanes) // tile.blocks)
+    return max(1, min(groups, shape.out_blocks(lanes) // _LEAST_BLOCKS, -(-_ENOUGH_TASKS // max(1, all_blocks(shape, tile)))))
 
 
 # Cycles to transform the patches of one tile and channel block, in and out, at 1 vector a cycle.
@@ -165,19 +211,21 @@ _L2_RATE, _L3_RATE, _MEMORY_RATE = 32.0, 10.0, 5.0
 
 def winograd_estimate(shape: ConvolutionShape, target: Target, tile: WinogradTile) -> float:
     """Cycles of the whole batch: transforms, products, and bringing the weights for every block of tiles."""
-    lanes, total = target.lanes, all_tiles(shape)
-    block_count = -(-total // tile.tiles)
-    widths = block_groups(tile.tiles, tile.columns)
+    lanes, block_count = target.lanes, all_blocks(shape, tile)
+    read = all_tiles(shape) * (out_planes(shape) + -(-out_planes(shape) // tile.planes) * plane_reach(shape))
+    written = all_tiles(shape) * out_planes(shape)
+    widths = block_groups(tile.positions, tile.columns)
     groups = block_groups(shape.out_blocks(lanes), tile.blocks)
     saved = [0.0] * (len(groups) - 1) + [1 - last_lanes(shape, target, "dense", groups[-1]) / lanes]
     steps = sum(step_cycles(target, w, blocks, saved=part) for blocks, part in zip(groups, saved, strict=True) for w in widths)
-    products = POINTS * shape.in_channels * steps + 30.0 * POINTS * len(groups) * len(widths)
+    products = POINTS * winograd_depth(shape) * steps + 30.0 * POINTS * len(groups) * len(widths)
     weights = winograd_weight_bytes(shape, lanes)
     resident = weights <= target.l2_bytes // 2
     first = weights / _MEMORY_RATE
     again = weights / (_L2_RATE if resident else _L3_RATE)
-    transforms = total * (shape.in_blocks(lanes) * _INPUT_CYCLES + shape.out_blocks(lanes) * _OUTPUT_CYCLES)
-    moved = 4 * POINTS * lanes * total * 2 * (shape.in_blocks(lanes) + shape.out_blocks(lanes))
+    read, written = read * shape.in_blocks(lanes), written * shape.out_blocks(lanes)
+    transforms = read * _INPUT_CYCLES + written * _OUTPUT_CYCLES
+    moved = 4 * POINTS * lanes * 2 * (read + written)
     transforms += moved / _SCRATCH_RATE * min(1.0, scratch_bytes(shape, lanes, tile) / target.l2_bytes)
     return _overlapped(products, first) + (block_count - 1) * _overlapped(products, again) + transforms
 

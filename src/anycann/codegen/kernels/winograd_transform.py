@@ -13,7 +13,7 @@ import numpy as np
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution_products import multiply_add
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
-from anycann.codegen.kernels.winograd_tile import PATCH, POINTS
+from anycann.codegen.kernels.winograd_tile import PATCH, POINTS, winograd_depth
 from anycann.codegen.values import Value
 from anycann.target.target import Target
 
@@ -32,18 +32,21 @@ _COLUMNS = 768  # of one product: it stays in the cache, and is too small for a 
 
 
 def pack_winograd_weights(weights: np.ndarray, shape: ConvolutionShape, lanes: int) -> np.ndarray:
-    """Weights [O, I, 3, 3] as float32 [O blocks, 36 points, I, lanes]: transformed in double precision, absent output channels zero.
+    """Weights [O, I, *planes, 3, 3] as float32 [O blocks, 36 points, planes * I, lanes]: transformed in double precision, absent output
+    channels zero.
 
-    G g G^T of many filters is one product: (G kron G) [36, 9] times the filters [9, I * lanes].
+    G g G^T of many filters is one product: (G kron G) [36, 9] times the filters [9, planes * I * lanes].
     """
-    packed = np.empty((shape.out_blocks(lanes), POINTS, shape.in_channels, lanes), np.float32)
-    filters = weights.reshape(shape.out_channels, shape.in_channels, shape.taps).transpose(2, 1, 0)
+    depth, taps_of_plane = winograd_depth(shape), len(_BOTH_WAYS[0])
+    packed = np.empty((shape.out_blocks(lanes), POINTS, depth, lanes), np.float32)
+    planes = weights.reshape(shape.out_channels, shape.in_channels, -1, taps_of_plane).transpose(3, 2, 1, 0)
+    filters = planes.reshape(taps_of_plane, depth, shape.out_channels)
     step = max(1, _COLUMNS // lanes)
-    for block, start in product(range(len(packed)), range(0, shape.in_channels, step)):
+    for block, start in product(range(len(packed)), range(0, depth, step)):
         some = filters[:, start : start + step, block * lanes : (block + 1) * lanes]
         taps = np.zeros((*some.shape[:2], lanes))
         taps[:, :, : some.shape[2]] = some
-        packed[block, :, start : start + step] = (_BOTH_WAYS @ taps.reshape(shape.taps, -1)).reshape(POINTS, -1, lanes)
+        packed[block, :, start : start + step] = (_BOTH_WAYS @ taps.reshape(taps_of_plane, -1)).reshape(POINTS, -1, lanes)
     return packed
 
 
