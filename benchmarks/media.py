@@ -28,7 +28,7 @@ from anycann.media.convert import convert
 from anycann.media.formats import FORMATS
 from anycann.media.libraries import jpeg_library
 from anycann.media.picture import new_picture
-from anycann.picture_input import Aipp, picture_input
+from anycann.picture_input import Aipp, convert_pictures, picture_table
 from benchmarks.machine import this_machine
 
 SIZES = ((640, 480), (1024, 683), (1920, 1080), (3840, 2160))
@@ -84,7 +84,8 @@ def _network_input() -> Callable[[NDArray[np.uint8]], NDArray[np.float32]]:
                  matrix_r1c0=256, matrix_r1c1=-88, matrix_r1c2=-183, matrix_r2c0=256, matrix_r2c1=454, matrix_r2c2=0, input_bias_0=0,
                  mean_chn_0=MEANS[0], mean_chn_1=MEANS[1], mean_chn_2=MEANS[2], var_reci_chn_0=FACTORS[0], var_reci_chn_1=FACTORS[1],
                  var_reci_chn_2=FACTORS[2])  # fmt: skip
-    return picture_input(block, (3, WANTED, WANTED), "NCHW", "float32", 1).convert
+    table, _ = picture_table([block], (3, WANTED, WANTED))
+    return lambda picture: convert_pictures(picture, table, np.empty((1, 3, WANTED, WANTED), np.float32), num_threads=1)
 
 
 def _normalised(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:

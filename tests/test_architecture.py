@@ -36,7 +36,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "onnx_backend": frozenset({"session", "frontends", "graph", "support"}),
     # picture kernels are compiled like the others
     # dynamic AIPP is compiled when a program sets it
-    "picture_input": frozenset({"frontends", "model_programs", "runtime", "om"}),
+    "picture_input": frozenset({"frontends", "model_programs", "runtime", "om", "te"}),
     "media": frozenset({"runtime", "codegen", "target", "support"}),
     "collective": frozenset({"support"}),
     "acl": frozenset({"media", "single_operator", "picture_input", "model_programs", "runtime", "om", "target", "support"}),

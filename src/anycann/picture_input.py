@@ -1,50 +1,42 @@
-"""Dynamic AIPP: the way of a picture into an input, compiled when a program sets it, by the nodes that static AIPP puts into a model."""
+"""Dynamic AIPP: the settings of a program as its operator reads them, and the operator alone, in front of a model of open sizes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
-from anycann.frontends.aipp.configuration import Aipp, check_block
-from anycann.frontends.aipp.graph import AXES, insert_aipp, source_shape
+from anycann.frontends.aipp.configuration import Aipp
+from anycann.frontends.aipp.graph import AXES, insert_dynamic_aipp
+from anycann.frontends.aipp.table import picture_table
 from anycann.model_programs import ModelPrograms, SessionOptions
 from anycann.om.plan import TensorSpec
 from anycann.runtime.executor import CompiledProgram
+from anycann.te.picture_table import WORDS
 
-__all__ = ["AXES", "Aipp", "PictureInput", "check_block", "picture_input"]
+__all__ = ["AXES", "Aipp", "convert_pictures", "picture_table"]
 
 
-@dataclass(frozen=True)
-class PictureInput:
-    """What makes one picture (uint8 of `shape`) part of a batch of an input."""
-
-    shape: tuple[int, ...]
-    nbytes: int
-    program: CompiledProgram = field(repr=False)
-
-    def convert(self, picture: np.ndarray, item: np.ndarray | None = None) -> np.ndarray:
-        """uint8[nbytes] -> one item of the batch, in the input's layout and dtype; written to `item` if that is given."""
-        (made,) = self.program.run([picture.reshape(self.shape)], [item])
-        return np.asarray(made)
+def convert_pictures(
+    pictures: np.ndarray, table: np.ndarray, result: np.ndarray, input_format: str = "NCHW", num_threads: int = 0
+) -> np.ndarray:
+    """Make `result`, the input of a model, of the bytes of pictures by what `picture_table` says of each; answers with it."""
+    program = _program(result.shape, result.dtype.name, pictures.nbytes, input_format, num_threads)
+    program.run([pictures.reshape(-1).view(np.uint8), table], [result])
+    return result
 
 
 @lru_cache(maxsize=64)
-def picture_input(block: Aipp, sizes: tuple[int, int, int], input_format: str, dtype: str, num_threads: int = 0) -> PictureInput:
-    """Compile the settings for an input of `sizes` (channels, height, width). Raises UsageError for what does not fit."""
+def _program(shape: tuple[int, ...], dtype: str, nbytes: int, input_format: str, num_threads: int) -> CompiledProgram:
+    """The operator alone."""
     import onnx_ir as ir
 
-    channels, height, width = sizes
-    by_axis = dict(zip(AXES[input_format], (1, channels, height, width), strict=True))
     type_ = ir.TensorType(ir.DataType.from_numpy(np.dtype(dtype)))
-    value = ir.Value(name="picture", type=type_, shape=ir.Shape([by_axis[axis] for axis in range(4)]))
+    value = ir.Value(name="pictures", type=type_, shape=ir.Shape(shape))
     node = ir.Node("", "Identity", [value], name="input")
     node.outputs[0].name, node.outputs[0].type = "made", type_
     graph = ir.Graph([value], list(node.outputs), nodes=[node], opset_imports={"": 26}, name="aipp")
-    (source,) = insert_aipp(graph, [block], input_format)
-    shape = tuple(int(size or 0) for size in source_shape(block, 1, source.rows, source.columns))
-    programs = ModelPrograms(ir.Model(graph, ir_version=10), SessionOptions(), num_threads)
-    spec: Any = TensorSpec("picture", "uint8", shape)
-    return PictureInput(shape, int(np.prod(shape)), programs.find([spec]).executable)
+    insert_dynamic_aipp(graph, value, "table", nbytes, input_format)
+    batch = shape[AXES[input_format][0]]
+    specs = [TensorSpec("pictures", "uint8", (nbytes,)), TensorSpec("table", "int32", (batch, WORDS))]
+    return ModelPrograms(ir.Model(graph, ir_version=10), SessionOptions(), num_threads).find(specs).executable

@@ -10,9 +10,9 @@ import numpy as np
 
 from anycann.acl.codes import Code
 from anycann.acl.data_buffers import DataBuffer, Dataset, check_index
-from anycann.acl.dynamic_aipp import convert_pictures
 from anycann.acl.entries import status, value
 from anycann.acl.errors import AclError
+from anycann.acl.input_aipp import convert_in_front, settings_table
 from anycann.acl.memory import take_device_memory
 from anycann.acl.model_loading import MODELS
 from anycann.acl.models import Model, Tensor, dtype_of
@@ -107,11 +107,16 @@ class _Run:
     places: tuple[list[np.ndarray], list[np.ndarray | None]] = ([], [])
     addresses: tuple[list[int], list[int]] | None = None  # of the same, where kernels do all that there is to do
 
+    @property
+    def copies(self) -> bool:
+        """Whether an input is made anew for each run: pictures that the model does not convert itself."""
+        return len(self.model.converting) < len(self.model.dynamic_aipp)
+
     def plain_addresses(self) -> tuple[list[int], list[int]] | None:
         """Where kernels read the inputs and write the outputs; None if anything has to be converted, copied or described."""
         feeds, places = self.places
         written = [place for place in places if place is not None]
-        if self.model.dynamic_aipp or not (self.model.is_static and self.program.takes_addresses) or len(written) < len(places):
+        if self.copies or not (self.model.is_static and self.program.takes_addresses) or len(written) < len(places):
             return None
         alone = all(usable_directly(place, [*feeds, *written[:n], *written[n + 1 :]]) for n, place in enumerate(written))
         if not alone or not all(feed.flags.c_contiguous and feed.flags.aligned for feed in feeds):
@@ -120,7 +125,7 @@ class _Run:
 
     def again(self) -> None:
         """Run, neither memory nor settings having changed."""
-        if self.model.dynamic_aipp:  # the pictures are converted anew
+        if self.copies:
             return self()
         if self.addresses is None or WATCHERS or TENSOR_WATCHERS:
             return self.compute(*self.places)
@@ -132,14 +137,16 @@ class _Run:
     def arrays(self) -> tuple[list[np.ndarray], list[np.ndarray | None]]:
         """The inputs, and where the outputs go. Raises AclError for a data buffer that is too small or whose memory is gone."""
         plan = self.program.program
-        feeds = [self._feed(number, spec) for number, spec in enumerate(plan.inputs)]
+        feeds = [self._feed(number, spec) for number, spec in enumerate(plan.inputs[: len(self.feeds)])]
+        tables = zip(self.model.converting, plan.inputs[len(self.feeds) :], strict=True)
+        feeds += [settings_table(self.model, number, self.settings.get(number), spec) for number, spec in tables]
         triples = zip(self.results, self.model.outputs, plan.outputs, strict=True)
         return feeds, [_place(buffer, tensor, spec) for buffer, tensor, spec in triples]
 
     def _feed(self, number: int, spec: TensorSpec) -> np.ndarray:
         buffer, shape = self.feeds[number], tuple(int(size or 0) for size in spec.shape)
-        if number in self.model.dynamic_aipp:
-            return convert_pictures(self.model, number, self.settings.get(number), buffer, shape, spec.dtype)
+        if number in self.model.dynamic_aipp and number not in self.model.converting:
+            return convert_in_front(self.model, number, self.settings.get(number), buffer, shape, spec.dtype)
         return buffer.array(dtype_of(self.model.inputs[number]), shape)
 
     def _failure(self, error: AnyCANNError) -> AclError:

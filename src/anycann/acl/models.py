@@ -30,11 +30,15 @@ _GEAR_OPTIONS = {"dynamic_batch_size": "batch", "dynamic_image_size": "hw", "dyn
 
 @dataclass(frozen=True)
 class Gear:
-    """One set of shapes of a model: `sizes` as the option of atc gave them (a batch, a height and width, all open sizes)."""
+    """One set of shapes of a model: `sizes` as the option of atc gave them (a batch, a height and width, all open sizes).
+
+    tables: of the inputs for settings of dynamic AIPPs, which no program of AscendCL sees.
+    """
 
     sizes: tuple[int, ...]
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    tables: tuple[TensorSpec, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,8 @@ class Model:
         ]
         option = next((kind for name, kind in _GEAR_OPTIONS.items() if self.arguments.get(name)), "dims")
         count = {"batch": 1, "hw": 2}.get(option, len(open_sizes))
-        return Gear(tuple(int(size or 0) for size in open_sizes[:count]), program.inputs, program.outputs)
+        own = len(self._own_specs)
+        return Gear(tuple(int(size or 0) for size in open_sizes[:count]), program.inputs[:own], program.outputs, program.inputs[own:])
 
     @cached_property
     def ranges(self) -> dict[str, list[list[int]]]:
@@ -150,7 +155,7 @@ class Model:
     @cached_property
     def inputs(self) -> tuple[Tensor, ...]:
         """Its inputs; behind them those for the settings of a dynamic AIPP, and the one that chooses a gear."""
-        own = tuple(self._tensor(n, spec, [gear.inputs for gear in self.gears]) for n, spec in enumerate(self._programs.inputs))
+        own = tuple(self._tensor(n, spec, [gear.inputs for gear in self.gears]) for n, spec in enumerate(self._own_specs))
         settings = tuple(self._aipp_settings(index) for index in self.dynamic_aipp)
         if not self.gears:
             return (*own, *settings)
@@ -159,23 +164,45 @@ class Model:
 
     @property
     def own_inputs(self) -> tuple[Tensor, ...]:
-        """Those that its programs read."""
-        return self.inputs[: len(self._programs.inputs)]
+        """Those that a program of AscendCL gives tensors for."""
+        return self.inputs[: len(self._own_specs)]
+
+    @cached_property
+    def _own_specs(self) -> tuple[TensorSpec, ...]:
+        """The inputs without those for settings of dynamic AIPPs, which are the last ones."""
+        found = self.offline.metadata.get("dynamic_aipp", {})
+        tables = [each["table"] for each in found.values() if "table" in each] if isinstance(found, dict) else []
+        return tuple(spec for spec in self._programs.inputs if spec.name not in tables)
 
     @cached_property
     def dynamic_aipp(self) -> Mapping[int, Mapping[str, Any]]:
-        """What atc was told of each input with a dynamic AIPP, by its number."""
+        """What atc was told of each input with a dynamic AIPP, by its number.
+
+        max_src_image_size, input_format; where the model itself converts the pictures, also the input `table` for the settings, and the
+        `sizes` that it makes: channels, height, width.
+        """
         found = self.offline.metadata.get("dynamic_aipp", {})
         known = found if isinstance(found, dict) else {}
-        return {number: known[spec.name] for number, spec in enumerate(self._programs.inputs) if spec.name in known}
+        return {number: known[spec.name] for number, spec in enumerate(self._own_specs) if spec.name in known}
+
+    @cached_property
+    def converting(self) -> tuple[int, ...]:
+        """Those of them whose pictures the model itself converts."""
+        return tuple(number for number, each in self.dynamic_aipp.items() if "table" in each)
 
     def aipp_index(self, index: int) -> int:
         """The number of the input with the settings for input `index`."""
-        return len(self._programs.inputs) + list(self.dynamic_aipp).index(index)
+        return len(self._own_specs) + list(self.dynamic_aipp).index(index)
+
+    def most_pictures(self, index: int) -> int | None:
+        """The batch of input `index`, which has a dynamic AIPP, in the largest gear; None if it is open."""
+        table = self.dynamic_aipp[index].get("table", self._own_specs[index].name)
+        programs = [(*gear.inputs, *gear.tables) for gear in self.gears] or [self._programs.inputs]
+        batch = max(spec.shape[0] for specs in programs for spec in specs if spec.name == table)  # type: ignore[type-var]
+        return batch if isinstance(batch, int) else None
 
     def _aipp_settings(self, index: int) -> Tensor:
-        batch = max((gear.inputs[index].shape[0] for gear in self.gears), default=self._programs.inputs[index].shape[0])  # type: ignore[type-var]
-        nbytes = _AIPP_HEAD + _AIPP_PICTURE * (batch if isinstance(batch, int) else 1)
+        nbytes = _AIPP_HEAD + _AIPP_PICTURE * (self.most_pictures(index) or 1)
         return Tensor(AIPP_INPUT, "uint8", (nbytes,), nbytes, types.ND)
 
     @cached_property
@@ -198,7 +225,7 @@ class Model:
         return found if isinstance(found, dict) else {}
 
     def _tensor(self, number: int, spec: TensorSpec, gears: Sequence[Sequence[TensorSpec]]) -> Tensor:
-        if spec in self._programs.inputs and number in self.dynamic_aipp:
+        if spec in self._own_specs and number in self.dynamic_aipp:
             most = int(self.dynamic_aipp[number]["max_src_image_size"])
             return Tensor(spec.name, "uint8", (most,), most, types.NHWC)
         block = self.aipp.get(spec.name)
@@ -223,7 +250,7 @@ class Model:
         """Raises AclError for a shape outside the range that atc was given for the input."""
         try:
             self._programs.check_ranges(
-                [TensorSpec(spec.name, spec.dtype, shape) for spec, shape in zip(self._programs.inputs, shapes, strict=True)]
+                [TensorSpec(spec.name, spec.dtype, shape) for spec, shape in zip(self._own_specs, shapes, strict=True)]
             )
         except UsageError as error:
             raise AclError(Code.GE_SHAPE_INVALID, str(error)) from error
@@ -233,12 +260,13 @@ class Model:
         if shapes is None and gear in self._executables:
             return self._executables[gear]
         if shapes is not None:
-            specs = tuple(TensorSpec(spec.name, spec.dtype, shape) for spec, shape in zip(self._programs.inputs, shapes, strict=True))
+            given = tuple(TensorSpec(spec.name, spec.dtype, shape) for spec, shape in zip(self._own_specs, shapes, strict=True))
+            specs = (*given, *self._programs.inputs[len(given) :])
             return self._programs.find(specs).executable
         if self.gears:
             if gear is None:
                 raise AclError(Code.GE_DYNAMIC_BATCH_SIZE_INVALID, f"{self.where} has gears and none was chosen; {self.gear_words}")
-            specs = self.gears[gear].inputs
+            specs = (*self.gears[gear].inputs, *self.gears[gear].tables)
         else:
             specs = self._programs.inputs
             if any(not isinstance(size, int) for spec in specs for size in spec.shape):

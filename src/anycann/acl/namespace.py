@@ -23,6 +23,7 @@ _FILES = (
     "model_loading",
     "bundles",
     "dynamic_aipp",
+    "input_aipp",
     "model_aipp",
     "model_descs",
     "model_execution",

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 
 import onnx_ir as ir
 
 from anycann.compiler import set_input_shapes
 from anycann.frontends.aipp.configuration import Aipp, read_aipp
-from anycann.frontends.aipp.graph import AXES, Source, insert_aipp, source_shape
-from anycann.support.errors import UsageError
+from anycann.frontends.aipp.graph import AXES, Source, insert_aipp, insert_dynamic_aipp, source_shape
+from anycann.support.errors import UsageError, context
 from anycann.support.files import file_error
+from anycann.te.picture_table import WORDS
 from anycann.tools.atc_errors import AtcUsageError
 from anycann.tools.atc_request import ConvertRequest
 
@@ -21,8 +22,7 @@ _LAYOUTS = tuple(AXES)
 def apply_aipp(model: ir.Model, request: ConvertRequest) -> tuple[ConvertRequest, dict[str, object]]:
     """Change `model` in place. (The request with the shapes of the new inputs, what the metadata say of AIPP.)
 
-    A dynamic block changes nothing here: programs of AscendCL set it, and what it says is compiled then. Raises UsageError for a
-    configuration that is damaged or does not fit.
+    A dynamic block gives the model an input for the settings. Raises UsageError for a configuration that is damaged or does not fit.
     """
     if not request.insert_op_conf:
         return request, {}
@@ -33,20 +33,39 @@ def apply_aipp(model: ir.Model, request: ConvertRequest) -> tuple[ConvertRequest
     blocks = _read(request.insert_op_conf)
     set_input_shapes(model.graph, request.shapes)
     sources = insert_aipp(model.graph, [block for block in blocks if block.aipp_mode == "static"], request.input_format)
-    dynamic = {
-        _input_name(model, block): {"max_src_image_size": block.max_src_image_size, "input_format": request.input_format}
-        for block in blocks
-        if block.aipp_mode == "dynamic"
-    }
+    dynamic = [_insert_dynamic(model, block, request) for block in blocks if block.aipp_mode == "dynamic"]
     by_name = {source.name: source for source in sources}
-    shapes = {name: shape for name, shape in request.shapes.items() if name not in by_name}
+    tables = {each.name: each.table for each in dynamic if each.table}
+    shapes = {name: shape for name, shape in request.shapes.items() if name not in by_name and name not in tables}
     gears = tuple(
-        {name: _in_source(by_name.get(name), sizes, request.input_format) for name, sizes in gear.items()} for gear in request.gears
+        dict(_in_source(by_name.get(name), tables.get(name, ""), name, sizes, request.input_format) for name, sizes in gear.items())
+        for gear in request.gears
     )
     return replace(request, shapes=shapes, gears=gears), {
         "aipp": {source.name: facts(source) for source in sources},
-        "dynamic_aipp": dynamic,
+        "dynamic_aipp": {each.name: each.facts for each in dynamic},
     }
+
+
+@dataclass(frozen=True)
+class _Dynamic:
+    """An input with a dynamic AIPP, and the further input for its settings; "" where pictures are converted in front of the model."""
+
+    name: str
+    table: str
+    facts: dict[str, object]
+
+
+def _insert_dynamic(model: ir.Model, block: Aipp, request: ConvertRequest) -> _Dynamic:
+    """Put the operator in front of the input, if its sizes are known, gears for the batch aside."""
+    name = _input_name(model, block)
+    value = next(value for value in model.graph.inputs if value.name == name)
+    facts: dict[str, object] = {"max_src_image_size": block.max_src_image_size, "input_format": request.input_format}
+    is_open = value.shape is not None and not isinstance(value.shape[0], int) and not request.gears
+    table = f"aipp/{name}/settings"
+    with context(f"while putting AIPP in front of input {name!r}"):
+        sizes = None if is_open else insert_dynamic_aipp(model.graph, value, table, block.max_src_image_size, request.input_format)
+    return _Dynamic(name, "", facts) if sizes is None else _Dynamic(name, table, {**facts, "table": table, "sizes": list(sizes)})
 
 
 def _input_name(model: ir.Model, block: Aipp) -> str:
@@ -73,10 +92,12 @@ def _read(path: str) -> tuple[Aipp, ...]:
     return read_aipp(text, path)
 
 
-def _in_source(source: Source | None, sizes: tuple[int, ...], input_format: str) -> tuple[int, ...]:
-    """The shape of a gear, in terms of the picture for an input with AIPP."""
+def _in_source(source: Source | None, table: str, name: str, sizes: tuple[int, ...], input_format: str) -> tuple[str, tuple[int, ...]]:
+    """What a gear says of an input, in terms of the picture for one with AIPP: a shape, or that of the `table` of a dynamic one."""
+    if table:
+        return table, (sizes[0], WORDS)
     if source is None:
-        return sizes
+        return name, sizes
     batch, _, height, width = (sizes[axis] for axis in AXES[input_format])
     rows, columns = source.rows or height, source.columns or width
-    return tuple(int(size or 0) for size in source_shape(source.block, batch, rows, columns))
+    return name, tuple(int(size or 0) for size in source_shape(source.block, batch, rows, columns))

@@ -1,13 +1,15 @@
 """AIPP in the graph: the input takes the picture as it comes, and the operator `anycann.Aipp` makes of it what the input took before.
 
 uint8 picture -> channel swap -> crop -> colour conversion -> (x - mean - min) * var_reci -> padding -> the model's layout and dtype
+
+With a dynamic AIPP it is `anycann.DynamicAipp`, and a further input says what is done to the pictures.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import onnx_ir as ir
 from onnx_ir.tape import Tape
@@ -15,6 +17,7 @@ from onnx_ir.tape import Tape
 from anycann.frontends.aipp.configuration import Aipp
 from anycann.graph.ops.device import DOMAIN
 from anycann.support.errors import UsageError, context
+from anycann.te.picture_table import WORDS
 
 AXES = {"NCHW": (0, 1, 2, 3), "NHWC": (0, 3, 1, 2)}  # where N, C, H, W are
 
@@ -60,19 +63,46 @@ def source_shape(block: Aipp, batch: Size, rows: Size, columns: Size) -> tuple[S
     return (batch, rows, columns, *channels)
 
 
+def _checked_shape(value: ir.Value, input_format: str) -> ir.Shape:
+    if value.shape is None or len(value.shape) != 4:
+        raise UsageError(f"the input has shape {value.shape}; accepted: four sizes, as pictures have in {input_format}")
+    return value.shape
+
+
 def _insert(graph: ir.Graph, value: ir.Value, block: Aipp, input_format: str) -> Source:
-    shape = value.shape
-    if shape is None or len(shape) != 4:
-        raise UsageError(f"the input has shape {shape}; accepted: four sizes, as pictures have in {input_format}")
+    shape = _checked_shape(value, input_format)
     batch, channels, height, width = (size if isinstance(size := shape[axis], int) else None for axis in AXES[input_format])
     if channels is None:
         raise UsageError(f"the input has shape {shape}; accepted: a known number of channels, which --input_shape gives")
-    rows, columns = _picture_size(block, height, width)
+    rows, columns = picture_size(block, height, width)
     dtype, uses, outputs = value.dtype, list(value.uses()), [n for n, out in enumerate(graph.outputs) if out is value]
     source = Source(value.name or "", block, batch, rows, columns)
     value.type, value.shape = ir.TensorType(ir.DataType.UINT8), ir.Shape(source.shape)
-    attributes = _attributes(block, channels) | _frame(block, rows, columns)
-    nodes = _nodes(value, attributes, input_format, dtype or ir.DataType.FLOAT)
+    attributes = operator_attributes(block, channels, rows, columns)
+    _put_in_front(graph, uses, outputs, _nodes("Aipp", [value], attributes, input_format, dtype or ir.DataType.FLOAT))
+    return source
+
+
+def insert_dynamic_aipp(graph: ir.Graph, value: ir.Value, table: str, nbytes: int, input_format: str) -> tuple[int, int, int] | None:
+    """Let an input take `nbytes` of pictures, and a further input `table` what becomes of them; its batch is that of the input.
+
+    Channels, height and width, which must be known: None, and nothing is done, if one is open.
+    """
+    shape = _checked_shape(value, input_format)
+    batch, channels, height, width = (shape[axis] for axis in AXES[input_format])
+    if not (isinstance(channels, int) and isinstance(height, int) and isinstance(width, int)):
+        return None
+    settings = ir.Value(name=table, type=ir.TensorType(ir.DataType.INT32), shape=ir.Shape([batch, WORDS]))
+    graph.inputs.append(settings)
+    dtype, uses, outputs = value.dtype, list(value.uses()), [n for n, out in enumerate(graph.outputs) if out is value]
+    value.type, value.shape = ir.TensorType(ir.DataType.UINT8), ir.Shape([nbytes])
+    attributes: dict[str, object] = {"channels": channels, "height": height, "width": width}
+    _put_in_front(graph, uses, outputs, _nodes("DynamicAipp", [value, settings], attributes, input_format, dtype or ir.DataType.FLOAT))
+    return channels, height, width
+
+
+def _put_in_front(graph: ir.Graph, uses: Sequence[Any], outputs: Sequence[int], nodes: Sequence[ir.Node]) -> None:
+    """Begin the graph with `nodes`; those that read the input before, and those outputs that it was, get what they make."""
     made, first = nodes[-1].outputs[0], next(iter(graph), None)
     graph.extend(nodes) if first is None else graph.insert_before(first, nodes)
     graph.opset_imports.setdefault(DOMAIN, 1)
@@ -80,10 +110,9 @@ def _insert(graph: ir.Graph, value: ir.Value, block: Aipp, input_format: str) ->
         use.node.replace_input_with(use.idx, made)
     for number in outputs:
         graph.outputs[number] = made
-    return source
 
 
-def _picture_size(block: Aipp, height: Size, width: Size) -> tuple[Size, Size]:
+def picture_size(block: Aipp, height: Size, width: Size) -> tuple[Size, Size]:
     """Rows and columns of the source picture. Raises UsageError unless crop and padding make the model's size of them."""
     if height is None or width is None:
         if block.src_image_size_h or block.src_image_size_w or block.crop or block.padding:
@@ -114,7 +143,12 @@ def _cropped(block: Aipp, rows: int, columns: int) -> tuple[int, int]:
     return high, wide
 
 
-def _attributes(block: Aipp, channels: int) -> dict[str, object]:
+def operator_attributes(block: Aipp, channels: int, rows: Size, columns: Size) -> dict[str, Any]:
+    """What the operator `anycann.Aipp` is told of a block, for a picture of rows x columns. Raises UsageError for what does not fit."""
+    return _attributes(block, channels) | _frame(block, rows, columns)
+
+
+def _attributes(block: Aipp, channels: int) -> dict[str, Any]:
     """What the operator `anycann.Aipp` is told of a block. Raises UsageError for channels that the format does not have."""
     order = _order(block)
     if block.csc_switch and len(order) < 3:
@@ -123,7 +157,7 @@ def _attributes(block: Aipp, channels: int) -> dict[str, object]:
         raise UsageError(f"{block.input_format} gives {len(order)} channels; the model takes {channels}")
     subtracted = [float(mean) + float(least) for mean, least in zip(block.triple("mean_chn", 4), block.triple("min_chn", 4), strict=True)]
     factors = [float(factor) for factor in block.triple("var_reci_chn", 4)]
-    found: dict[str, object] = {"input_format": block.input_format, "channels": channels, "order": order}
+    found: dict[str, Any] = {"input_format": block.input_format, "channels": channels, "order": order}
     if any(subtracted[:channels]):
         found["subtracted"] = subtracted[:channels]
     if any(factor != 1 for factor in factors[:channels]):
@@ -149,9 +183,9 @@ def _order(block: Aipp) -> list[int]:
     return order
 
 
-def _frame(block: Aipp, rows: Size, columns: Size) -> dict[str, object]:
+def _frame(block: Aipp, rows: Size, columns: Size) -> dict[str, Any]:
     """Crop and padding, which go with known sizes."""
-    found: dict[str, object] = {}
+    found: dict[str, Any] = {}
     if block.crop and rows is not None and columns is not None:
         found["crop"] = [block.load_start_pos_h, block.load_start_pos_w, *_cropped(block, rows, columns)]
     if block.padding:
@@ -160,18 +194,18 @@ def _frame(block: Aipp, rows: Size, columns: Size) -> dict[str, object]:
     return found
 
 
-def _nodes(value: ir.Value, attributes: dict[str, object], input_format: str, dtype: ir.DataType) -> list[ir.Node]:
+def _nodes(op_type: str, operands: Sequence[ir.Value], attributes: dict[str, Any], input_format: str, dtype: ir.DataType) -> list[ir.Node]:
     """The operator, and what brings its result into the model's layout and dtype."""
-    tape, name = Tape(), value.name or "input"
+    tape, name = Tape(), operands[0].name or "input"
 
-    def op(op_type: str, operand: ir.Value, domain: str, attributes: dict[str, object]) -> ir.Value:
-        made = tape.op(op_type, [operand], attributes, domain=domain, name=f"aipp/{name}/{op_type}")  # type: ignore[arg-type]
+    def op(op_type: str, operands: Sequence[ir.Value], domain: str, attributes: dict[str, Any]) -> ir.Value:
+        made = tape.op(op_type, operands, attributes, domain=domain, name=f"aipp/{name}/{op_type}")
         made.name = f"aipp/{name}/{op_type}"
         return made
 
-    made = op("Aipp", value, DOMAIN, attributes)
+    made = op(op_type, operands, DOMAIN, attributes)
     if input_format == "NHWC":
-        made = op("Transpose", made, "", {"perm": [0, 2, 3, 1]})
+        made = op("Transpose", [made], "", {"perm": [0, 2, 3, 1]})
     if dtype != ir.DataType.FLOAT:
-        op("Cast", made, "", {"to": int(dtype)})
+        op("Cast", [made], "", {"to": int(dtype)})
     return list(tape.nodes)

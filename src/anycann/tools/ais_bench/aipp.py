@@ -9,10 +9,11 @@ import os
 import numpy as np
 
 from anycann.acl.data_buffers import DataBuffer
-from anycann.acl.dynamic_aipp import DynamicAipp, convert_pictures
+from anycann.acl.dynamic_aipp import DynamicAipp
+from anycann.acl.input_aipp import convert_in_front, picture_sizes
 from anycann.acl.models import Model
 from anycann.om.plan import TensorSpec
-from anycann.picture_input import AXES, Aipp, picture_input
+from anycann.picture_input import Aipp
 from anycann.runtime import memory
 from anycann.support.errors import UsageError
 
@@ -50,14 +51,17 @@ def _value(path: object, name: str, text: str, default: object) -> object:
 
 def shape_of_pictures(model: Model, number: int, spec: TensorSpec, settings: DynamicAipp) -> tuple[int, int]:
     """How many pictures input `number` then takes, and bytes of each. Raises as the settings do."""
-    input_format = str(model.dynamic_aipp[number]["input_format"])
-    _, *sizes = (int(spec.shape[axis] or 0) for axis in AXES[input_format])
-    return settings.batch, picture_input(settings.block(0), (sizes[0], sizes[1], sizes[2]), input_format, spec.dtype).nbytes
+    sizes = picture_sizes(model, number, spec.shape)
+    return settings.batch, settings.table(sizes)[1] // settings.batch
 
 
 def converted(model: Model, number: int, spec: TensorSpec, settings: DynamicAipp | None, data: np.ndarray) -> np.ndarray:
-    """The pictures in `data` as input `number` takes them. Raises as acl.mdl.execute does."""
-    flat = np.ascontiguousarray(data)
-    return convert_pictures(
-        model, number, settings, DataBuffer(memory.address(flat), flat.nbytes), tuple(int(size or 0) for size in spec.shape), spec.dtype
-    )
+    """What the program of the model takes for the pictures in `data`, which may be fewer than there is room for. Raises AclError."""
+    flat = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+    buffer = DataBuffer(memory.address(flat), flat.nbytes)
+    if number not in model.converting:
+        return convert_in_front(model, number, settings, buffer, tuple(int(size or 0) for size in spec.shape), spec.dtype)
+    nbytes = 0 if settings is None else settings.table(picture_sizes(model, number, spec.shape))[1]
+    pictures = np.zeros(int(spec.shape[0] or 0), np.uint8)
+    pictures[:nbytes] = buffer.array(np.dtype(np.uint8), (nbytes,))
+    return pictures

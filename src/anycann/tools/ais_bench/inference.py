@@ -12,6 +12,7 @@ import numpy as np
 from anycann.acl.contexts import reset_device, set_device
 from anycann.acl.dynamic_aipp import DynamicAipp
 from anycann.acl.initialise import finalize, init
+from anycann.acl.input_aipp import settings_table
 from anycann.acl.model_loading import MODELS
 from anycann.acl.models import Model
 from anycann.acl.namespace import declared
@@ -135,7 +136,13 @@ class InferenceSession:
         if not self.model.dynamic_aipp:
             raise UsageError(f"{self.model.where} has no dynamic AIPP; atc makes one of --insert_op_conf with aipp_mode: dynamic")
         number = next(iter(self.model.dynamic_aipp))
-        self._aipp = read_aipp(path, int(self._specs()[number].shape[0] or 1))
+        self._aipp = read_aipp(path, self._batch(number))
+
+    def _batch(self, number: int) -> int:
+        """How many pictures input `number` takes."""
+        taken = [spec.shape[0] for spec in self._specs()[len(self.model.own_inputs) :]] if number in self.model.converting else []
+        batch = taken[self.model.converting.index(number)] if taken else self._specs()[number].shape[0]
+        return int(batch or 1)
 
     def _picture_shape(self, number: int, settings: DynamicAipp) -> tuple[int, int]:
         return shape_of_pictures(self.model, number, self._specs()[number], settings)
@@ -168,8 +175,10 @@ class InferenceSession:
         program = self.model.executable(self._gear, None if self._gear is not None else self._shapes)
         arrays = [
             converted(self.model, number, spec, self._aipp, data) if number in self.model.dynamic_aipp else _as_described(data, wanted)
-            for number, (data, wanted, spec) in enumerate(zip(feeds_there, descriptions, program.program.inputs, strict=True))
+            for number, (data, wanted, spec) in enumerate(zip(feeds_there, descriptions, program.program.inputs, strict=False))
         ]
+        tables = zip(self.model.converting, program.program.inputs[len(arrays) :], strict=True)
+        arrays += [settings_table(self.model, number, self._aipp, spec) for number, spec in tables]
         values: list[object] = []
         for _ in range(max(self._options.loop, 1)):
             begin = time.perf_counter()
