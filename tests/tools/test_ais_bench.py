@@ -16,14 +16,16 @@ from anycann.om.writer import write_offline_model
 from anycann.runtime.dump.records import read_record
 from anycann.support.errors import UsageError
 from anycann.tools.ais_bench.inference import InferenceSession, parse_shapes
-from anycann.tools.ais_bench.interface import InferSession, MemorySummary, MultiDeviceSession
+from anycann.tools.ais_bench.interface import InferSession, MemorySummary
 from anycann.tools.ais_bench.main import main, shapes_in
+from anycann.tools.ais_bench.several_devices import MultiDeviceSession
 from anycann.tools.ais_bench.tensors import BaseTensor, Tensor
 from anycann.tools.cli import main as anycann
 from tests.tools.conftest import Process
 
 NUMBER = r"[0-9][0-9.e+-]*"
 FIGURES = rf"\(ms\): min = {NUMBER}, max = {NUMBER}, mean = {NUMBER}, median = {NUMBER}, percentile\(99%\) = {NUMBER}"
+NAMES = ("H2D_latency", "NPU_compute_time", "D2H_latency")
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
@@ -111,11 +113,16 @@ def test_a_profile_is_written(tmp_path: Path, process: Process) -> None:
 
 def test_operators_are_dumped(tmp_path: Path, process: Process) -> None:
     done = process(
-        "run", "-m", "ais_bench", "--model", write(tmp_path, "2, 3"), "--dump", "1", "-o", tmp_path / "out", "--warmup_count", "0"
-    )
+        "run", "-m", "ais_bench", "--model", write(tmp_path, "2, 3"), "--dump", "1", "--dump-npy", "1", "-o", tmp_path / "out",
+        "--warmup_count", "0",
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    (file,) = (path for path in (tmp_path / "out" / "dump").rglob("*.*") if path.is_file())
+    files = [path for path in (tmp_path / "out" / "dump").rglob("*.*") if path.is_file()]
+    (file,) = (path for path in files if path.suffix != ".npy")
     record = read_record(file)
+    assert {path.name: np.load(path).shape for path in files if path != file} == {
+        f"{file.name}.{role}.0.npy": (2, 3) for role in ("input", "output")
+    }
     assert [(tensor.value, tensor.array.shape) for tensor in (*record.inputs, *record.outputs)] == [("x", (2, 3)), ("y", (2, 3))]
 
 
@@ -209,7 +216,37 @@ def test_several_devices_at_once(tmp_path: Path) -> None:
     session = MultiDeviceSession(write(tmp_path, "2, 3"))
     results = session.infer({0: [[X], [X + 1]]})
     assert (results[0][1][0] == 2 * (X + 1)).all()
-    assert [len(times) for times in session.summary()[0]] == [1, 1]
+    assert [seconds > 0 for seconds in session.summary()[0]] == [True, True]
+    ((first, second),) = session.infer_pipeline({0: [[[X], [X + 1]]]})[0]
+    assert (first[0] == 2 * X).all()
+    assert (second[0] == 2 * (X + 1)).all()
+    assert (session.infer_iteration({0: [[X]]}, [0], 3)[0][0][0] == 8 * X).all()
+
+
+def test_programs_fill_and_print_a_summary_of_their_own(tmp_path: Path, process: Process) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import sys\nimport numpy as np\nfrom ais_bench.infer.common.utils import logger_print\n"
+        "from ais_bench.infer.summary import summary\n"
+        "from ais_bench.infer.interface import InferSession, MemorySummary\nfrom ais_bench.infer.utils import logger\n"
+        f"session = InferSession(0, {write(tmp_path, '2, 3')!r})\nsession.reset_summaryinfo()\nMemorySummary.reset()\n"
+        "summary.reset()\nsummary.add_args(sys.argv)\nfor number in range(3):\n    session.infer([np.ones((2, 3), np.float32)])\n"
+        "    summary.append_sample_id_outfile(number, f'{number}_0.bin')\n"
+        "times = session.summary().exec_time_list\nsummary.npu_compute_time_list = times\n"
+        "summary.h2d_latency_list, summary.d2h_latency_list = MemorySummary.get_h2d_time_list(), MemorySummary.get_d2h_time_list()\n"
+        f"summary.report(2, output_prefix={str(tmp_path / 'out')!r}, display_all_summary=True, multi_threads=False)\n"
+        "assert all(abs(end - start - time) < 1e-6 for time, (start, end) in zip(times, times))\nlogger.info('done')\n"
+        "logger_print('twice')\n"
+    )
+    done = process("run", program, "word")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert [bool(re.fullmatch(rf"\[INFO\] {word} {FIGURES}", line)) for word, line in zip(NAMES, lines[1:4], strict=True)] == [True] * 3
+    assert lines[-2:] == ["[INFO] done", "[INFO] twice"]
+    written = json.loads((tmp_path / "out_summary.json").read_text())
+    assert (written["args"], written["NPU_compute_time"]["count"], written["filesinfo"]["2"]["outfiles"]) == (
+        [str(program), "word"], 3, ["2_0.bin"]
+    )  # fmt: skip
 
 
 def test_aclruntime_runs_on_its_tensors(tmp_path: Path) -> None:

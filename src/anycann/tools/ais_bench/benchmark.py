@@ -13,7 +13,7 @@ import time
 import numpy as np
 
 from anycann.support.errors import UsageError
-from anycann.tools.ais_bench.files import PURE, Sample, read_inputs, samples_of, split_output, write_output
+from anycann.tools.ais_bench.files import PURE, Sample, dumps_as_npy, read_inputs, samples_of, split_output, write_output
 from anycann.tools.ais_bench.inference import parse_shapes
 from anycann.tools.ais_bench.interface import InferSession, MemorySummary
 from anycann.tools.ais_bench.summary import Summary, logger
@@ -22,11 +22,15 @@ from anycann.tools.ais_bench.tensors import Tensor
 
 def run_benchmark(options: Namespace, arguments: list[str]) -> float:
     """Run everything, print and write the summary; answers with the throughput."""
-    session = InferSession(options.device[0], options.model, configuration(options), options.debug, options.loop)
+    config = configuration(options)
+    session = InferSession(options.device[0], options.model, config, options.debug, options.loop)
     try:
-        return Benchmark(session, options, arguments).run()
+        throughput = Benchmark(session, options, arguments).run()
     finally:
         session.finalize()
+    if options.dump_npy and config:
+        dumps_as_npy(Path(json.loads(Path(config).read_text())["dump"]["dump_path"]))
+    return throughput
 
 
 def configuration(options: Namespace) -> str | None:
@@ -110,7 +114,7 @@ class Benchmark:
             self._infer(feeds)
         self._session.set_loop_count(self._options.loop)
         self._session.reset_sumaryinfo()
-        self._summary.batches.clear()
+        self._summary.reset()
         MemorySummary.reset()
         logger.info("warm up %s done", self._options.warmup_count)
 
@@ -151,7 +155,7 @@ class Benchmark:
             text = ";".join(f"{name}:{','.join(map(str, feed.shape))}" for name, feed in zip(names, feeds, strict=True))
             choose = self._session.set_dynamic_shape if self._options.auto_set_dymshape_mode else self._session.set_dynamic_dims
             choose(text)
-            self._summary.batches.append(next(iter(feeds[0].shape)))
+            self._summary.add_batchsize(next(iter(feeds[0].shape)))
         return self._session.run(feeds)
 
     # ---- after
@@ -167,15 +171,14 @@ class Benchmark:
                 if names is not None:
                     path = self._folder / f"{Path(names[0]).name.split('.')[0]}_{index}.{self._options.outfmt.lower()}"
                     write_output(path, part)
-                    self._summary.wrote(number * sample.per_run + place, names, str(path))
+                    self._summary.add_sample_id_infiles(number * sample.per_run + place, names)
+                    self._summary.append_sample_id_outfile(number * sample.per_run + place, str(path))
 
     def _report(self) -> float:
         summary = self._summary
-        summary.runs_ms = self._session.sumary().exec_time_list
-        summary.to_device_ms, summary.to_host_ms = MemorySummary.get_H2D_time_list(), MemorySummary.get_D2H_time_list()
-        summary.print(self._batch, self._options.display_all_summary)
-        if self._folder is not None:
-            summary.write(f"{os.fspath(self._folder)}_summary.json", self._batch)
+        summary.npu_compute_time_list = self._session.sumary().exec_time_list
+        summary.h2d_latency_list, summary.d2h_latency_list = MemorySummary.get_H2D_time_list(), MemorySummary.get_D2H_time_list()
+        summary.report(self._batch, None if self._folder is None else os.fspath(self._folder), self._options.display_all_summary)
         return summary.throughput(self._batch)
 
 

@@ -10,6 +10,7 @@ import re
 
 import numpy as np
 
+from anycann.runtime.dump.records import read_record
 from anycann.support.errors import UsageError
 from anycann.tools.ais_bench.tensors import TensorDescription
 
@@ -131,6 +132,15 @@ def write_output(path: Path, array: np.ndarray) -> None:
         path.write_text("".join("".join(form % number + " " for number in row) + "\n" for row in rows))
     else:
         array.tofile(path)
+
+
+def dumps_as_npy(folder: Path) -> None:
+    """Write each tensor of each dump file below `folder` beside it: `<file>.input.0.npy`, `<file>.output.0.npy`, ... Raises ModelError."""
+    for path in [path for path in folder.rglob("*.*") if path.is_file() and path.suffix != ".npy"]:
+        record = read_record(path)
+        for role, tensors in (("input", record.inputs), ("output", record.outputs)):
+            for number, tensor in enumerate(tensors):
+                np.save(f"{path}.{role}.{number}.npy", tensor.array)
 
 
 def parts_for(files: Sequence[str], inputs: int, jobs: int) -> list[str]:

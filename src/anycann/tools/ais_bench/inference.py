@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 import math
 import time
@@ -33,11 +33,26 @@ class SessionOptions:
     loop: int = 1
 
 
+class RunTime(float):
+    """How many milliseconds a run took. It unpacks into when it began and ended, as newer versions of ais_bench have it."""
+
+    def __new__(cls, begin_ms: float, end_ms: float) -> RunTime:
+        made = super().__new__(cls, end_ms - begin_ms)
+        made.begin_ms, made.end_ms = begin_ms, end_ms
+        return made
+
+    begin_ms: float
+    end_ms: float
+
+    def __iter__(self) -> Iterator[float]:
+        return iter((self.begin_ms, self.end_ms))
+
+
 @dataclass
 class RunTimes:
     """Milliseconds of each run."""
 
-    exec_time_list: list[float] = field(default_factory=list)
+    exec_time_list: list[RunTime] = field(default_factory=list)
 
 
 def parse_shapes(text: str) -> dict[str, tuple[int, ...]]:
@@ -183,7 +198,7 @@ class InferenceSession:
         for _ in range(max(self._options.loop, 1)):
             begin = time.perf_counter()
             values = run_program(program, arrays, None, self.model, self.model.name)
-            self._times.exec_time_list.append((time.perf_counter() - begin) * 1e3)
+            self._times.exec_time_list.append(RunTime(begin * 1e3, time.perf_counter() * 1e3))
         self._check_sizes(values)
         by_name = dict(zip((tensor.name for tensor in self.model.outputs), values, strict=True))
         unknown = [name for name in names if name not in by_name]

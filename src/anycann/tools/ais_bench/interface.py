@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias
 
@@ -187,42 +187,6 @@ class InferSession:
         self.session.finalize()
 
 
-class MultiDeviceSession:
-    """The same model on several devices at once."""
-
-    def __init__(self, model_path: str, acl_json_path: str | None = None, debug: bool = False, loop: int = 1):
-        self._arguments = (model_path, acl_json_path, debug, loop)
-        self._times: dict[int, list[list[float]]] = {}
-
-    def infer(
-        self, device_feeds: Mapping[int, Sequence[Sequence[Feed]]], mode: str = "static", custom_sizes: int | Sequence[int] = 100000
-    ) -> dict[int, list[list[np.ndarray]]]:
-        """{device: [feeds, ...]} to {device: [outputs, ...]}; each list of feeds has a session of its own, all run side by side."""
-        jobs = [(device, feeds) for device, several in device_feeds.items() for feeds in several]
-        sessions = [InferSession(device, *self._arguments) for device, _ in jobs]
-        try:
-            with ThreadPoolExecutor(max(len(jobs), 1)) as beside:
-                work = zip(sessions, jobs, strict=True)
-                done = [beside.submit(session.infer, feeds, mode, custom_sizes) for session, (_, feeds) in work]
-                outputs = [result.result() for result in done]
-        finally:
-            for session in sessions:
-                session.finalize()
-        return self._collect([device for device, _ in jobs], sessions, outputs)
-
-    def _collect(self, devices: Sequence[int], sessions: Sequence[InferSession], outputs: Sequence[Any]) -> dict[int, list[Any]]:
-        results: dict[int, list[Any]] = {}
-        self._times = {}
-        for device, session, output in zip(devices, sessions, outputs, strict=True):
-            results.setdefault(device, []).append(output)
-            self._times.setdefault(device, []).append(session.sumary().exec_time_list)
-        return results
-
-    def summary(self) -> dict[int, list[list[float]]]:
-        """{device: [milliseconds of each run, ...]} of the last `infer`."""
-        return self._times
-
-
 class MemorySummary:
     """How long copies to devices and back took, in milliseconds."""
 
@@ -235,6 +199,8 @@ class MemorySummary:
     def get_D2H_time_list() -> list[float]:  # noqa: N802 - ais_bench's name
         """Of each copy to the host."""
         return tensors.MemorySummary().D2H_time_list
+
+    get_h2d_time_list, get_d2h_time_list = get_H2D_time_list, get_D2H_time_list
 
     @staticmethod
     def reset() -> None:

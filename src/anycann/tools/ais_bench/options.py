@@ -73,21 +73,28 @@ _ROWS = (
     _Row("--warmup_count -wcount --warmup-count", at_least(0), 1, "runs before the times are taken"),
     _Row("--pipeline", yes_or_no, False, "read, run and write side by side"),
     _Row("--threads", at_least(1), 1, "threads that read with --pipeline"),
-    _Row("--dump-npy --dump_npy", yes_or_no, False, "no effect"),
-    _Row("--divide-input --divide_input", yes_or_no, False, "no effect: several devices always share the input"),
-    _Row("--profiler-rename --profiler_rename", yes_or_no, True, "no effect"),
+    _Row("--dump-npy --dump_npy", yes_or_no, False, "write what --dump or the configuration dumps as .npy files too"),
+    _Row("--divide-input --divide_input", yes_or_no, False, "several devices share the input, with it or without"),
+    _Row("--profiler-rename --profiler_rename", yes_or_no, True, "files of a profile have the names of msprof, with it or without"),
 )  # fmt: skip
+_ENERGY = "a virtual device does not tell its energy"
 _REFUSED = {
     "--backend": "trtexec is another runtime",
     "--perf": "trtexec is another runtime",
-    "--energy-consumption": "a virtual device does not tell its energy",
-    "--npu-id": "a virtual device does not tell its energy",
+    "--energy-consumption": _ENERGY,
+    "--energy_consumption": _ENERGY,
+    "-ec": _ENERGY,
+    "--npu-id": _ENERGY,
+    "--npu_id": _ENERGY,
 }
 
 
 def parser() -> argparse.ArgumentParser:
     """All options."""
-    made = argparse.ArgumentParser(prog="ais_bench", description="Benchmark of offline models, with Ascend's options.")
+    refused = ", ".join(f"{name} ({why})" for name, why in _REFUSED.items() if "_" not in name)
+    made = argparse.ArgumentParser(
+        prog="ais_bench", description="Benchmark of offline models, with Ascend's options.", epilog=f"Not there: {refused}."
+    )
     for row in _ROWS:
         first = row.names.split()[0]
         made.add_argument(
@@ -107,6 +114,8 @@ def parse_options(words: Sequence[str]) -> argparse.Namespace:
     found = made.parse_args(words)
     if (found.profiler or found.dump or found.output_dirname) and not found.output:
         made.error("--profiler, --dump and --output_dirname need --output")
+    if found.dump_npy and not (found.output and (found.dump or found.acl_json_path)):
+        made.error("--dump-npy needs --output, and --dump or --acl_json_path with a dump")
     if found.profiler and found.dump:
         made.error("--profiler and --dump do not go together")
     return found

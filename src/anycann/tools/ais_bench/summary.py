@@ -37,7 +37,7 @@ class Times:
     @classmethod
     def of(cls, milliseconds: Sequence[float]) -> Times:
         """The figures of a list."""
-        if not milliseconds:
+        if not len(milliseconds):
             return cls(0.0, 0.0, 0.0, 0.0, 0.0, 0)
         mean, median, percentile = np.mean(milliseconds), np.median(milliseconds), np.percentile(milliseconds, _PERCENTILE)
         return cls(min(milliseconds), max(milliseconds), float(mean), float(median), float(percentile), len(milliseconds))
@@ -56,23 +56,50 @@ class Times:
 
 @dataclass
 class Summary:
-    """Everything about the runs of one process."""
+    """Everything about the runs of one process, by ais_bench's names: programs fill one too, `ais_bench.infer.summary.summary`.
 
-    arguments: list[str]
-    runs_ms: list[float] = field(default_factory=list)
-    to_device_ms: list[float] = field(default_factory=list)
-    to_host_ms: list[float] = field(default_factory=list)
+    Times are in milliseconds, of each run and each copy.
+    """
+
+    arguments: list[str] = field(default_factory=list)
+    npu_compute_time_list: Sequence[float] = ()
+    h2d_latency_list: Sequence[float] = ()
+    d2h_latency_list: Sequence[float] = ()
     batches: list[int] = field(default_factory=list)
     files: dict[int, dict[str, list[str]]] = field(default_factory=dict)
 
-    def wrote(self, sample: int, infiles: Sequence[str], outfile: str) -> None:
+    def reset(self) -> None:
+        """Forget times and batches."""
+        self.npu_compute_time_list = self.h2d_latency_list = self.d2h_latency_list = ()
+        self.batches.clear()
+
+    def add_args(self, args: Sequence[str]) -> None:
+        """What the program was called with, for the file."""
+        self.arguments = list(args)
+
+    def add_batchsize(self, batch: int) -> None:
+        """One more run had this batch."""
+        self.batches.append(batch)
+
+    def add_sample_id_infiles(self, sample: int, infiles: Sequence[str]) -> None:
+        """What a sample was read from."""
+        self.files.setdefault(sample, {"infiles": [], "outfiles": []})["infiles"] = list(infiles)
+
+    def append_sample_id_outfile(self, sample: int, outfile: str) -> None:
         """A sample got one more output."""
-        entry = self.files.setdefault(sample, {"infiles": list(infiles), "outfiles": []})
-        entry["outfiles"].append(outfile)
+        self.files.setdefault(sample, {"infiles": [], "outfiles": []})["outfiles"].append(outfile)
+
+    def report(
+        self, batchsize: float, output_prefix: str | None = None, display_all_summary: bool = False, multi_threads: bool = False
+    ) -> None:
+        """Print the summary, and write it to `output_prefix`_summary.json. multi_threads changes nothing: a run's time is its own."""
+        self.print(batchsize, display_all_summary)
+        if output_prefix is not None:
+            self.write(f"{output_prefix}_summary.json", batchsize)
 
     def throughput(self, batch: float) -> float:
         """Samples a second."""
-        mean = Times.of(self.runs_ms).mean
+        mean = Times.of(self.npu_compute_time_list).mean
         return 1000 * self.batch(batch) / mean if mean else 0.0
 
     def batch(self, batch: float) -> float:
@@ -81,13 +108,13 @@ class Summary:
 
     def print(self, batch: float, all_lines: bool) -> None:
         """The lines between the two rules."""
-        runs = Times.of(self.runs_ms)
+        runs = Times.of(self.npu_compute_time_list)
         logger.info("-----------------Performance Summary------------------")
         if all_lines:
-            logger.info(Times.of(self.to_device_ms).line("H2D_latency"))
+            logger.info(Times.of(self.h2d_latency_list).line("H2D_latency"))
         logger.info(runs.line("NPU_compute_time"))
         if all_lines:
-            logger.info(Times.of(self.to_host_ms).line("D2H_latency"))
+            logger.info(Times.of(self.d2h_latency_list).line("D2H_latency"))
         logger.info(
             "throughput 1000*batchsize.mean(%s)/NPU_compute_time.mean(%s): %s", self.batch(batch), runs.mean, self.throughput(batch)
         )
@@ -102,10 +129,10 @@ class Summary:
         return {
             "filesinfo": {str(sample): files for sample, files in self.files.items()},
             "args": self.arguments,
-            "NPU_compute_time": Times.of(self.runs_ms).as_json(),
-            "H2D_latency": Times.of(self.to_device_ms).as_json(),
-            "D2H_latency": Times.of(self.to_host_ms).as_json(),
+            "NPU_compute_time": Times.of(self.npu_compute_time_list).as_json(),
+            "H2D_latency": Times.of(self.h2d_latency_list).as_json(),
+            "D2H_latency": Times.of(self.d2h_latency_list).as_json(),
             "throughput": self.throughput(batch),
-            "npu_compute_time_list": list(self.runs_ms),
+            "npu_compute_time_list": list(self.npu_compute_time_list),
             "pid": os.getpid(),
         }

@@ -32,7 +32,8 @@ class DataType(Enum):
     uint32 = "uint32"
     int64 = "int64"
     uint64 = "uint64"
-    double64 = "float64"
+    float64 = "float64"
+    double64 = "float64"  # noqa: PIE796 - its name in older versions
     bool = "bool"
     bfloat16 = "bfloat16"
 

@@ -1,0 +1,1 @@
+"""ais_bench.infer.common."""
