@@ -1,4 +1,4 @@
-"""Reading a picture at computed coordinates: GridSample and RoiAlign."""
+"""Reading a picture at computed coordinates: GridSample and the grid of AffineGrid, RoiAlign."""
 
 from __future__ import annotations
 
@@ -125,6 +125,36 @@ def grid_sample(context: Lowering) -> Tensor:
 
     return te.compute(context.outputs[0].shape, element)
 
+
+# ---- AffineGrid
+def _affine_samples(rng: np.random.Generator) -> Iterable[Sample]:
+    for align in (0, 1):
+        for size in ((2, 3, 5, 19), (1, 2, 4, 3, 5)):
+            theta = floats(rng, size[0], len(size) - 2, len(size) - 1)
+            yield Sample((theta, np.array(size, np.int64)), {"align_corners": align}, constant=(1,))
+    yield Sample((floats(rng, 1, 2, 3), np.array((1, 1, 1, 4), np.int64)), constant=(1,))
+
+
+@operator("AffineGrid", samples=_affine_samples)
+def affine_grid(context: Lowering) -> Tensor:
+    """theta times the coordinates in -1..1 of each place and a one: theta's first row and column belong to the fastest axis."""
+    theta, (_, *sizes, _) = context.operand(0), context.outputs[0].shape
+    align = context.integer("align_corners") == 1
+
+    def coordinate(place: Expr, extent: int) -> Expr:
+        if align and extent == 1:
+            return x.const(0, theta.dtype)
+        first, step = (-1.0, 2.0 / (extent - 1)) if align else (1.0 / extent - 1.0, 2.0 / extent)
+        return x.cast(place, theta.dtype) * step + first
+
+    def element(n: Expr, *index: Expr) -> Expr:
+        *places, row = index
+        total = theta[n, row, integer(len(sizes))]
+        for column, (place, extent) in enumerate(zip(reversed(places), reversed(sizes), strict=True)):
+            total = total + theta[n, row, integer(column)] * coordinate(place, extent)
+        return total
+
+    return te.compute(context.outputs[0].shape, element)
 
 # ---- RoiAlign
 def _roi_samples(rng: np.random.Generator) -> Iterable[Sample]:
