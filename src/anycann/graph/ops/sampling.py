@@ -156,6 +156,7 @@ def affine_grid(context: Lowering) -> Tensor:
 
     return te.compute(context.outputs[0].shape, element)
 
+
 # ---- RoiAlign
 def _roi_samples(rng: np.random.Generator) -> Iterable[Sample]:
     corners = rng.uniform(-1, 6, (5, 2))
