@@ -230,10 +230,14 @@ def test_products_written_as_einsum_are_an_attention() -> None:
 
 @pytest.mark.parametrize(
     ("equation", "applies"),
-    [("mbk,nkb->bmn", True), ("kb,bkn->nb", False), ("mk,kn->nm", False), ("bmk,bkn->bmn", False), ("nk,bmk->bnm", False)],
+    [
+        *(("mbk,nkb->bmn", True), ("kb,bkn->nb", False), ("mk,kn->nm", False), ("bmk,bkn->bmn", False), ("nk,bmk->bnm", True)),
+        *(("mbk,knl->mbnl", True), ("mbnl,knl->mbk", True), ("klm,bnkl->mnb", True), ("kl,nmbkl->nbm", False)),
+        *(("bkm,lnbk->lbmn", True), ("lnbk,bkm->lbnm", True), ("mlk,nk->mn", False), ("bm,bn->bmn", False), ("mk,k->m", False)),
+    ],
 )
 def test_an_einsum_in_another_order_is_a_product_between_transposes(equation: str, applies: bool) -> None:
-    sizes = {"b": 2, "m": 3, "n": 4, "k": 5}
+    sizes = {"b": 2, "m": 3, "n": 4, "k": 5, "l": 6}
     a, b = equation.split("->")[0].split(",")
     inputs = [f"float[{','.join(str(sizes[label]) for label in term)}] {name}" for term, name in ((a, "a"), (b, "b"))]
     result = ",".join(str(sizes[label]) for label in equation.split("->")[1])
