@@ -1,7 +1,7 @@
 """Pictures beside OpenCV and Pillow on one thread: `python -m benchmarks.media --document docs/benchmarks-pictures.md`.
 
-A JPEG file of 420 decoded and scaled to 224 x 224, here by acl.media to YUV420SP, there to BGR or RGB; the same and further to the float32
-planes that a network takes, here by AIPP; and YUV420SP to RGB. OpenCV is measured if it is installed.
+A JPEG file of 420, of 444 and of grey decoded and scaled to 224 x 224, here by acl.media to YUV420SP, there to BGR or RGB; the same and
+further to the float32 planes that a network takes, here by AIPP; and YUV420SP to RGB. OpenCV is measured if it is installed.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import importlib
 from importlib import metadata
 import io
+import itertools
 from pathlib import Path
 import shlex
 import sys
@@ -31,7 +32,8 @@ from anycann.media.picture import new_picture
 from anycann.picture_input import Aipp, convert_pictures, picture_table
 from benchmarks.machine import this_machine
 
-SIZES = ((640, 480), (1024, 683), (1920, 1080), (3840, 2160))
+SIZES = ((640, 480), (1024, 683), (1920, 1080), (4000, 3000))
+STORED = {"420": "YUV 420", "444": "YUV 444", "Gray": "grey"}  # as the library calls them -> as the page does
 WANTED = 224
 MEANS, FACTORS = (124, 117, 104), (0.0171, 0.0175, 0.0174)  # of R, G, B
 PEERS = ("OpenCV", "Pillow")
@@ -94,32 +96,54 @@ def _normalised(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
     return np.ascontiguousarray(scaled.transpose(2, 0, 1))
 
 
-def ways(acl: Any, width: int, height: int) -> dict[str, dict[str, Callable[[], object]]]:
-    """What is measured: a name, and who does it how."""
+def file_of(stored: str, width: int, height: int) -> bytes:
+    """A JPEG file of that size, its colours stored so."""
+    pixels = photograph(width, height)
+    if stored == "Gray":
+        return jpeg_library().encode_jpeg(np.ascontiguousarray(pixels[..., :1]), 90, "GRAY", stored)
+    return jpeg_library().encode_jpeg(pixels, quality=90, colorsubsampling=stored)
+
+
+def file_ways(acl: Any, stored: str, width: int, height: int) -> dict[str, dict[str, Callable[[], object]]]:
+    """What is measured with a file: a name, and who does it how."""
     from PIL import Image
 
-    file: bytes = jpeg_library().encode_jpeg(photograph(width, height), quality=90, colorsubsampling="420")
-    source, target = new_picture(FORMATS[1], width, height), new_picture(FORMATS[12], width, height)
-    source.data[:] = 100
+    file = file_of(stored, width, height)
     dvpp, network_input = Dvpp(acl, file, width, height), _network_input()
 
     def pillow() -> NDArray[np.uint8]:
-        return np.asarray(Image.open(io.BytesIO(file)).resize((WANTED, WANTED), Image.Resampling.BILINEAR))
+        return np.asarray(Image.open(io.BytesIO(file)).resize((WANTED, WANTED), Image.Resampling.BILINEAR).convert("RGB"))
 
     scaled: dict[str, Callable[[], object]] = {"AnyCANN": dvpp.run, "Pillow": pillow}
     inputs: dict[str, Callable[[], object]] = {"AnyCANN": lambda: network_input(dvpp.run()), "Pillow": lambda: _normalised(pillow())}
+    cv2 = _opencv()
+    if cv2 is not None:
+        coded = np.frombuffer(file, np.uint8)
+        scaled["OpenCV"] = lambda: cv2.resize(cv2.imdecode(coded, 1), (WANTED, WANTED))
+        inputs["OpenCV"] = lambda: _normalised(cv2.cvtColor(cv2.resize(cv2.imdecode(coded, 1), (WANTED, WANTED)), cv2.COLOR_BGR2RGB))
+    name = f"JPEG, {STORED[stored]}, decoded"
+    return {f"{name} and scaled": scaled, f"{name}, scaled, AIPP": inputs}
+
+
+def colour_ways(width: int, height: int) -> dict[str, dict[str, Callable[[], object]]]:
+    """What is measured without a file."""
+    source, target = new_picture(FORMATS[1], width, height), new_picture(FORMATS[12], width, height)
+    source.data[:] = 100
     colours: dict[str, Callable[[], object]] = {"AnyCANN": lambda: convert(source.view(), target.view())}
-    found = {"JPEG decoded and scaled": scaled, "JPEG decoded, scaled, AIPP": inputs, "YUV420SP to RGB": colours}
+    cv2, yuv = _opencv(), source.data.reshape(-1, width)
+    if cv2 is not None:
+        colours["OpenCV"] = lambda: cv2.cvtColor(yuv, cv2.COLOR_YUV2RGB_NV12)
+    return {"YUV420SP to RGB": colours}
+
+
+def _opencv() -> Any:
+    """OpenCV on one thread; None if it is not installed."""
     try:
         cv2: Any = importlib.import_module("cv2")
     except ImportError:
-        return found
+        return None
     cv2.setNumThreads(1)
-    coded, yuv = np.frombuffer(file, np.uint8), source.data.reshape(-1, width)
-    scaled["OpenCV"] = lambda: cv2.resize(cv2.imdecode(coded, 1), (WANTED, WANTED))
-    inputs["OpenCV"] = lambda: _normalised(cv2.cvtColor(cv2.resize(cv2.imdecode(coded, 1), (WANTED, WANTED)), cv2.COLOR_BGR2RGB))
-    colours["OpenCV"] = lambda: cv2.cvtColor(yuv, cv2.COLOR_YUV2RGB_NV12)
-    return found
+    return cv2
 
 
 @dataclass(frozen=True)
@@ -143,8 +167,8 @@ class Row:
 def measure(acl: Any, seconds: float) -> list[Row]:
     """Every size and way; runs of one way take turns."""
     rows = []
-    for width, height in SIZES:
-        for what, runs in ways(acl, width, height).items():
+    for (width, height), stored in itertools.product(SIZES, [*STORED, ""]):
+        for what, runs in (file_ways(acl, stored, width, height) if stored else colour_ways(width, height)).items():
             times = _in_turn(runs, seconds)
             rows.append(Row(f"{width} x {height}", what, {name: float(np.quantile(taken, 0.1)) * 1e3 for name, taken in times.items()}))
     return rows
@@ -186,11 +210,11 @@ def page(rows: Sequence[Row], command: str) -> str:
         "",
         f"on {machine.processor}, {machine.cores} cores, {machine.memory_gib} GiB; {machine.system}. Versions: {versions}.",
         "",
-        "One thread. A JPEG file of quality 90 and 420 (waves with noise) is decoded and scaled to 224 x 224: here by `acl.media`, with",
-        "its stream and its waiting, to YUV420SP; by OpenCV to BGR, by Pillow (a mean over all pixels) to RGB. With AIPP it goes on to",
-        "float32 planes of R, G and B, from which a mean was taken and which were scaled: here by the kernel of AIPP, there with numpy.",
-        "Who is measured takes turns. Times are of the processor time that the whole process took, and a tenth of them is below the one",
-        "that is given: what else the machine does should not matter. What a stream's thread takes to wake is not in them.",
+        "One thread. A JPEG file of quality 90 (waves with noise) is decoded and scaled to 224 x 224: here by `acl.media`, with its stream",
+        "and its waiting, to YUV420SP, whatever the file has; by OpenCV to BGR, by Pillow (a mean over all pixels) to RGB. With AIPP it",
+        "goes on to float32 planes of R, G and B, from which a mean was taken and which were scaled: here by the kernel of dynamic AIPP,",
+        "there with numpy. Who is measured takes turns. Times are of the processor time that the whole process took, and a tenth of them",
+        "is below the one that is given: what else the machine does should not matter. What a thread takes to wake is not in them.",
         "",
         *table(rows),
     ]

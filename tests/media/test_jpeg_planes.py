@@ -61,6 +61,7 @@ def test_samples_are_those_of_libjpeg_turbo(kind: str, size: tuple[int, int], sp
 
 def test_a_chunk_may_be_a_row_of_units(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jpeg_planes, "_CHUNK_BYTES", 1)
+    test_richer_chroma_is_halved_where_it_is_made("444", (97, 75), (0, 0))
     assert_as_libjpeg_turbo(simplejpeg.encode_jpeg(noise(97, 75), quality=80, colorsubsampling="420"), 1)
 
 
@@ -81,10 +82,25 @@ def test_gray() -> None:
         assert (target.view().planes[0] == simplejpeg.decode_jpeg(data, "GRAY")).all()
 
 
-@pytest.mark.parametrize("kind", ["422", "411"])
-def test_other_chroma_than_the_file_has_is_left_to_others(kind: str) -> None:
+@pytest.mark.parametrize("kind", ["422", "444", "440"])
+@pytest.mark.parametrize("size", [*SIZES, (98, 74), (97, 74), (64, 57)])
+@pytest.mark.parametrize("spare", [(0, 0), (40, 30)])
+def test_richer_chroma_is_halved_where_it_is_made(kind: str, size: tuple[int, int], spare: tuple[int, int]) -> None:
+    for number in (1, 2):
+        file, target = read_jpeg(simplejpeg.encode_jpeg(noise(*size), 90, colorsubsampling=kind)), poisoned(number, *size, spare)
+        assert decode_planes(file, target, Scratch())
+        stored = simplejpeg.decode_jpeg(file.with_components_as_stored(), "RGB", fastupsample=True).astype(int)
+        luma, chroma = target.view().planes
+        assert (luma[..., 0] == stored[..., 0]).all()
+        even = np.pad(stored, ((0, size[1] % 2), (0, size[0] % 2), (0, 0)), "edge")
+        summed = sum(even[y::2, x::2, 1:] for y in (0, 1) for x in (0, 1))  # what is not halved is there twice
+        assert (chroma == (summed + 2 >> 2)[..., :: 1 if number == 1 else -1]).all()
+
+
+@pytest.mark.parametrize(("kind", "number"), [("411", 1), ("420", 5), ("420", 3), ("444", 7)])
+def test_other_chroma_than_half_of_what_the_file_has_is_left_to_others(kind: str, number: int) -> None:
     data = simplejpeg.encode_jpeg(noise(64, 48), colorsubsampling=kind)
-    assert not decode_planes(read_jpeg(data), poisoned(1, 64, 48), Scratch())
+    assert not decode_planes(read_jpeg(data), poisoned(number, 64, 48), Scratch())
 
 
 def test_data_that_end_early_are_told() -> None:

@@ -31,16 +31,23 @@ def _fixed(number: float) -> int:
 
 @dataclass(frozen=True)
 class Transform:
-    """paired: the samples of two components lie in turn, the first of each before the second of each."""
+    """paired: the samples of two components lie in turn, the first of each before the second of each.
+
+    halved: of those, the rounded means of each two across, of each two down, or of each four.
+    """
 
     paired: bool
+    halved: tuple[bool, bool] = (False, False)
 
     def ir(self, target: Target) -> tuple[str, str]:
         """(symbol, text) of `void(ptr words, i64 begin, i64 end, ptr)`: rows of units; the first is that of the addresses."""
         e = Emitter()
         h = Halves(e, target)
         with e.loop(e.begin, e.end) as row:
-            (_pairs if self.paired else _plane)(h, row.index)
+            if self.paired:
+                _pairs(h, row.index, self.halved)
+            else:
+                _plane(h, row.index)
         return e.finish("jpeg_pairs" if self.paired else "jpeg_plane")
 
 
@@ -52,20 +59,44 @@ def _block(e: Emitter, number: Value) -> Value:
     return e.gep(e.argument(BLOCKS), e.mul(number, BLOCK_BYTES), "i8")
 
 
-def _pairs(h: Halves, row: Value) -> None:
+def _pairs(h: Halves, row: Value, halved: tuple[bool, bool]) -> None:
     """A row of units with one block of each component."""
     e = h.e
     units, per_unit, stride = (_word(e, which) for which in (UNITS, PER_UNIT, STRIDE))
-    line = e.gep(e.argument(TARGET), e.mul(e.mul(row, _SIZE), stride), "i8")
+    columns, lines = (_SIZE // 2 if half else _SIZE for half in halved)
+    line = e.gep(e.argument(TARGET), e.mul(e.mul(row, lines), stride), "i8")
     with e.loop(0, units) as unit:
         number = e.mul(e.add(e.mul(row, units), unit.index), per_unit)
         one, other = (_block(e, e.add(number, _word(e, which))) for which in (FIRST, SECOND))
-        target = e.gep(line, e.mul(unit.index, 2 * _SIZE), "i8")
-        for place, two_rows in enumerate(_samples(h, one, other)):
-            u, v = h.parts(two_rows)
-            for half in (0, 1):
-                turns = [place + _SIZE * half for sample in range(_SIZE) for place in (sample, 2 * _SIZE + sample)]
-                e.store(e.shuffle(u, v, turns), e.gep(target, e.mul(stride, 2 * place + half), "i8"), 1)
+        target = e.gep(line, e.mul(unit.index, 2 * columns), "i8")
+        written = (each for two_rows in _samples(h, one, other) for each in _in_turn(h, two_rows, halved))
+        for place, samples in enumerate(written):
+            e.store(samples, e.gep(target, e.mul(stride, place), "i8"), 1)
+
+
+def _in_turn(h: Halves, two_rows: Value, halved: tuple[bool, bool]) -> list[Value]:
+    """Two rows of both components as rows of pairs: one, if they are halved down."""
+    e, (u, v) = h.e, h.parts(two_rows)
+
+    def taken(row: int, first: int) -> Value:
+        step = 2 if halved[0] else 1
+        turns = [place + _SIZE * row for sample in range(first, _SIZE, step) for place in (sample, 2 * _SIZE + sample)]
+        return e.shuffle(u, v, turns)
+
+    rows = [[taken(row, first) for first in ((0, 1) if halved[0] else (0,))] for row in (0, 1)]
+    together = [[*rows[0], *rows[1]]] if halved[1] else rows
+    return [_mean(e, each) for each in together]
+
+
+def _mean(e: Emitter, samples: Sequence[Value]) -> Value:
+    """The rounded means of one, two or four vectors of bytes."""
+    if len(samples) == 1:
+        return samples[0]
+    wide = [e.cast("zext", each, "i16") for each in samples]
+    total = e.const(len(samples) // 2, wide[0].type)
+    for each in wide:
+        total = e.add(total, each)
+    return e.cast("trunc", e.binary("lshr", total, e.const(len(samples).bit_length() - 1, total.type)), "i8")
 
 
 def _plane(h: Halves, row: Value) -> None:

@@ -151,10 +151,11 @@ def _mean_chroma(pixels: Samples, chroma: Samples, form: PixelFormat) -> None:
         run_rows(mean, 1, width // 2, (pixels[-1:], pixels[-1:], chroma[height // 2 :]))
     if width % 2 and chroma.shape[1] > width // 2:
         edge = pixels[:, -1, 2:0:-1] if form.order == "YVU" else pixels[:, -1, 1:]
-        chroma[:, -1] = _mean_of_pairs(edge)
+        chroma[:, -1] = mean_of_pairs(edge)
 
 
-def _mean_of_pairs(edge: Samples) -> Samples:
+def mean_of_pairs(edge: Samples) -> Samples:
+    """Rounded means of each two along the first axis; the last of an odd number is its own neighbour."""
     upper = edge[::2].astype(np.uint16)
     lower = np.concatenate([edge[1::2], edge[-1:]])[: len(upper)]
     means: Samples = ((upper + lower + 1) // 2).astype(np.uint8)
