@@ -1,12 +1,13 @@
 """Eager PyTorch on the npu beside PyTorch on the cpu, in one process, round by round: `python -m benchmarks.torch_device`.
 
-Single operators on 16 x 16 float32 say what a call costs more; ResNet-18 (training, 32 x 32 pictures) and a vision transformer
-(inference) what a program notices. Medians, and the median of cpu / npu over the rounds: 1 is as fast as torch.
+Single operators on 16 x 16 float32 say what a call costs more; ResNet-18 (training, 32 x 32 pictures), recurrent networks
+and a vision transformer what a program notices. Medians, and the median of cpu / npu over the rounds: 1 is as fast as torch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 import statistics
 import sys
@@ -45,12 +46,12 @@ def resnet18(classes: int = 10) -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, classes))
 
 
-def train_step(device: str, batch: int) -> Work:
-    """One step of SGD with momentum on `batch` pictures."""
+def train_step(make: Callable[[], nn.Module], device: str, *shape: int) -> Work:
+    """One step of SGD with momentum on inputs of `shape`."""
     torch.manual_seed(0)
-    module = resnet18().to(device)
+    module = make().to(device)
     optimizer = torch.optim.SGD(module.parameters(), lr=0.01, momentum=0.9)
-    x, y = torch.randn(batch, 3, 32, 32).to(device), torch.randint(0, 10, (batch,)).to(device)
+    x, y = torch.randn(*shape).to(device), torch.randint(0, 10, shape[:1]).to(device)
 
     def step() -> object:
         optimizer.zero_grad()
@@ -60,6 +61,17 @@ def train_step(device: str, batch: int) -> Work:
         return loss.item()
 
     return step
+
+
+class Recurrent(nn.Module):
+    """Two layers of an LSTM or a GRU over sequences: [N, T, 128] -> [N, 10]."""
+
+    def __init__(self, kind: type[nn.Module]):
+        super().__init__()
+        self.layers, self.head = kind(128, 128, 2, batch_first=True), nn.Linear(128, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.layers(x)[0][:, -1])
 
 
 def inference(module: nn.Module, device: str, *shape: int) -> Work:
@@ -132,8 +144,12 @@ def cases(batch: int) -> Iterable[tuple[str, float, Callable[[str], Work]]]:
     """Name, seconds of the unit it is printed in, and what to run on a device."""
     for name in operators("cpu"):
         yield f"{name} [us]", 1e-4, lambda device, name=name: operators(device)[name]  # type: ignore[misc]
-    yield f"ResNet-18 training, batch {batch} [ms]", 1e-3, lambda device: train_step(device, batch)
+    yield f"ResNet-18 training, batch {batch} [ms]", 1e-3, lambda device: train_step(resnet18, device, batch, 3, 32, 32)
     yield "ResNet-18 inference, batch 1 [ms]", 1e-3, lambda device: inference(resnet18(), device, 1, 3, 32, 32)
+    for kind in (nn.LSTM, nn.GRU):
+        make = partial(Recurrent, kind)
+        yield f"{kind.__name__} training, 16 x 64 [ms]", 1e-3, lambda device, make=make: train_step(make, device, 16, 64, 128)  # type: ignore[misc]
+        yield f"{kind.__name__} inference, 1 x 64 [ms]", 1e-3, lambda device, make=make: inference(make(), device, 1, 64, 128)  # type: ignore[misc]
     yield "ViT-S/16 inference, batch 1 [ms]", 1e-3, lambda device: inference(VisionTransformer(384, 12, 6), device, 1, 3, 224, 224)
 
 

@@ -8,7 +8,17 @@ from typing import Any
 
 import torch
 
-from anycann.adapters.torch.device import accelerator_only, aliasing, attention, creation, dispatch_table, report, sparse, virtual_devices
+from anycann.adapters.torch.device import (
+    accelerator_only,
+    aliasing,
+    attention,
+    creation,
+    dispatch_table,
+    recurrent,
+    report,
+    sparse,
+    virtual_devices,
+)
 from anycann.adapters.torch.device.failures import explained
 from anycann.adapters.torch.device.host_call import did_nothing, host_call
 from anycann.adapters.torch.device.integer_labels import takes_wide_labels, widened
@@ -68,6 +78,7 @@ def install() -> None:
         _table = table
     accelerator_only.install()
     attention.install()
+    recurrent.install()
     sparse.install(aten_operator)
 
 

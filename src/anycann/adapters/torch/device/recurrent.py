@@ -1,0 +1,145 @@
+"""Recurrent layers on the npu: torch's whole operator for the cpu, forward and backward, on the same memory.
+
+torch puts `lstm`, `gru` and `rnn_*` together from steps for devices that it does not know, a dozen operators a step; for the cpu it has one
+call for a layer, or for all products by the input. Here autograd records the cpu's operator on aliases of the arguments, and the npu's
+gradient asks that record. The values that it keeps are on the host's account, not on the npu's. What wants to see the steps (compilers,
+autocast, captures, gradients of gradients) gets torch's composition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from anycann.adapters.torch.device import report
+from anycann.adapters.torch.device.aliasing import adopt, host_alias
+from anycann.adapters.torch.device.kernels import kernel_for
+from anycann.adapters.torch.device.signature import signature_of
+
+_LAYERS = tuple(f"{name}.{form}" for name in ("lstm", "gru", "rnn_tanh", "rnn_relu") for form in ("input", "data"))
+_CELLS = ("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
+_PLAIN = (torch.Tensor, torch.nn.Parameter)  # no subclass: those of compilers and of distributed tensors see every step
+_DTYPES = (torch.float32, torch.float64)  # the cpu rounds 16 bits between its steps
+_kept: list[Any] = []
+
+
+def install() -> None:
+    """Register the operators above autograd."""
+    for key in ("AutogradPrivateUse1", "PrivateUse1"):
+        library = torch.library.Library("aten", "IMPL", key)
+        for name in (*_LAYERS, *_CELLS):
+            packet, _, overload = name.partition(".")
+            kernel = _kernel(getattr(getattr(torch.ops.aten, packet), overload or "default"))
+            library.impl(name, report.recorded(f"aten::{name}", kernel, report.HOST_KERNEL) if report.wanted() else kernel)
+        _kept.append(library)
+
+
+def _kernel(op: Any) -> Callable[..., Any]:
+    """The npu kernel of one of the operators."""
+    signature, without_gradients = signature_of(op), kernel_for(op)
+    names = signature.names
+    places = tuple(at for at in signature.tensors if names[at] != "batch_sizes")  # those stay on the host
+    layers, dropout, train = (names.index(name) if name in names else -1 for name in ("num_layers", "dropout", "train"))
+
+    def kernel(*args: Any, **keywords: Any) -> Any:
+        given = (*args, *(keywords.get(name) for name in names[len(args) :])) if keywords else args
+        tensors = _tensors(given, places, signature.lists)
+        drops = dropout >= 0 and given[dropout] and given[train] and given[layers] > 1
+        if drops or not _whole(tensors):
+            return _composed(op, *args, **keywords)
+        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+            results = _Recorded.apply(_Call(op, given, places, signature.lists), *tensors)
+            return results if len(results) > 1 else results[0]
+        return without_gradients(*given)
+
+    return kernel
+
+
+def _composed(op: Any, *args: Any, **keywords: Any) -> Any:
+    """torch's composition for devices that it does not know. `op.decompose` would take another, which forgets dropout between layers."""
+    return op._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **keywords)
+
+
+def _tensors(args: tuple[Any, ...], places: tuple[int, ...], lists: tuple[int, ...]) -> list[Any]:
+    """Those at `places` that are given, and those in the lists."""
+    found = [args[at] for at in places if at < len(args) and args[at] is not None]
+    for at in lists:
+        found += args[at]
+    return found
+
+
+def _whole(tensors: list[Any]) -> bool:
+    """Whether nobody but autograd looks at the steps, and the cpu computes them as accurately."""
+    if torch._C._len_torch_dispatch_stack() or torch._C._functorch.peek_interpreter_stack() is not None:
+        return False
+    kind = tensors[0].dtype, tensors[0].get_device()
+    if kind[0] not in _DTYPES or kind[1] < 0 or torch.is_autocast_enabled("npu"):
+        return False
+    return all(type(tensor) in _PLAIN and (tensor.dtype, tensor.get_device()) == kind for tensor in tensors)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """An operator with its arguments, of which those at `places` may be tensors, those at `lists` are lists of them."""
+
+    op: Any
+    args: tuple[Any, ...]
+    places: tuple[int, ...]
+    lists: tuple[int, ...]
+
+    def run(self, tensors: Any, whole: bool = True) -> list[Any]:
+        """The results with others in the place of `_tensors`; by torch's composition unless `whole`."""
+        rest, args = iter(tensors), list(self.args)
+        for at in self.places:
+            if at < len(args) and args[at] is not None:
+                args[at] = next(rest)
+        for at in self.lists:
+            args[at] = [next(rest) for _ in args[at]]
+        result = self.op(*args) if whole else _composed(self.op, *args)
+        return list(result) if isinstance(result, tuple) else [result]
+
+
+class _Recorded(torch.autograd.Function):
+    """The operator on aliases, which autograd records there. Results share the versions of that record, so it knows who writes them."""
+
+    @staticmethod
+    def forward(ctx: Any, call: _Call, *tensors: Any) -> Any:
+        with torch.enable_grad():
+            hosts = [host_alias(tensor).requires_grad_(tensor.requires_grad) for tensor in tensors]
+            results = call.run(hosts)
+        ctx.call, ctx.hosts, ctx.results = call, hosts, results
+        ctx.save_for_backward(*tensors)
+        ctx.set_materialize_grads(False)
+        return tuple(adopt(result.detach(), tensors[0].get_device()) for result in results)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        tensors, needed = ctx.saved_tensors, ctx.needs_input_grad[1:]  # raises if one was written since
+        if torch.is_grad_enabled():
+            results = ctx.call.run(tensors, whole=False)
+            return None, *_spread(_gradients(results, tensors, needed, gradients, create_graph=True), needed)
+        given = [None if gradient is None else host_alias(gradient) for gradient in gradients]
+        keep = torch._C._autograd._get_current_graph_task_keep_graph()
+        found = _gradients(ctx.results, ctx.hosts, needed, given, retain_graph=keep)
+        if not keep:
+            ctx.results = ctx.hosts = None
+        index = tensors[0].get_device()
+        return None, *_spread([None if one is None else adopt(one, index) for one in found], needed)
+
+
+def _gradients(results: list[Any], tensors: Any, needed: Any, gradients: Any, **options: Any) -> Any:
+    """By those of `tensors` that are needed."""
+    given = [(result, gradient) for result, gradient in zip(results, gradients, strict=True) if gradient is not None]
+    asked = [tensor for tensor, need in zip(tensors, needed, strict=True) if need]
+    if not given:
+        return [None] * len(asked)
+    outputs, with_gradients = zip(*given, strict=True)
+    return torch.autograd.grad(outputs, asked, with_gradients, allow_unused=True, **options)
+
+
+def _spread(found: Any, needed: Any) -> list[Any]:
+    rest = iter(found)
+    return [next(rest) if need else None for need in needed]

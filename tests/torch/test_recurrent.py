@@ -1,0 +1,151 @@
+"""Recurrent layers and cells on the npu: the cpu's operator as a whole, and torch's composition where somebody looks at the steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402 (behind the check for torch)
+from torch.nn.utils.rnn import pack_padded_sequence  # noqa: E402
+from torch.profiler import profile  # noqa: E402
+
+LAYERS: dict[str, Any] = {
+    "LSTM": lambda **options: nn.LSTM(6, 5, 2, bidirectional=True, **options),
+    "LSTM, narrowed": lambda **options: nn.LSTM(6, 5, proj_size=3, **options),
+    "GRU": lambda **options: nn.GRU(6, 5, 2, bias=False, **options),
+    "RNN": lambda **options: nn.RNN(6, 5, bidirectional=True, **options),
+    "RNN of relu": lambda **options: nn.RNN(6, 5, nonlinearity="relu", batch_first=True, **options),
+}
+CELLS = {"LSTMCell": nn.LSTMCell, "GRUCell": nn.GRUCell, "RNNCell": nn.RNNCell}
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections")  # torch says so on the cpu
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("packed", [False, True], ids=["rows", "packed"])
+def test_layers_agree_with_float64(name: str, packed: bool) -> None:
+    layer, x = LAYERS[name](), torch.randn(7, 3, 6)
+    _agree(lambda module, given: _run_layer(module, given, packed), layer, x)
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_cells_agree_with_float64(name: str) -> None:
+    _agree(lambda module, given: _flat(module(given)), CELLS[name](6, 5), torch.randn(3, 6))
+
+
+@pytest.mark.parametrize("name", ["LSTM", "GRU"])
+def test_layers_agree_without_gradients(name: str) -> None:
+    layer, x = LAYERS[name](), torch.randn(7, 3, 6)
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            expected, found = _flat(layer.double()(x.double())), _flat(layer.float().npu()(x.npu()))
+        assert all(tensor.is_npu for tensor in found)
+        _close(found, expected)
+        layer.cpu()
+
+
+def test_a_layer_is_one_operator() -> None:
+    layer, x = nn.LSTM(6, 5).npu(), torch.randn(7, 3, 6, device="npu")
+    with profile() as seen:
+        layer(x)[0].sum().backward()
+    assert not any("fused_lstm_cell" in event.key for event in seen.key_averages())
+
+
+def test_a_weight_that_was_written_before_backward_is_found_out() -> None:
+    layer, x = nn.GRU(6, 5).npu(), torch.randn(7, 3, 6, device="npu")
+    loss = layer(x)[0].sum()
+    with torch.no_grad():
+        layer.weight_hh_l0.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_a_result_that_was_written_before_backward_is_found_out() -> None:
+    layer, x = nn.RNN(6, 5).npu(), torch.randn(7, 3, 6, device="npu")
+    first = layer(x)[0].relu_().sum()
+    again = nn.RNN(6, 5)
+    host = again(x.cpu())[0].relu_().sum()
+    assert _raises(first) == _raises(host)  # torch says for which of its operators that matters
+
+
+def test_backward_twice() -> None:
+    layer, x = nn.LSTM(6, 5).npu(), torch.randn(7, 3, 6, device="npu", requires_grad=True)
+    loss = layer(x)[0].square().sum()
+    (first,) = torch.autograd.grad(loss, x, retain_graph=True)
+    (second,) = torch.autograd.grad(loss, x)
+    assert torch.equal(first, second)
+    with pytest.raises(RuntimeError, match="second time"):
+        torch.autograd.grad(loss, x)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_gradients_of_gradients(kind: Any) -> None:
+    layer, x = kind(3, 2).double().npu(), torch.randn(3, 1, 3, dtype=torch.float64, device="npu", requires_grad=True)
+    assert torch.autograd.gradgradcheck(lambda x: layer(x)[0], (x,))
+
+
+def test_dropout_between_layers_is_drawn_by_the_npu() -> None:
+    layer, x = nn.LSTM(6, 5, 2, dropout=0.5).npu(), torch.randn(7, 3, 6, device="npu")
+    found = []
+    for seed in (1, 1, 2):
+        torch.npu.manual_seed(seed)
+        found.append(layer(x)[0])
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[0], found[2])
+
+
+def test_autocast_and_compilers_see_the_steps() -> None:
+    layer, x = nn.LSTM(6, 5).npu(), torch.randn(7, 3, 6, device="npu")
+    with torch.autocast("npu", dtype=torch.bfloat16):
+        found = layer(x)[0]
+    torch.testing.assert_close(found.float(), layer(x)[0], rtol=0.05, atol=0.05)
+    traced = torch.fx.experimental.proxy_tensor.make_fx(lambda x: layer(x)[0])(x)
+    torch.testing.assert_close(traced(x), layer(x)[0])
+
+
+def test_tensors_of_two_devices_are_refused() -> None:
+    with pytest.raises(RuntimeError, match="device"):
+        nn.LSTM(6, 5).npu()(torch.randn(7, 3, 6))
+
+
+def _run_layer(module: Any, x: Any, packed: bool) -> list[Any]:
+    if not packed:
+        return _flat(module(x))
+    result, state = module(pack_padded_sequence(x, [3, 3, 2, 1, 1, 1, 1] if module.batch_first else [7, 4, 2], module.batch_first))
+    return [result.data, *_flat(state)]
+
+
+def _flat(results: Any) -> list[Any]:
+    return [results] if isinstance(results, torch.Tensor) else [tensor for item in results for tensor in _flat(item)]
+
+
+def _agree(run: Any, module: Any, x: Any) -> None:
+    """Results and gradients on the npu beside those of float64 on the host."""
+    factors: list[Any] = []
+    found = []
+    for kind, device in ((torch.float64, "cpu"), (torch.float32, "npu")):
+        module, given = module.to(device, kind), x.to(device, kind).requires_grad_()
+        module.zero_grad()
+        results = run(module, given)
+        assert all(result.device.type == device for result in results)
+        factors = factors or [torch.randn_like(result) for result in results]
+        sum((result * factor.to(device, kind)).sum() for result, factor in zip(results, factors, strict=True)).backward()
+        tensors = [*results, given.grad, *(weight.grad for weight in module.parameters())]
+        found.append([tensor.detach().cpu().double() for tensor in tensors])
+    _close(found[1], found[0])
+
+
+def _close(found: list[Any], expected: list[Any]) -> None:
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one.cpu(), other, check_dtype=False, rtol=1e-4, atol=1e-5)
+
+
+def _raises(loss: Any) -> bool:
+    try:
+        loss.backward()
+    except RuntimeError:
+        return True
+    return False
