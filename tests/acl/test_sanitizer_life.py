@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+import re
 
 import pytest
 
@@ -48,6 +49,11 @@ thread = threading.Thread(target=work)
 thread.start()
 thread.join()
 """,
+    "a handle of another kind is destroyed": """
+made = acl.mdl.create_dataset()
+acl.destroy_data_buffer(made)  #! wrong-handle
+acl.mdl.destroy_dataset(made)
+""",
     "initialised twice": """
 acl.init()  #! repeated-init
 """,
@@ -57,6 +63,24 @@ acl.init()  #! repeated-init
 @pytest.mark.parametrize("program", MISTAKES.values(), ids=list(MISTAKES))
 def test_the_line_of_a_mistake_is_found(tmp_path: Path, program: str) -> None:
     check(program, tmp_path)
+
+
+def test_a_process_that_is_forked_after_the_beginning_has_no_device(tmp_path: Path) -> None:
+    # It prints what it finds (#! used-after-fork); the file is its parent's.
+    printed = check(
+        """
+import os
+ptr, _ = acl.rt.malloc(64, 0)
+if os.fork() == 0:
+    acl.rt.memset(ptr, 64, 0, 64)  # used-after-fork
+    sys.exit()
+os.wait()
+acl.rt.free(ptr)
+""",
+        tmp_path,
+    )
+    assert re.search(r"error: used-after-fork: acl.rt.memset: .*\n    here .*# used-after-fork\n    initialised .*acl.init", printed)
+    assert "leaked" not in printed
 
 
 def test_calls_before_the_beginning_and_after_the_end(tmp_path: Path) -> None:

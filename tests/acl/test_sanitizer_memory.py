@@ -90,6 +90,20 @@ array = np.ones((4, 16), np.uint8)
 acl.rt.memcpy2d(ptr, 24, acl.util.numpy_to_ptr(array), 16, 16, 4, 1)  #! out-of-bounds
 acl.rt.free(ptr)
 """,
+    "an array whose elements are not one behind the other is copied whole": """
+ptr, _ = acl.rt.malloc(96, 0)
+planes = np.zeros((2, 4, 3), np.float32).transpose(2, 0, 1)
+acl.rt.memcpy(ptr, 96, acl.util.numpy_to_ptr(planes), planes.nbytes, 1)  #! not-contiguous
+columns = np.zeros((4, 6), np.float32)[:, ::2]
+acl.rt.memcpy(acl.util.numpy_to_ptr(columns), 48, ptr, 48, 2)  #! not-contiguous
+acl.rt.free(ptr)
+""",
+    "memory is used after its device was reset": """
+ptr, _ = acl.rt.malloc(64, 0)  #? leaked-memory
+acl.rt.reset_device(0)
+acl.rt.set_device(0)
+acl.rt.memset(ptr, 64, 0, 64)  #! use-after-reset
+""",
     "source and destination overlap": """
 ptr, _ = acl.rt.malloc(64, 0)
 acl.rt.memset(ptr, 64, 0, 64)
@@ -179,6 +193,16 @@ acl.rt.memcpy(device, 32, acl.util.numpy_to_ptr(rows[1]), 32, 1)
 for ptr in (device, other):
     acl.rt.free(ptr)
 acl.rt.free_host(host)
+""",
+    "views of which no more is copied than lies one behind the other": """
+device, _ = acl.rt.malloc(64, 0)
+left = np.ones((4, 16), np.uint8)[:, :12]
+acl.rt.memcpy2d(device, 12, acl.util.numpy_to_ptr(left), 16, 12, 4, 1)
+acl.rt.memcpy(device, 12, acl.util.numpy_to_ptr(left), 12, 1)
+picture = np.ones((1, 4, 4, 1), np.float32)
+planes = picture.transpose(0, 3, 1, 2)
+acl.rt.memcpy(device, 64, acl.util.numpy_to_ptr(planes), 64, 1)
+acl.rt.free(device)
 """,
     "memory that Python writes": """
 host, _ = acl.rt.malloc_host(64)

@@ -11,6 +11,12 @@ from anycann.acl.codes import Code
 from anycann.acl.errors import AclError
 
 T = TypeVar("T")
+
+
+class StrayHandle(AclError):
+    """A number that is no handle, or the handle of a thing of another kind."""
+
+
 _FIRST, _STEP = 0x5AC1_0000_0000, 0x40  # looks like a pointer, and is none that a process has
 
 
@@ -41,7 +47,8 @@ class Handles:
         thing = self._objects.get(handle)
         if isinstance(thing, kind):
             return thing
-        raise AclError(code, f"{handle:#x} {self._instead(handle)}; accepted: {a_word_for(kind)}")
+        known = handle == 0 or handle in self._gone
+        raise (AclError if known else StrayHandle)(code, f"{handle:#x} {self._instead(handle)}; accepted: {a_word_for(kind)}")
 
     def remove(self, handle: int, kind: type[T], code: Code = Code.INVALID_PARAM) -> T:
         """As `get`, and the handle is invalid from now on."""

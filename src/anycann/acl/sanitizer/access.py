@@ -44,6 +44,11 @@ def _check_live(state: Sanitizer, call: Call, role: str, place: Range) -> bool:
     block = state.blocks.find(place.address)
     if block is None:
         return _check_gone(state, call, role, place)
+    if block.reset is not None:
+        state.found(
+            call, "use-after-reset", f"{role} lies in {block.words}, which went with its device", block.lines, address=place.address
+        )
+        return False
     if place.end > block.range.end:
         beyond = place.end - block.range.end
         text = f"{place.nbytes} bytes of {role} reach {beyond} bytes behind the end of {block.words}"

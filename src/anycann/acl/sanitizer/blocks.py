@@ -24,6 +24,7 @@ class Block:
     allocation: Allocation
     allocated: Place | None
     freed: Place | None = None
+    reset: Place | None = None  # the line that reset its device, which took it
     written: Covered = field(default_factory=Covered)
 
     @property
@@ -53,7 +54,7 @@ class Block:
 
     @property
     def lines(self) -> dict[str, Place | None]:
-        return {"allocated": self.allocated, "freed": self.freed}
+        return {"allocated": self.allocated, "freed": self.freed, "reset": self.reset}
 
 
 class Blocks:
@@ -80,6 +81,12 @@ class Blocks:
             at = bisect_right(self._starts, address) - 1
             found = self._freed[self._starts[at]] if at >= 0 else None
         return found if found is not None and address < found.range.end else None
+
+    def reset(self, device: int, where: Place | None) -> None:
+        """The memory of a device went with it."""
+        for block in self.live.values():
+            if block.allocation.device == device:
+                block.reset = block.reset or where
 
     def _created(self, made: Allocation) -> None:
         if made.nbytes <= _MOST_FILLED and made.kind != "host" and not made.filled:

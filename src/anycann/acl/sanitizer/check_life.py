@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
+import os
 
+from anycann.acl.handles import StrayHandle
 from anycann.acl.model_loading import MODELS
 from anycann.acl.process import PROCESS
 from anycann.acl.sanitizer.check_streams import check_callbacks
@@ -77,6 +79,21 @@ def _null_stream(state: Sanitizer, call: Call) -> bool:
     return "stream" in call.parameters and call.given("stream") == 0 and failed is not None and failed[0].startswith("acl.rt.create_stream")
 
 
+def check_stray(state: Sanitizer, call: Call) -> None:
+    """After every function that failed: it was given a handle of another kind, or a number that is none."""
+    if isinstance(call.error, StrayHandle):
+        known = (state.handles.get(argument) for argument in call.arguments if isinstance(argument, int))
+        given = next((made for made in known if made is not None), None)
+        state.found(call, "wrong-handle", str(call.error), given.lines if given else {})
+
+
+def check_process(state: Sanitizer, call: Call) -> None:
+    """For every function: a process that was forked has a copy of the memory, and no device."""
+    if state.initialised is not None and state.process != os.getpid() and not call.name.startswith("acl.util."):
+        text = f"called in a process that was forked after acl.init (in process {state.process}); fork before it, or spawn"
+        state.found(call, "used-after-fork", text, {"initialised": state.initialised})
+
+
 def remember_failure(state: Sanitizer, call: Call) -> None:
     """After every function: whether its value is a null that something else may be given."""
     values = call.result[:-1] if isinstance(call.result, tuple) and len(call.result) > 1 else (call.result,)
@@ -95,7 +112,7 @@ def _check_init(state: Sanitizer, call: Call) -> None:
 
 @after("acl.init")
 def _initialised(state: Sanitizer, call: Call) -> None:
-    state.initialised, state.finalized = call.where, None
+    state.initialised, state.finalized, state.process = call.where, None, os.getpid()
 
 
 @after("acl.rt.set_device")
@@ -114,6 +131,7 @@ def _context_set(state: Sanitizer, call: Call) -> None:
 def _device_reset(state: Sanitizer, call: Call) -> None:
     if call.number("device") not in PROCESS.primary:
         state.devices.pop(call.number("device"), None)
+        state.blocks.reset(call.number("device"), call.where)
     _lost(state, call)
 
 

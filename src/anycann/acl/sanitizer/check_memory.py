@@ -82,6 +82,8 @@ def _check_copy(state: Sanitizer, call: Call) -> None:
         text = f"{call.number('count')} bytes are copied to a destination that is said to have room for {call.number('dst_max')}"
         state.found(call, "out-of-bounds", text, _lines_of(state, target.address), address=target.address, nbytes=target.nbytes)
     _check_sides(state, call, source, target)
+    for role, place in (("src", source), ("dst", target)):
+        _check_layout(state, call, role, place)
     if source.overlaps(target):
         text = (
             f"source {source.address:#x} and destination {target.address:#x} overlap in {_overlap(source, target)} of {source.nbytes} bytes"
@@ -89,6 +91,15 @@ def _check_copy(state: Sanitizer, call: Call) -> None:
         state.found(call, "overlapping-copy", text, _lines_of(state, target.address), address=target.address, nbytes=source.nbytes)
     check_access(state, call, "src", source, False, _stream(state, call), read="2d" not in call.name)
     check_access(state, call, "dst", target, True, _stream(state, call))
+
+
+def _check_layout(state: Sanitizer, call: Call, role: str, place: Range) -> None:
+    """The elements of an array are copied as if they lay one behind the other."""
+    owner = state.owners.find(place.address)
+    found = owner.scattered.get(place.address) if owner is not None else None
+    if found is not None and "2d" not in call.name and place.nbytes > found.nbytes:
+        text = f"{role} is an array {found.words}: {place.nbytes} bytes from there are not its elements; use np.ascontiguousarray"
+        state.found(call, "not-contiguous", text, {"taken": found.taken}, address=place.address, nbytes=place.nbytes)
 
 
 @before(*_SETS)

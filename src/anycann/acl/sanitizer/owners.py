@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 import sys
 
 import numpy as np
@@ -16,6 +16,15 @@ _MOST_KEPT = 1 << 26  # bytes of objects that only the sanitizer keeps
 _MOST_OBJECTS = 1024  # that are kept before those let go are looked for
 
 
+@dataclass(frozen=True)
+class Scattered:
+    """An array of which only the first `nbytes` bytes lie one behind the other."""
+
+    words: str
+    nbytes: int
+    taken: Place | None
+
+
 @dataclass
 class Owner:
     """An object whose address was taken at line `taken`."""
@@ -23,6 +32,7 @@ class Owner:
     thing: object
     range: Range
     taken: Place | None
+    scattered: dict[int, Scattered] = field(default_factory=dict)  # views of it whose elements do not lie one behind the other
 
     @property
     def gone(self) -> bool:
@@ -47,8 +57,13 @@ class Owners:
         owner = _owner(thing, taken)
         if owner is None or not owner.range.nbytes:
             return
-        if owner.range.address not in self._by_address:
+        known = self._by_address.get(owner.range.address)
+        if known is None:
             insort(self._starts, owner.range.address)
+        elif known.thing is owner.thing:
+            owner.scattered = known.scattered
+        if isinstance(thing, np.ndarray):
+            _note_layout(owner, thing)
         self._by_address[owner.range.address] = owner
         self._bytes += owner.range.nbytes
         if self._bytes > _MOST_KEPT or len(self._starts) > _MOST_OBJECTS:
@@ -66,6 +81,24 @@ class Owners:
         for address in gone[: (len(gone) + 1) // 2]:
             del self._by_address[address]
         self._starts, self._bytes = sorted(self._by_address), 0
+
+
+def _note_layout(owner: Owner, array: np.ndarray) -> None:
+    address = int(array.ctypes.data)
+    owner.scattered.pop(address, None)
+    if not array.flags.c_contiguous:
+        words = f"{array.dtype}{list(array.shape)} with strides of {list(array.strides)} bytes"
+        owner.scattered[address] = Scattered(words, _bytes_in_order(array), owner.taken)
+
+
+def _bytes_in_order(array: np.ndarray) -> int:
+    """How many bytes from the first element on are those of the next elements."""
+    nbytes = array.itemsize
+    for size, stride in zip(reversed(array.shape), reversed(array.strides), strict=True):
+        if size > 1 and stride != nbytes:
+            break
+        nbytes *= size
+    return nbytes
 
 
 def _owner(thing: object, taken: Place | None) -> Owner | None:

@@ -86,6 +86,7 @@ class Sanitizer:
     processing: dict[int, Place | None] = field(default_factory=dict)  # threads that asked for reports
     reported_to: set[int] = field(default_factory=set)  # threads that were ever subscribed
     initialised: Place | None = None
+    process: int = 0  # the one that called acl.init
     finalized: Place | None = None
     thread: _Thread = field(default_factory=_Thread)
     lock: threading.RLock = field(default_factory=threading.RLock)

@@ -6,6 +6,7 @@ import atexit
 from collections.abc import Sequence
 from functools import cache
 import gc
+import os
 import sys
 from types import BuiltinFunctionType, FunctionType, ModuleType
 
@@ -20,6 +21,7 @@ from anycann.support import options as settings
 
 _EVERY: tuple[Check, ...] = (
     check_life.check_time,
+    check_life.check_process,
     check_life.check_context,
     check_life.check_handles,
     check_life.check_nulls,
@@ -54,7 +56,7 @@ class Looker:
                 known = name in BEFORE or name in AFTER
                 self._run(AFTER.get(name, ()) if known else (check_others.after_any,), call)
             else:
-                self._run(FAILED.get(name, ()), call)
+                self._run((check_life.check_stray, *FAILED.get(name, ())), call)
 
     def _run(self, checks: Sequence[Check], call: Call) -> None:
         """A check that fails is told; the program goes on."""
@@ -81,7 +83,9 @@ def enable() -> None:
 
 
 def _end(state: Sanitizer) -> None:
-    """What is left is told unless the program ended with an exception, which is reason enough."""
+    """What is left is told unless the program ended with an exception, which is reason enough; a process that was forked keeps still."""
+    if state.initialised is not None and state.process != os.getpid():
+        return
     if _goes_on(state):
         _clear_main()
     if _goes_on(state):
