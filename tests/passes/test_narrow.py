@@ -84,6 +84,44 @@ def test_views_of_narrow_values_are_narrow() -> None:
     assert found.values["c"].spec.dtype == "bfloat16"
 
 
+ATTENTION = """g (float[40,64] x, float[1,1,40,40] mask) => (float[40,64] y) {
+    q = MatMul(x, wq) k = MatMul(x, wk) v = MatMul(x, wv)
+    q4 = Reshape(q, heads) k4 = Reshape(k, heads) v4 = Reshape(v, heads)
+    qt = Transpose<perm=[0,2,1,3]>(q4) kt = Transpose<perm=[0,2,3,1]>(k4) vt = Transpose<perm=[0,2,1,3]>(v4)
+    s = MatMul(qt, kt) m = Add(s, mask) p = Softmax<axis=-1>(m) o = MatMul(p, vt)
+    ot = Transpose<perm=[0,2,1,3]>(o) flat = Reshape(ot, rows) y = MatMul(flat, wo)
+}"""
+
+
+def attention() -> onnx.ModelProto:
+    weights = {name: floats(64, 64, seed=seed) * 0.2 for seed, name in enumerate(("wq", "wk", "wv", "wo"))}
+    return parse(ATTENTION, heads=np.array([1, 40, 4, 16]), rows=np.array([40, 64]), **weights)
+
+
+def test_what_attention_multiplies_by_matrix_tiles_is_narrow() -> None:
+    narrow, wide = (stored(program(attention(), target)) for target in (WITH_TILES, WITH_PAIRS))
+    assert {narrow[f"{name}/stored"] for name in "qkv"} == {"bfloat16"}
+    assert {wide[name] for name in "qkv"} == {"float32"}
+
+
+def test_what_attention_multiplies_is_narrow_together_or_not_at_all() -> None:
+    model = attention()
+    model.graph.output.add().CopyFrom(onnx.helper.make_tensor_value_info("k", onnx.TensorProto.FLOAT, [40, 64]))
+    types = {name: location.spec.dtype for name, location in program(model, WITH_TILES).values.items()}
+    assert {types[name] for name in "qkv"} == {"float32"}
+
+
+@pytest.mark.parametrize("target", [processor(), by_name("avx2")], ids=["host", "avx2"])
+def test_attention_has_the_error_of_bfloat16(target: Target) -> None:
+    model, mask = attention(), np.where(np.random.default_rng().random((1, 1, 40, 40)) < 0.2, -np.inf, 0).astype(np.float32)
+    mask[..., 0] = 0
+    feeds, file = {"x": floats(40, 64, seed=9), "mask": mask}, BytesIO()
+    write_offline_model(file, compile_model(model, CompileOptions(target=target, precision_mode="mixed_bfloat16")))
+    (got,) = InferenceSession(file.getvalue()).run(None, feeds)
+    (want,) = by_definition(model, feeds)
+    assert np.abs(got - want).max() / np.abs(want).max() < 3e-2
+
+
 def runnable() -> list[Target]:
     here = processor()
     plain = replace(here, features=",".join(f for f in here.features.split(",") if not f.startswith("+amx")))

@@ -19,6 +19,7 @@ from anycann.assembly.placement import Placement, stored_bytes
 from anycann.assembly.steps import StepWriter
 from anycann.assembly.weights import ConstantSink, Weights
 from anycann.assembly.windows import find_windows, join_windows
+from anycann.codegen import contract_attention
 from anycann.codegen.contract_dots import multiplies_bfloat
 from anycann.codegen.space import Choices, Tuned
 from anycann.graph.registry import TensorType, dtype_of, library, static_type
@@ -30,6 +31,7 @@ from anycann.passes.narrow import narrow_values
 from anycann.passes.order import Unit, order_units
 from anycann.passes.partition import AICORE, AICPU, CONTROL, DEFERRED, EMPTY, VIEW, Engine, assign_engines
 from anycann.passes.pipeline import Report, run_passes
+from anycann.passes.planes import planar_convolutions
 from anycann.passes.precision import round_inputs
 from anycann.target.target import Target
 from anycann.te import dtypes
@@ -87,9 +89,10 @@ class GraphCompiler:
         engines = assign_engines(graph, registry, generators.problem)
         groups = group_nodes(graph, engines, registry, self.fuse and FUSION not in switched_off)
         if narrow:
-            narrow_values(graph, engines, groups, registry)
-        layouts = {} if LAYOUT in switched_off else assign_layouts(graph, engines, groups, lanes)
-        insert_transfers(graph, engines, groups, layouts, generators.wanted_layout)
+            narrow_values(graph, engines, groups, registry, lambda attention: contract_attention.multiplies_bfloat(attention, self.target))
+        planar = planar_convolutions(graph, groups, generators.gains_by_planes, generators.reads_planes)
+        layouts = {} if LAYOUT in switched_off else assign_layouts(graph, engines, groups, lanes, planar)
+        insert_transfers(graph, engines, groups, layouts, generators.wanted_layout, planar)
         units = order_units(graph, engines, groups)
         deferred = [node for node in graph if engines[node].kind == DEFERRED]
         aliases = find_aliases(units, layouts, graph, lanes)

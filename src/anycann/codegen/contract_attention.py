@@ -11,6 +11,7 @@ from anycann.codegen.kernel import Kernel
 from anycann.codegen.kernels.attention import attention_scratch_bytes, emit_attention
 from anycann.codegen.kernels.attention_shape import AttentionShape, Pointers, Score, lie_side_by_side
 from anycann.codegen.kernels.attention_space import AttentionSpace
+from anycann.codegen.kernels.attention_tile_plan import is_tiled
 from anycann.codegen.nest_kernel import Output
 from anycann.codegen.space import Choices
 from anycann.codegen.tail import Generated, Tail, memory_name
@@ -59,6 +60,12 @@ def attention_shape(operator: Attention) -> AttentionShape:
         operator.empty_is_zero,
         operator.query.tensor.dtype,
     )
+
+
+def multiplies_bfloat(operator: Attention, target: Target) -> bool:
+    """True if this attention is computed by matrix tiles once its operands are bfloat16."""
+    shape, _ = heads_as_rows(replace(attention_shape(operator), dtype=dtypes.bfloat16))
+    return is_tiled(shape, target)
 
 
 def heads_as_rows(shape: AttentionShape) -> tuple[AttentionShape, int]:

@@ -4,14 +4,15 @@ group: Conv, Relu -> v        group: Conv, Relu, Cast -> v (bfloat16)
 group: Add(v, ..)             group: Cast, Add(..)                  a product reads v itself, and widens nothing
 Concat(v, w) -> c             Concat(v, w) -> c                     what is only moved is bfloat16 on both sides, or on none
 
-A value stays float32 where something else than a kernel reads it. Images are narrow wherever they are read. Of sequences and matrices
+A value stays float32 where something else than a kernel reads it. Attention by matrix tiles multiplies too; its query, key and value are
+narrow together or not at all. Images are narrow wherever they are read. Of sequences and matrices
 only products read a narrow copy: the sums along a transformer's residual connections, and what normalises them, keep 24 bits. The error
 of BERT is 0.004 so and was 0.010, for two bytes an element.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 import onnx_ir as ir
@@ -20,18 +21,28 @@ from anycann.graph.registry import NotLowered, Registry, static_type
 from anycann.passes.grouping import Group
 from anycann.passes.partition import AICORE, VIEW, Engine, captured_values, lower_node
 from anycann.te import dtypes
-from anycann.te.contractions import Convolution, MatMul, Recurrent
+from anycann.te.contractions import Attention, Convolution, MatMul, Recurrent
 from anycann.te.nest import contractions
 
 Use: TypeAlias = tuple[ir.Node, int]  # a node, and the number of the operand that it reads
 IMAGE_RANK = 4
+_ATTENDED = 3  # operands of an attention that are multiplied
 _MOVED_OPERANDS = {"Concat": None, "Split": 1, "Slice": 1, "Transpose": 1}  # how many of the first operands are moved; None: all
 
 
-def narrow_values(graph: ir.Graph, engines: dict[ir.Node, Engine], groups: dict[ir.Node, Group], registry: Registry) -> None:
-    """Store float32 results of kernels as bfloat16, in place: Casts join the groups that make and read them."""
+def narrow_values(
+    graph: ir.Graph,
+    engines: dict[ir.Node, Engine],
+    groups: dict[ir.Node, Group],
+    registry: Registry,
+    attends: Callable[[Attention], bool] = lambda operator: False,
+) -> None:
+    """Store float32 results of kernels as bfloat16, in place: Casts join the groups that make and read them.
+
+    attends: whether an attention multiplies bfloat16 faster than float32.
+    """
     captured = {value for node in graph for value in captured_values(node)}
-    narrower = _Narrower(engines, groups, registry, captured)
+    narrower = _Narrower(engines, groups, registry, captured, attends)
     found = [values for values in narrower.families(graph) if all(narrower.may_narrow(value) for value in values)]
     multiplying = {node for values in found for value in values for node, _ in value.uses() if narrower.products(node)}
     for values in found:
@@ -42,8 +53,15 @@ def narrow_values(graph: ir.Graph, engines: dict[ir.Node, Engine], groups: dict[
 
 
 class _Narrower:
-    def __init__(self, engines: dict[ir.Node, Engine], groups: dict[ir.Node, Group], registry: Registry, captured: set[ir.Value]):
-        self.engines, self.groups, self.registry, self.captured = engines, groups, registry, captured
+    def __init__(
+        self,
+        engines: dict[ir.Node, Engine],
+        groups: dict[ir.Node, Group],
+        registry: Registry,
+        captured: set[ir.Value],
+        attends: Callable[[Attention], bool],
+    ):
+        self.engines, self.groups, self.registry, self.captured, self.attends = engines, groups, registry, captured, attends
         self._products: dict[ir.Node, list[object] | None] = {}
 
     def families(self, graph: ir.Graph) -> list[list[ir.Value]]:
@@ -52,14 +70,23 @@ class _Narrower:
         for node in graph:
             for value in self._stored(node):
                 family.setdefault(value, [value])
-            moved = [value for value in (*self._moved(node), *node.outputs) if value is not None] if self._moves(node) else []
-            for value in moved:
-                _join(family, moved[0], value)
+            together = [value for value in (*self._moved(node), *node.outputs) if value is not None] if self._moves(node) else []
+            together = together or self._attended(node)
+            for value in together:
+                _join(family, together[0], value)
         return list({id(values): values for values in family.values()}.values())
 
     def _stored(self, node: ir.Node) -> Sequence[ir.Value]:
         """The outputs of a node that are kept in memory."""
         return [value for value in node.outputs if node in self.groups and value in self.groups[node].outputs]
+
+    def _attended(self, node: ir.Node) -> list[ir.Value]:
+        """The query, key and value of an attention that multiplies them as bfloat16."""
+        products = self.products(node) if self.engines.get(node) == Engine(AICORE) else None
+        attention = products[0] if products else None
+        if not isinstance(attention, Attention) or not self.attends(attention):
+            return []
+        return [value for value in node.inputs[:_ATTENDED] if value is not None]
 
     def _moves(self, node: ir.Node) -> bool:
         """True for a node that hands elements on as they are: a view, or the cutting or joining of values in a kernel of its own."""
@@ -103,12 +130,15 @@ class _Narrower:
         return not products or self._multiplies(use, products[0])
 
     def _multiplies(self, use: Use, product: object) -> bool:
-        """True for the first operand of a product with known weights, and of a recurrent layer, which begins with one."""
+        """True for the first operand of a product with known weights, and of a recurrent layer, which begins with one, and for what an
+        attention multiplies."""
         weights = use[0].inputs[1] if len(use[0].inputs) > 1 else None
         known = weights is not None and weights.const_value is not None
         if isinstance(product, Recurrent):
             type_ = static_type(use[0].inputs[0]) if use[1] == 0 and use[0].inputs[0] is not None else None
             return type_ is not None and 0 not in type_.shape and type_.shape[-1] > 1
+        if isinstance(product, Attention):
+            return use[1] < _ATTENDED and self.attends(product)
         return isinstance(product, Convolution | MatMul) and use[1] == 0 and known
 
     def products(self, node: ir.Node) -> list[object] | None:

@@ -30,6 +30,8 @@ from anycann.codegen.kernels.attention_shape import (
     seen_keys,
 )
 from anycann.codegen.kernels.attention_softmax import changed_scores, emit_weights
+from anycann.codegen.kernels.attention_tile_plan import TiledAttention, is_tiled
+from anycann.codegen.kernels.attention_tiles import emit_tiled
 from anycann.codegen.kernels.matmul_packing import PanelCopy, emit_copy
 from anycann.codegen.kernels.matmul_shape import Operand, multiply_add
 from anycann.codegen.kernels.matmul_writer import batch_index
@@ -40,13 +42,20 @@ from anycann.te import dtypes
 
 def attention_scratch_bytes(shape: AttentionShape, target: Target, tile: AttentionTile) -> int:
     """Bytes of a thread's scratch memory that the kernel uses."""
-    return few_scratch_bytes(shape, target) if is_few(shape, target) else Memory.of(shape, tile, target.lanes).nbytes
+    if is_few(shape, target):
+        return few_scratch_bytes(shape, target)
+    return TiledAttention(shape).nbytes if is_tiled(shape, target) else Memory.of(shape, tile, target.lanes).nbytes
 
 
 def emit_attention(e: Emitter, shape: AttentionShape, target: Target, tile: AttentionTile, pointers: Pointers, write: Write) -> int:
-    """Write the kernel's loop over its tasks and return how many there are: heads x blocks of rows. Few rows take no tile."""
+    """Write the kernel's loop over its tasks and return how many there are: heads x blocks of rows.
+
+    Few rows and matrix tiles take no `tile`.
+    """
     if is_few(shape, target):
         return emit_few(e, shape, target, pointers, write)
+    if is_tiled(shape, target):
+        return emit_tiled(e, shape, pointers, write)
     kernel = Kernel(shape, tile, target.lanes, Memory.of(shape, tile, target.lanes), pointers, write)
     rows = kernel.memory.rows
     full, rest = divmod(shape.rows, rows)

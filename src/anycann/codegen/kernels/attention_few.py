@@ -14,7 +14,7 @@ import math
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.attention_shape import AttentionShape, Pointers, Score, Write, address, fetch_row, lie_side_by_side, seen_keys
-from anycann.codegen.kernels.attention_softmax import changed_scores, exp_of_difference, finished_results
+from anycann.codegen.kernels.attention_softmax import changed_scores, exp_of_difference, finished_results, greatest_lane
 from anycann.codegen.kernels.matmul_dot import dot_scratch, emit_groups
 from anycann.codegen.kernels.matmul_kernel import PanelKernel
 from anycann.codegen.kernels.matmul_shape import MatmulShape, Operand, Strides, first_lanes, multiply_add
@@ -157,7 +157,7 @@ def _mask_of(e: Emitter, few: _Few, place: Value, change: Score, mask: Value | N
 # ---- weights and results
 def _emit_weights(e: Emitter, few: _Few, row: Value, groups: Value) -> None:
     """weights = exp(weights - most) of one row; total = their sum. Weights of zero where nothing but -inf was seen."""
-    most = e.reduce("fmax", e.load(few.at(e, "most", row), few.vector, 4))
+    most = greatest_lane(e, e.load(few.at(e, "most", row), few.vector, 4))
     nothing = e.compare("oeq", most, e.const(-math.inf, "float"))
     highest = e.splat(e.select(nothing, e.const(0.0, "float"), most), few.lanes)
     weights = few.at(e, "weights", row)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.attention_kernel import Kernel, Rows
-from anycann.codegen.kernels.attention_shape import address
+from anycann.codegen.kernels.attention_shape import AttentionShape, Write, address
 from anycann.codegen.kernels.attention_softmax import finished_results
 from anycann.codegen.kernels.matmul_packing import PanelCopy, emit_copy
 from anycann.codegen.kernels.matmul_shape import Operand, first_lanes, multiply_add
-from anycann.codegen.values import Value
+from anycann.codegen.values import Value, vector_type
 from anycann.te import dtypes
 
 
@@ -60,12 +60,28 @@ def _sum_tile(e: Emitter, kernel: Kernel, rows: Rows, row: Value, column: int, v
 
 def emit_results(e: Emitter, kernel: Kernel, rows: Rows) -> None:
     """Results divided by the sums of their weights, to the writer."""
-    shape, memory, lanes = kernel.shape, kernel.memory, kernel.lanes
-    with e.loop(0, rows.count) as row:
-        total = e.load(e.gep(memory.at(e, "total"), row.index, "float"), "float", 4)
-        line = e.gep(memory.at(e, "results"), e.mul(row.index, memory.width), "float")
+    memory = kernel.memory
+    part = (rows.batch, rows.first, e.const(rows.count))
+    emit_quotients(e, kernel.shape, kernel.lanes, kernel.write, part, memory.at(e, "total"), (memory.at(e, "results"), memory.width))
+
+
+def emit_quotients(
+    e: Emitter,
+    shape: AttentionShape,
+    lanes: int,
+    write: Write,
+    rows: tuple[tuple[Value, ...], Value, Value],
+    totals: Value,
+    results: tuple[Value, int],
+) -> None:
+    """Results over totals to the writer. rows: head, first and how many; results: where they begin, and floats from row to row."""
+    batch, first, count = rows
+    pointer, width = results
+    with e.loop(0, count) as row:
+        total = e.load(e.gep(totals, row.index, "float"), "float", 4)
+        line = e.gep(pointer, e.mul(row.index, width), "float")
         columns = range(0, shape.width, lanes)
-        sums = [e.load(e.gep(line, column, "float"), kernel.vector, 4) for column in columns]
+        sums = [e.load(e.gep(line, column, "float"), vector_type("float", lanes), 4) for column in columns]
         for column, result in zip(columns, finished_results(e, shape, sums, total), strict=True):
-            place = (*rows.batch, e.add(rows.first, row.index), e.const(column))
-            kernel.write(e, place, result, first_lanes(e, min(lanes, shape.width - column), lanes))
+            place = (*batch, e.add(first, row.index), e.const(column))
+            write(e, place, result, first_lanes(e, min(lanes, shape.width - column), lanes))

@@ -23,6 +23,20 @@ def changed_scores(e: Emitter, shape: AttentionShape, score: Value, masks: Seque
     return score
 
 
+def greater(e: Emitter, a: Value, b: Value) -> Value:
+    """The greater, lane by lane; b if one is not a number."""
+    return e.select(e.compare("ogt", a, b), a, b)
+
+
+def greatest_lane(e: Emitter, vector: Value) -> Value:
+    """The greatest lane of a vector of numbers, by halves: LLVM compares the lanes of `reduce("fmax")` one after the other."""
+    while vector.lanes > 1:
+        half = vector.lanes // 2
+        low, high = (e.shuffle(vector, vector, range(first, first + half)) for first in (0, half))
+        vector = greater(e, low, high) if half > 1 else greater(e, *(e.extract(vector, lane) for lane in range(2)))
+    return vector
+
+
 def finished_results(e: Emitter, shape: AttentionShape, sums: Sequence[Value], total: Value) -> list[Value]:
     """Sums of weighted values of one row divided by the scalar sum of its weights."""
     lanes = sums[0].lanes

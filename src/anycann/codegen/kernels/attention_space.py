@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from anycann.codegen.kernels.attention_few import is_few
 from anycann.codegen.kernels.attention_shape import AttentionShape, AttentionTile, Memory, default_attention_tile
+from anycann.codegen.kernels.attention_tile_plan import is_tiled
 from anycann.codegen.space import Parameter, Space
 from anycann.target.target import Target
 
@@ -17,7 +18,7 @@ _AROUND = 30.0  # cycles around each register tile
 
 @dataclass(frozen=True)
 class AttentionSpace(Space[AttentionTile]):
-    """Tiles of `emit_attention`; of few rows there is one, which means nothing."""
+    """Tiles of `emit_attention`; of few rows, and by matrix tiles, there is one, which means nothing."""
 
     family: ClassVar[str] = "Attention"
     version: ClassVar[int] = 1
@@ -27,7 +28,7 @@ class AttentionSpace(Space[AttentionTile]):
     target: Target
 
     def parameters(self) -> tuple[Parameter, ...]:
-        if is_few(self.problem, self.target):
+        if is_few(self.problem, self.target) or is_tiled(self.problem, self.target):
             return tuple(Parameter(name, (value,)) for name, value in self.point(self.default()).items())
         vectors = range(1, min(4, self._row_vectors) + 1)
         return (

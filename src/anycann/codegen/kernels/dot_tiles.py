@@ -65,6 +65,10 @@ class TileRegisters:
         """Groups of the second operand for 16 columns, `stride` bytes from one k to the next."""
         self._move(e, "tileloadd64", _FIRST_COLUMNS + number, pointer, stride)
 
+    def load_sums(self, e: Emitter, number: int, pointer: Value, stride: int) -> None:
+        """Sums `number` from memory, `stride` bytes from row to row."""
+        self._move(e, "tileloadd64", number, pointer, stride)
+
     def store(self, e: Emitter, number: int, pointer: Value, stride: int) -> None:
         """Sums `number` to memory, `stride` bytes from row to row."""
         self._move(e, "tilestored64", number, pointer, stride)

@@ -1,0 +1,151 @@
+"""Attention of bfloat16 by matrix tiles: both products 16 x 16 sums at a time, the softmax between them in float32, row by row.
+
+a task: some rows of one head. For each block of keys, the keys and values as tiles read them (tile_packing.py), then for 16 or 32 rows
+  scores[m, t] = sum over d of query[m, d] key[t, d]              tiles, from the rows of queries as they lie in scratch
+  most = max(before, scores * scale, masked), weights[m, t] = exp(scores - most), written as bfloat16 over the scores
+  results[m, d] = results[m, d] * exp(before - most) + sum over t of weights[m, t] value[t, d]
+y[m, d] = results[m, d] / total[m], where total is the float32 sum of the weights before they are rounded
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+import math
+
+from anycann.codegen.emitter import Emitter
+from anycann.codegen.kernels.attention_results import emit_quotients
+from anycann.codegen.kernels.attention_shape import AttentionShape, Pointers, Write, address, seen_keys
+from anycann.codegen.kernels.attention_tile_plan import LANES, TILE_DEPTH, VECTOR, TiledAttention
+from anycann.codegen.kernels.attention_tile_weights import Part, Weights
+from anycann.codegen.kernels.dot_tiles import ROW_BYTES, TILE_GROUPS, TILE_ROWS, TileRegisters
+from anycann.codegen.kernels.matmul_writer import batch_index
+from anycann.codegen.kernels.tile_packing import TileSource, emit_column_tiles, emit_row
+from anycann.codegen.values import Value
+from anycann.te import dtypes
+
+
+def emit_tiled(e: Emitter, shape: AttentionShape, pointers: Pointers, write: Write) -> int:
+    """Write the kernel's loop over its tasks, in the entry block, and return how many there are: heads x blocks of rows."""
+    plan = TiledAttention(shape)
+    tiles = TileRegisters(dtypes.bfloat16, TILE_ROWS, TILE_GROUPS)
+    kernel = _Kernel(plan, pointers, write, tiles, Weights(plan, pointers))
+    tiles.configure(e)
+    with e.loop(e.begin, e.end) as task:
+        kernel.task(e, batch_index(e, e.udiv(task.index, plan.blocks), shape.batch), e.urem(task.index, plan.blocks))
+    tiles.release(e)
+    return plan.tasks
+
+
+@dataclass(frozen=True)
+class _Kernel:
+    """What all tasks share."""
+
+    plan: TiledAttention
+    pointers: Pointers
+    write: Write
+    tiles: TileRegisters
+    weights: Weights
+
+    def task(self, e: Emitter, batch: tuple[Value, ...], block: Value) -> None:
+        plan, shape = self.plan, self.plan.shape
+        first = e.mul(block, plan.rows)
+        count = e.smin(e.const(plan.rows), e.sub(e.const(shape.rows), first))
+        self._start(e, batch, first, count)
+        with e.loop(0, seen_keys(e, shape, first, plan.rows), plan.block) as key:
+            left = e.sub(e.const(shape.keys), key.index)
+            for name, source in self._columns(e, batch, key.index, left):
+                extent = plan.block if name == "keys" else shape.width
+                depth = plan.depth if name == "keys" else plan.block
+                emit_column_tiles(e, source, extent, depth, plan.at(e, name))
+            with e.loop(0, count, plan.group) as group:
+                seen = e.sub(seen_keys(e, shape, e.add(first, group.index), plan.group), key.index)
+                part = Part(batch, e.add(first, group.index), group.index, e.sub(count, group.index), key.index, seen)
+                with e.when(e.compare("sgt", seen, e.const(0))):
+                    self._part(e, part)
+        results = (plan.at(e, "results"), plan.width)
+        emit_quotients(e, shape, LANES, self.write, (batch, first, count), plan.at(e, "total"), results)
+
+    def _start(self, e: Emitter, batch: tuple[Value, ...], first: Value, count: Value) -> None:
+        """Queries in rows of whole tiles; no key has been seen."""
+        plan, view = self.plan, self.plan.shape.query
+        source = e.gep(self.pointers.query, address(e, view, (*batch, first, e.const(0))), "i16")
+        with e.loop(0, count) as row:
+            at = e.gep(source, e.mul(row.index, view.axes[-2].step or 0), "i16")
+            emit_row(e, at, plan.shape.depth, e.gep(plan.at(e, "queries"), e.mul(row.index, plan.depth), "i16"))
+        if plan.once:
+            return
+        with e.loop(0, plan.rows, LANES) as row:
+            e.store(e.const(-math.inf, VECTOR), e.gep(plan.at(e, "most"), row.index, "float"), 4)
+            e.store(e.zero(VECTOR), e.gep(plan.at(e, "total"), row.index, "float"), 4)
+        with e.loop(0, plan.rows * plan.width, LANES) as place:
+            e.store(e.zero(VECTOR), e.gep(plan.at(e, "results"), place.index, "float"), 4)
+
+    def _columns(self, e: Emitter, batch: tuple[Value, ...], key: Value, left: Value) -> Iterator[tuple[str, TileSource]]:
+        """Keys [d, t] and values [t, d] from the key `key` on, as second operands of a product."""
+        shape, zero = self.plan.shape, e.const(0)
+        known = None if shape.keys % self.plan.block == 0 else left
+        at = e.gep(self.pointers.key, address(e, shape.key, (*batch, key, zero)), "i16")
+        steps = [axis.step or (1 if axis.extent == 1 else 0) for axis in (*shape.key.axes[-2:], *shape.value.axes[-2:])]
+        yield "keys", TileSource(at, steps[1], steps[0], e.const(shape.depth) if shape.depth % TILE_DEPTH else None, known)
+        at = e.gep(self.pointers.value, address(e, shape.value, (*batch, key, zero)), "i16")
+        yield "values", TileSource(at, steps[2], 1, known, e.const(shape.width) if shape.width % LANES else None)
+
+    def _part(self, e: Emitter, part: Part) -> None:
+        """What a group of rows gets from a block of keys."""
+        plan = self.plan
+        seen = e.smin(part.seen, e.const(plan.block))
+        padded = e.mul(e.udiv(e.add(seen, TILE_DEPTH - 1), TILE_DEPTH), TILE_DEPTH)
+        queries = e.gep(plan.at(e, "queries"), e.mul(part.row, plan.depth), "i16")
+        scores, line = plan.at(e, "scores"), plan.score_row * 4
+        with e.loop(0, padded, 2 * LANES) as key:
+            columns = e.gep(plan.at(e, "keys"), e.mul(key.index, plan.depth), "i16")
+            a, b = _Rows(queries, 2 * plan.depth), _Columns(columns, 2 * plan.depth * LANES)
+            self._product(e, a, b, 2, e.const(plan.depth), _Rows(e.gep(scores, key.index, "float"), line), adds=False)
+        with e.loop(0, e.smin(e.const(plan.group), part.left)) as row:
+            self.weights.weigh(e, part, row.index, padded)
+        results = e.gep(plan.at(e, "results"), e.mul(part.row, plan.width), "float")
+        for count, start, stop in ((2, 0, plan.columns // 2 * 2), (1, plan.columns // 2 * 2, plan.columns)):
+            if start == stop:
+                continue
+            with e.loop(start, stop, count) as column:
+                b = _Columns(e.gep(plan.at(e, "values"), e.mul(column.index, plan.block * LANES), "i16"), 2 * plan.block * LANES)
+                c = _Rows(e.gep(results, e.mul(column.index, LANES), "float"), 4 * plan.width)
+                self._product(e, _Rows(scores, line), b, count, padded, c, adds=not plan.once)
+
+    def _product(self, e: Emitter, a: _Rows, b: _Columns, columns: int, depth: Value, c: _Rows, adds: bool) -> None:
+        """c = a b, or c += a b, for a group of rows and one or two tiles of columns."""
+        tiles = range(self.plan.row_tiles)
+        places = [(i, j, e.gep(c.pointer, i * TILE_ROWS * c.nbytes + j * ROW_BYTES, "i8")) for i in tiles for j in range(columns)]
+        for i, j, place in places:
+            if adds:
+                self.tiles.load_sums(e, i * columns + j, place, c.nbytes)
+            else:
+                self.tiles.clear(e, i * columns + j)
+        with e.loop(0, depth, TILE_DEPTH) as k:
+            for i in tiles:
+                row = e.add(e.mul(k.index, 2), i * TILE_ROWS * a.nbytes)
+                self.tiles.load_rows(e, i, e.gep(a.pointer, row, "i8"), a.nbytes)
+            for j in range(columns):
+                at = e.add(e.mul(k.index, ROW_BYTES // 2), j * b.nbytes)
+                self.tiles.load_columns(e, j, e.gep(b.pointer, at, "i8"), ROW_BYTES)
+            for i, j, _ in places:
+                self.tiles.multiply(e, i * columns + j, i, j)
+        for i, j, place in places:
+            self.tiles.store(e, i * columns + j, place, c.nbytes)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows of memory, so many bytes apart."""
+
+    pointer: Value
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Tiles of columns one behind the other along k, so many bytes from one tile of columns to the next."""
+
+    pointer: Value
+    nbytes: int
