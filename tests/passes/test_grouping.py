@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 
-from tests.passes.graphs import assert_same, by_definition, compile_graph, floats, kernels, parse, run
+from anycann.graph.registry import Registry
+from anycann.passes import grouping
+from anycann.passes.fusion_limits import MOST_NODES
+from anycann.passes.partition import lower_node
+from anycann.te.tensor import Tensor
+from tests.passes.graphs import assert_same, by_definition, compile_graph, floats, kernels, parse, run, tasks
 
 CONV = {"w": floats(16, 16, 3, 3), "b": floats(16, 1, 1, seed=1)}
 
@@ -88,3 +94,34 @@ def test_switching_fusion_off_gives_a_kernel_for_each_node() -> None:
     model = parse("g (float[4,8] x) => (float[4,8] y) { a = Exp(x) b = Neg(a) y = Abs(b) }")
     (native,) = compile_graph(model, fuse=False).program.steps
     assert [task.nodes for task in native.tasks] == [("a",), ("b",), ("y",)]  # type: ignore[union-attr]
+
+
+def _chain(count: int, following: str) -> str:
+    nodes = " ".join(f"v{n + 1} = {following.format(f'v{n}')}" for n in range(count))
+    return f"g (float[6,8] v0) => (float[6,8] v{count}) {{ {nodes} }}"
+
+
+def test_a_long_chain_is_several_kernels_and_each_node_is_lowered_as_often_as_in_a_short_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    lowered = []
+
+    def count(node: ir.Node, registry: Registry, known: dict[ir.Value, Tensor]) -> list[Tensor]:
+        lowered.append(node.name)
+        return lower_node(node, registry, known)
+
+    monkeypatch.setattr(grouping, "lower_node", count)
+    often = {}
+    for length in (20, 120):
+        model = parse(_chain(length, "Sqrt({0})"))
+        compiled = compile_graph(model)
+        often[length] = len(lowered) / length
+        lowered.clear()
+    assert [len(task.nodes) for task in tasks(compiled.program)] == [MOST_NODES, 120 - MOST_NODES]
+    assert often[120] <= often[20] * 1.1
+    feeds = {"v0": np.abs(floats(6, 8))}
+    assert_same(run(model, feeds), by_definition(model, feeds))
+
+
+def test_reductions_in_a_chain_do_not_compute_all_before_them_again_and_again() -> None:
+    found = tasks(compile_graph(parse(_chain(24, "Softmax({0})"))).program)
+    assert 1 < len(found) < 24
+    assert sum(len(task.nodes) for task in found) == 24

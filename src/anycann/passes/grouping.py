@@ -8,22 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-import math
 
 import onnx_ir as ir
 
 from anycann.graph.registry import NotLowered, Registry
+from anycann.passes.fusion_limits import MOST_NODES, check_kernel
 from anycann.passes.partition import AICORE, Engine, lower_node
 from anycann.te import tensor as te
 from anycann.te.contractions import Recurrent, WeightGradient
-from anycann.te.expression import Load, Op, Var
-from anycann.te.nest import CannotFuse, Nest, build_nest, contractions, reductions
+from anycann.te.nest import CannotFuse, build_nest, contractions
 from anycann.te.routines import Routine
-from anycann.te.tensor import Compute, Contraction, Reduction, Tensor
-from anycann.te.traversal import walk
-
-SERIAL_LIMIT = 1 << 18  # element operations a group may do on one thread because its reduction has too few rows to split
-ROWS_TO_SPLIT = 8
+from anycann.te.tensor import Compute, Reduction, Tensor
 
 
 @dataclass(eq=False)
@@ -82,6 +77,7 @@ class _Grouper:
     def __init__(self, engines: dict[ir.Node, Engine], registry: Registry, fuse: bool):
         self.engines, self.registry, self.fuse = engines, registry, fuse
         self.of: dict[ir.Node, Group] = {}
+        self.tensors: dict[Group, dict[ir.Value, Tensor]] = {}
         self.waiting: set[ir.Node] = set()  # nodes that join the group of their only reader
 
     def run(self, graph: ir.Graph) -> dict[ir.Node, Group]:
@@ -110,24 +106,28 @@ class _Grouper:
         for producer in found:
             assert producer is not None
             self.waiting.discard(producer)
-            alone = Group([producer])
-            if self._why_not(alone, node) is None:
-                kept.append(producer)
-            else:
+            try:
+                self._joined(Group([producer]), [node])
+            except CannotFuse:
                 self._place(producer)
+            else:
+                kept.append(producer)
         return kept
 
     def _place(self, node: ir.Node) -> None:
-        companions = self._companions(node)
+        nodes = [*self._companions(node), node]
         anchors = contractions(lower_node(node, self.registry, {}))  # a convolution or product reads its operands from memory
-        for group in self._candidates(node, companions) if self.fuse and not anchors else ():
-            reason = self._why_not(group, node, companions)
-            if reason is None:
-                self._join(group, [*companions, node])
+        for group in self._candidates(node, nodes[:-1]) if self.fuse and not anchors else ():
+            try:
+                tensors = self._joined(group, nodes)
+            except CannotFuse as why:
+                group.skipped.append((node.name or "", str(why)))
+            else:
+                self._join(group, nodes)
+                self.tensors[group] = tensors
                 return
-            group.skipped.append((node.name or "", reason))
         alone = any(isinstance(anchor.operator, Recurrent | Routine | WeightGradient) for anchor in anchors)
-        self._join(Group([], alone=alone), [*companions, node])
+        self._join(Group([], alone=alone), nodes)
 
     def _join(self, group: Group, nodes: Sequence[ir.Node]) -> None:
         group.nodes += nodes
@@ -140,24 +140,31 @@ class _Grouper:
         found = {self.of[p]: None for p in producers if p in self.of}
         return list(reversed(list(found)))
 
-    def _why_not(self, group: Group, node: ir.Node, companions: Sequence[ir.Node] = ()) -> str | None:
+    def _joined(self, group: Group, nodes: Sequence[ir.Node]) -> dict[ir.Value, Tensor]:
+        """The tensors of `group` with `nodes`, its companions before a node. Raises CannotFuse if they are better apart."""
+        node = nodes[-1]
         if node.op_type == "Concat" or group.nodes[-1].op_type == "Concat":
-            return "a concatenation is written piece by piece"
+            raise CannotFuse("a concatenation is written piece by piece")
         if group.alone:
-            return "a recurrent layer, a routine and a gradient of weights are kernels of their own"
-        if self._reaches(group, [*companions, node]):
-            return "another operand depends on the group"
-        trial = Group([*group.nodes, *companions, node])
+            raise CannotFuse("a recurrent layer, a routine and a gradient of weights are kernels of their own")
+        if len(group.nodes) + len(nodes) > MOST_NODES:
+            raise CannotFuse(f"a kernel computes at most {MOST_NODES} nodes")
+        if self._reaches(group, nodes):
+            raise CannotFuse("another operand depends on the group")
+        tensors = dict(self._tensors(group))
         try:
-            tensors = group_tensors(trial, self.registry)
-            added = lower_node(node, self.registry, dict(tensors))
-            nest = build_nest([tensors[v] for v in trial.outputs])
-        except (CannotFuse, NotLowered) as why:
-            return str(why)
-        anchors = contractions([tensors[v] for v in trial.outputs])
-        if anchors:
-            return _anchor_problem(anchors, nest, added)
-        return _read_problem(node, added, tensors, nest) or _reduction_problem(nest, [tensors[v] for v in trial.outputs])
+            added = _lower(nodes, self.registry, tensors)
+        except NotLowered as why:
+            raise CannotFuse(str(why)) from why
+        outputs = [tensors[value] for value in Group([*group.nodes, *nodes]).outputs]
+        check_kernel(node, added, tensors, outputs, build_nest(outputs))
+        return tensors
+
+    def _tensors(self, group: Group) -> dict[ir.Value, Tensor]:
+        """`group_tensors`, kept: lowering all of a group for every node that joins would take the square of their number."""
+        if group not in self.tensors:
+            self.tensors[group] = group_tensors(group, self.registry)
+        return self.tensors[group]
 
     def _reaches(self, group: Group, nodes: Sequence[ir.Node]) -> bool:
         """True if an operand of nodes made outside the group depends on the group: joining would make a cycle."""
@@ -181,10 +188,17 @@ class _Grouper:
 def group_tensors(group: Group, registry: Registry) -> dict[ir.Value, Tensor]:
     """Every value of the group as a tensor expression over placeholders of what comes from outside."""
     known: dict[ir.Value, Tensor] = {}
-    for node in group.nodes:
-        for value, tensor in zip(node.outputs, lower_node(node, registry, known), strict=False):
-            known[value] = _computed(tensor)
+    _lower(group.nodes, registry, known)
     return known
+
+
+def _lower(nodes: Sequence[ir.Node], registry: Registry, known: dict[ir.Value, Tensor]) -> list[Tensor]:
+    """Add what nodes compute to the `known` tensors; the results of the last one as its operator gives them. Raises NotLowered."""
+    lowered: list[Tensor] = []
+    for node in nodes:
+        lowered = lower_node(node, registry, known)
+        known.update((value, _computed(tensor)) for value, tensor in zip(node.outputs, lowered, strict=False))
+    return lowered
 
 
 def _computed(tensor: Tensor) -> Tensor:
@@ -192,77 +206,3 @@ def _computed(tensor: Tensor) -> Tensor:
     if isinstance(tensor, Compute | Reduction):
         return tensor
     return te.compute(tensor.shape, lambda *index: tensor[index])
-
-
-def _anchor_problem(anchors: Sequence[Contraction], nest: Nest, added: Sequence[Tensor]) -> str | None:
-    if len(anchors) > 1:
-        return "a kernel computes one convolution or matrix product"
-    if any(not isinstance(t, Compute) for t in added):
-        return "a reduction follows a convolution or matrix product"
-    for stage in nest.stages:
-        for expr in walk(stage.body):
-            if isinstance(expr, Load) and expr.tensor is anchors[0] and not _is_own_place(expr, nest.outer):
-                return "the product is read at other places than it is written"
-    return None
-
-
-def _is_own_place(load: Load, outer: Sequence[Var]) -> bool:
-    """Whether every axis of the tensor is read at its own loop, in order."""
-    axes = [(index, extent) for index, extent in zip(load.indices, load.tensor.shape, strict=True) if extent != 1]
-    return [index for index, _ in axes] == list(outer) and [extent for _, extent in axes] == [loop.extent for loop in outer]
-
-
-def _read_problem(node: ir.Node, added: Sequence[Tensor], tensors: dict[ir.Value, Tensor], nest: Nest) -> str | None:
-    """Joining must not compute elements of the group many times over; what is made of a row's reduction is computed once a row."""
-    rows = math.prod(v.extent for v in nest.outer)
-    for operand in node.inputs:
-        inner = None if operand is None else tensors.get(operand)
-        if operand is None or not isinstance(inner, Compute | Reduction) or (inner.size == rows and reductions([inner])):
-            continue
-        reads = sum(_reads(tensor, inner) for tensor in added)
-        if reads > 1.5 * max(1, inner.size) and _cost(inner) > 1:
-            return f"it reads each element of {operand.name!r} {reads / max(1, inner.size):.0f} times"
-    return None
-
-
-def _reads(tensor: Tensor, inner: Tensor) -> float:
-    """How often `tensor` evaluates elements of `inner`, as one stage (stages of one row are weighed in _reduction_problem)."""
-    most = 0.0
-    seen: set[int] = set()
-    stack = [tensor]
-    while stack:
-        current = stack.pop()
-        if id(current) in seen or current is inner or not isinstance(current, Compute | Reduction):
-            continue
-        seen.add(id(current))
-        times = current.size * (math.prod(v.extent for v in current.reduce_axes) if isinstance(current, Reduction) else 1)
-        places = {tuple(id(i) for i in e.indices) for e in walk(current.body) if isinstance(e, Load) and e.tensor is inner}
-        most = max(most, float(times * len(places)))
-        stack += [e.tensor for e in walk(current.body) if isinstance(e, Load)]
-    return most
-
-
-_HEAVY = frozenset({"exp", "log", "tanh", "erf", "sigmoid", "pow", "sin", "cos", "softplus"})
-
-
-def _cost(tensor: Tensor) -> int:
-    """Operations of one element, with everything it is computed from."""
-    if not isinstance(tensor, Compute | Reduction):
-        return 0
-    total = 0
-    for expr in walk(tensor.body):
-        total += (8 if expr.name in _HEAVY else 1) if isinstance(expr, Op) else 0
-        total += _cost(expr.tensor) if isinstance(expr, Load) and isinstance(expr.tensor, Compute) else 0
-        total += 1 if isinstance(expr, Load) and isinstance(expr.tensor, Reduction) else 0
-    return total
-
-
-def _reduction_problem(nest: Nest, outputs: Sequence[Tensor]) -> str | None:
-    """A nest with a reduction must have rows to split, or be small."""
-    if not any(stage.over for stage in nest.stages):
-        return None
-    rows = math.prod(v.extent for v in nest.outer)
-    work = rows * sum(math.prod(v.extent for v in stage.over) for stage in nest.stages)
-    if rows < ROWS_TO_SPLIT and work > SERIAL_LIMIT and any(isinstance(t, Compute) for t in outputs):
-        return f"its reduction has only {rows} rows to split over threads"
-    return None
