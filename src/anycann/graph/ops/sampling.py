@@ -149,7 +149,7 @@ def affine_grid(context: Lowering) -> Tensor:
 
     def element(n: Expr, *index: Expr) -> Expr:
         *places, row = index
-        total = theta[n, row, integer(len(sizes))]
+        total: Expr = theta[n, row, integer(len(sizes))]
         for column, (place, extent) in enumerate(zip(reversed(places), reversed(sizes), strict=True)):
             total = total + theta[n, row, integer(column)] * coordinate(place, extent)
         return total

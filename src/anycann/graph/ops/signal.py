@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
+import onnx_ir as ir
 
 from anycann.graph.ops.common import floats, integer, normal_axis
-from anycann.graph.registry import Lowering, NotLowered, Sample, operator
+from anycann.graph.ops.device import DOMAIN
+from anycann.graph.registry import Lowering, NotLowered, Sample, TensorType, operator
 from anycann.te import tensor as te
 from anycann.te.dtypes import DType
 from anycann.te.expression import Expr
 from anycann.te.tensor import Constant, Tensor
 
+FRAMES = "Frames"
 LIMIT = 1 << 26  # multiplications; beyond that a fast transform on the host is better
+
+
+def fourier_table(steps: int, length: int, bins: int, inverse: bool) -> np.ndarray:
+    """float64 [time, part, bin, part]: what the parts of an element add to those of a bin; what is behind `length` adds nothing."""
+    turn = np.outer(np.arange(steps), np.arange(bins)) % length * (2 * np.pi / max(length, 1))
+    cosine, sine = np.cos(turn), np.sin(turn) * (-1 if inverse else 1)
+    table = np.stack([np.stack([cosine, -sine], axis=-1), np.stack([sine, cosine], axis=-1)], axis=1)
+    table[length:] = 0
+    return table / length if inverse else table
 
 
 def twiddles(length: int, bins: int, inverse: bool, dtype: DType) -> tuple[Constant, Constant]:
     """Tables [time, bin, part]: what the real and the imaginary part of an element add to the two parts of a bin."""
-    turn = np.outer(np.arange(length), np.arange(bins)) % length * (2 * np.pi / max(length, 1))
-    cosine, sine = np.cos(turn), np.sin(turn) * (-1 if inverse else 1)
-    real, imaginary = np.stack([cosine, -sine], axis=-1), np.stack([sine, cosine], axis=-1)
-    return te.table(real.astype(dtype.numpy)), te.table(imaginary.astype(dtype.numpy))
+    table = fourier_table(length, length, bins, inverse).astype(dtype.numpy)
+    return te.table(table[:, 0]), te.table(table[:, 1])
 
 
 def _number(context: Lowering, number: int, default: int) -> int:
@@ -64,8 +74,7 @@ def fourier_transform(context: Lowering) -> Tensor:
         value = source[(*place, integer(0))] * real[step, own[axis], part]
         return value + source[(*place, integer(1))] * imaginary[step, own[axis], part] if complex_ else value
 
-    sums = te.reduce("sum", type_.shape, [steps], element)
-    return te.compute(type_.shape, lambda *index: sums[index] / length) if inverse else sums
+    return te.reduce("sum", type_.shape, [steps], element)
 
 
 def _frames(context: Lowering) -> tuple[int, int]:
@@ -103,3 +112,28 @@ def short_time_fourier_transform(context: Lowering) -> Tensor:
         return value if window is None else value * window[time]
 
     return te.reduce("sum", type_.shape, [length], element)
+
+
+# ---- Frames
+def _infer_frames(node: ir.Node, inputs: Sequence[TensorType | None]) -> Sequence[TensorType]:
+    (signal,) = inputs
+    assert signal is not None
+    length, step = node.attributes.get_int("length", 0), node.attributes.get_int("step", 0)
+    return [TensorType(signal.dtype, (signal.shape[0], (signal.shape[1] - length) // step + 1, length))]
+
+
+def _cut(signal: np.ndarray, length: int, step: int) -> np.ndarray:
+    places = range(0, signal.shape[1] - length + 1, step)
+    return np.stack([signal[:, place : place + length] for place in places], axis=1)
+
+
+def _frame_samples(rng: np.random.Generator) -> Iterable[Sample]:
+    for shape, length, step in (((2, 50), 16, 8), ((1, 53), 20, 7), ((3, 16), 16, 5)):
+        yield Sample((floats(rng, *shape),), {"length": length, "step": step})
+
+
+@operator(FRAMES, domain=DOMAIN, samples=_frame_samples, infer=_infer_frames, reference=_cut)
+def frames(context: Lowering) -> Tensor:
+    """The parts of `length` elements that begin every `step` elements of [batch, time]: [batch, frame, length]. They may overlap."""
+    signal, step = context.operand(0), context.integer("step")
+    return te.compute(context.outputs[0].shape, lambda batch, frame, time: signal[batch, frame * step + time])

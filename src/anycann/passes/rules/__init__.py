@@ -16,6 +16,7 @@ from anycann.passes.rules.byte_functions import TabulateBytes
 from anycann.passes.rules.channels_last import ImageOfSequence, SequenceOfImage
 from anycann.passes.rules.dequantize_lstm import DequantizeLSTM
 from anycann.passes.rules.einsum import ProductOfEinsum
+from anycann.passes.rules.fourier import ProductOfFourier, ProductOfFrames
 from anycann.passes.rules.integer_products import IntegerConvolution, IntegerGemm, IntegerMatMul
 from anycann.passes.rules.line_convolution import ConvolutionOfLines
 from anycann.passes.rules.microsoft_attention import MultiHeadAttention, PackedAttention
@@ -38,8 +39,8 @@ RULES: tuple[Rule, ...] = (
     UnsignedBytes(), DequantizeLater(), QuantizeEarlier(), QuantizedAgain(),
     IntegerConvolution(), IntegerMatMul(), IntegerGemm(), IntegerQGemm(),
     QuantizeByProduct(),
-    DequantizeLSTM(), FoldBatchNormalization(), SplitZeroPoint(), ProductOfEinsum(), FuseAttention(),
-    MultiHeadAttention(), PackedAttention(), LowerAttention(), ReshapeAttention(), TransposeAttention(),
+    DequantizeLSTM(), FoldBatchNormalization(), SplitZeroPoint(), ProductOfEinsum(), ProductOfFourier(), ProductOfFrames(),
+    FuseAttention(), MultiHeadAttention(), PackedAttention(), LowerAttention(), ReshapeAttention(), TransposeAttention(),
     BoundSuppression(), WriteRange(), SeparateWindows(), SeparateMaxPool(), MultiplyBeforeErf(), PointwiseConvolution(),
     ConvolutionOfLines(), OneHotProduct(), FunctionOfRows(), TabulateBytes(),
     ImageOfSequence(), SequenceOfImage(), TwoTransposes(), TransposedOperand(),
