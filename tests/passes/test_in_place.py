@@ -55,3 +55,36 @@ def test_a_residual_sum_is_written_over_the_residual(chain: onnx.ModelProto) -> 
     assert program.values["s"].buffer == program.values["q"].buffer
     one_value = program.values["q"].buffer.nbytes
     assert program.arena_bytes < 3 * (one_value + 128)
+
+
+RESIDUALS = """<ir_version: 10, opset_import: ["": 20]>
+g (float[1, 40, 9, 9] x) => (float[1, 40, 9, 9] y) <float[40, 40, 1, 1] w = {}> {{
+   a = Conv(x, w)  b = MaxPool<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(a)
+   c = Conv(b, w)  d = MaxPool<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(c)  e = Conv(d, w)  f = Add(e, a)
+   g = MaxPool<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(f)  h = Conv(g, w)  i = Add(h, f)
+   j = MaxPool<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(i)  k = Conv(j, w)  l = Add(k, i)
+   m = MaxPool<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(l)  n = Conv(m, w)  y = Sigmoid(n)
+}}"""
+
+
+def test_sums_of_a_residual_chain_are_all_written_over_the_first() -> None:
+    weights = np.random.default_rng(5).standard_normal(1600) / 7
+    model = onnx.parser.parse_model(RESIDUALS.format("{" + ", ".join(f"{w:.5f}" for w in weights) + "}"))
+    session = InferenceSession(model, SessionOptions(poison=True, num_threads=2))
+    data = {"x": np.random.default_rng(6).standard_normal((1, 40, 9, 9)).astype(np.float32)}
+    expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, data)[0]
+    np.testing.assert_allclose(session.run(None, data)[0], expected, rtol=1e-4, atol=1e-5)
+    values = session._programs.find(session._programs.inputs).executable.program.values
+    assert len({values[name].buffer for name in "afil"}) == 1
+
+
+def test_an_operand_that_is_also_read_elsewhere_by_a_view_of_it_stays() -> None:
+    text = """<ir_version: 10, opset_import: ["": 20]>
+    g (float[24, 36] x) => (float[24, 36] y) <int64[2] turned = {36, 24}> {
+       a = Softmax(x)  v = Reshape(a, turned)  t = Transpose<perm = [1, 0]>(v)  s = Add(a, t)  y = Softmax(s)
+    }"""
+    model = onnx.parser.parse_model(text)
+    session = InferenceSession(model, SessionOptions(poison=True, num_threads=1))
+    data = {"x": np.random.default_rng(7).standard_normal((24, 36)).astype(np.float32)}
+    expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, data)[0]
+    np.testing.assert_allclose(session.run(None, data)[0], expected, rtol=1e-4, atol=1e-6)

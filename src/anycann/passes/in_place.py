@@ -1,6 +1,7 @@
 """Results written over an operand that nobody needs any more: a residual sum over the residual, an activation over its argument.
 
-A kernel reads an element before it writes that element, so this is safe where the operand is read only at the index that is written.
+A kernel reads an element before it writes that element, so this is safe where the operand is read only at the index that is written, and
+nothing else that the kernel reads lies in its buffer. The sums along a chain of residuals all lie in one buffer so.
 """
 
 from __future__ import annotations
@@ -52,13 +53,15 @@ def write_in_place(
         result = _only_result(unit)
         if unit not in reads or result is None or result in of or not in_arena(result):
             continue
-        for operand in unit.inputs:
-            free = operand.name in reads[unit] and operand not in of and in_arena(operand) and last.get(operand) == number
-            if free and same_storage(operand, result):
-                of[result] = Alias(operand)
+        owners = [of[value].root if value in of else value for value in unit.inputs]
+        for operand, owner in zip(unit.inputs, owners, strict=True):
+            same = same_storage(operand, result) and same_storage(owner, result)
+            alone = owners.count(owner) == 1 and in_arena(owner) and last.get(owner) == number
+            if operand.name in reads[unit] and alone and same:
+                of[result] = Alias(owner)
                 if result in roots:
-                    of.update({value: Alias(operand, a.offset_bytes) for value, a in of.items() if a.root is result})
-                last[operand] = max(number, last.get(result, number))
+                    of.update({value: Alias(owner, a.offset_bytes) for value, a in of.items() if a.root is result})
+                last[owner] = max(number, last.get(result, number))
                 break
     return Aliases(of, aliases.slices)
 
