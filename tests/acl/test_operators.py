@@ -77,7 +77,7 @@ def test_an_operator_of_a_model_folder_runs(program: Program, tmp_path: Path) ->
     acl = program.acl
     assert acl.op.set_model_dir(str(tmp_path / "none")) == 100000
     assert acl.op.set_model_dir(str(tmp_path)) == 0
-    assert acl.op.set_model_dir(str(tmp_path)) == 100002
+    assert acl.op.set_model_dir(str(tmp_path)) == 0
     for rows in (2, 5):
         x = floats(rows, 3)
         np.testing.assert_allclose(program.run("Muls", [x], x, program.attributes(value=0.1)), x * np.float32(0.1), rtol=1e-6)
@@ -245,9 +245,59 @@ def test_products_have_handles(program: Program) -> None:
     out = program.buffer(c)
     assert acl.op.execute_with_handle(handle, [program.buffer(each) for each in (a, b, c, one, one)], [out], program.stream) == 0
     np.testing.assert_allclose(program.get(out, c), (a.astype("f4") @ b.astype("f4") + c), rtol=1e-2, atol=2e-3)
-    assert acl.blas.create_handle_for_gemm_ex(2, 0, 0, 2, 3, 4, 1, 1, 1, 0) == (0, 100000)
-    assert "NZ formats are not there" in acl.get_recent_err_msg()
+    assert acl.blas.create_handle_for_gemm_ex(0, 0, 2, 2, 3, 4, 1, 1, 1, 0) == (0, 100000)
+    assert "transC is 2; accepted: 0 (not transposed)" in acl.get_recent_err_msg()
     assert acl.blas.create_handle_for_gemv_ex(0, 2, 3, 3, 3, 3, 0) == (0, 100000)
+
+
+def nz(matrix: np.ndarray) -> np.ndarray:
+    """[columns / n, rows / 16, 16, n], filled up with zeros."""
+    wide = 32 if matrix.dtype == np.int8 else 16
+    rows, columns = matrix.shape
+    padded = np.pad(matrix, ((0, -rows % 16), (0, -columns % wide)))
+    return np.ascontiguousarray(padded.reshape(padded.shape[0] // 16, 16, -1, wide).transpose(2, 0, 1, 3))
+
+
+@pytest.mark.parametrize(("a", "c"), [("float16", "float32"), ("int8", "int32"), ("float32", "float32")])
+@pytest.mark.parametrize("forms", [(2, 0), (1, 2), (2, 2)])
+def test_matrices_may_lie_in_blocks_as_the_chip_has_them(program: Program, a: str, c: str, forms: tuple[int, int]) -> None:
+    acl, random, (m, n, k) = program.acl, np.random.default_rng(7), (5, 37, 19)
+    left, right, start = (random.integers(-9, 9, shape) for shape in ((m, k), (k, n), (m, n)))
+    lying = [
+        nz(x.astype(a)) if form == 2 else np.ascontiguousarray(x.T if form else x).astype(a)
+        for x, form in zip((left, right), forms, strict=True)
+    ]
+    one, result = program.put(np.array(1, c)), program.put(start.astype(c))
+    places = [program.put(each) for each in lying]
+    arguments = (*forms, 0, m, n, k, one, places[0], -1, DATA_TYPES[a], places[1], -1, DATA_TYPES[a], one, result, -1, DATA_TYPES[c], 0)
+    assert acl.blas.gemm_ex(*arguments, program.stream) == 0, acl.get_recent_err_msg()
+    expected = (left @ right + start).astype(c)
+    np.testing.assert_array_equal(program.get(acl.create_data_buffer(result, expected.nbytes), expected), expected)
+    handle, ret = acl.blas.create_handle_for_gemm_ex(*forms, 0, m, n, k, DATA_TYPES[a], DATA_TYPES[a], DATA_TYPES[c], 0)
+    assert ret == 0, acl.get_recent_err_msg()
+    operands, out = (*lying, start.astype(c), np.ones(1, c), np.ones(1, c)), program.buffer(expected)
+    assert acl.op.execute_with_handle(handle, [program.buffer(each) for each in operands], [out], program.stream) == 0
+    np.testing.assert_array_equal(program.get(out, expected), expected)
+    if forms[0] == 2:
+        assert acl.blas.gemm_ex(*arguments[:8], k, *arguments[9:], program.stream) == 100000
+        assert f"lda is {k}; accepted: -1" in acl.get_recent_err_msg()
+
+
+@pytest.mark.parametrize(
+    ("dims", "old", "new", "expected"),
+    [
+        ([2, 3, 4, 5], 0, 1, [2, 4, 5, 3]), ([2, 3, 4, 5], 16, 0, [5, 4, 2, 3]), ([2, 33, 4, 5], 0, 3, [2, 3, 4, 5, 16]),
+        ([2, 4, 5, 3], 1, 3, [2, 1, 4, 5, 16]), ([20, 33, 4, 5], 0, 4, [60, 2, 16, 16]), ([7, 17, 33], 2, 29, [7, 3, 2, 16, 16]),
+        ([1, 2], 2, 2, [1, 2]),
+    ],
+)  # fmt: skip
+def test_a_description_in_another_format(program: Program, dims: list[int], old: int, new: int, expected: list[int]) -> None:
+    acl = program.acl
+    made, ret = acl.trans_tensor_desc_format(acl.create_tensor_desc(1, dims, old), new)
+    assert ret == 0, acl.get_recent_err_msg()
+    assert [acl.get_tensor_desc_dim_v2(made, n) for n in range(acl.get_tensor_desc_num_dims(made))] == [(d, 0) for d in expected]
+    assert (acl.get_tensor_desc_format(made), acl.get_tensor_desc_type(made)) == (new, 1)
+    assert acl.trans_tensor_desc_format(acl.create_tensor_desc(1, [3], 2), 3) == (0, 145020)
 
 
 @pytest.mark.parametrize(("kind", "dtype"), [("hgem", "float16"), ("s8gem", "int8")])

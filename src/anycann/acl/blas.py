@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+import math
 
 import numpy as np
 
@@ -20,36 +21,39 @@ from anycann.support.errors import AnyCANNError, describe
 
 FLOAT, HALF, INT8, INT32 = 0, 1, 2, 3
 _COMBINATIONS = ((HALF, HALF, HALF), (HALF, HALF, FLOAT), (FLOAT, FLOAT, FLOAT), (INT8, INT8, INT32), (INT8, INT8, FLOAT))
+PLAIN, TRANSPOSED, NZ = 0, 1, 2  # aclTransType
+_FORMS = {PLAIN: "not transposed", TRANSPOSED: "transposed", NZ: "NZ"}
 _NATURAL = -1  # a leading dimension that is the number of columns
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """`rows` x `columns` in memory, `pitch` elements from row to row; it stands transposed in the product if `transposed`."""
+    """A tensor in memory whose rows lie `pitch` elements apart."""
 
     address: int
-    rows: int
-    columns: int
+    shape: tuple[int, ...]
     pitch: int
     data_type: int
 
     def array(self, role: str) -> np.ndarray:
         """A view. Raises AclError for memory that is not there or too small."""
         dtype = types.numpy_dtype_of(self.data_type)
-        elements = (self.rows - 1) * self.pitch + self.columns
+        rows, columns = math.prod(self.shape[:-1]), self.shape[-1]
+        elements = (rows - 1) * self.pitch + columns
         if not self.address:
             raise AclError(Code.INVALID_PARAM, f"{role} is null")
         check_readable(self.address, elements * dtype.itemsize, role)
         flat = view_at(self.address, dtype, (elements,))
-        return np.lib.stride_tricks.as_strided(flat, (self.rows, self.columns), (self.pitch * dtype.itemsize, dtype.itemsize))
+        if self.pitch == columns:
+            return flat.reshape(self.shape)
+        return np.lib.stride_tricks.as_strided(flat, (rows, columns), (self.pitch * dtype.itemsize, dtype.itemsize))
 
 
 @dataclass(frozen=True)
 class Product:
-    """One gemm, checked: sizes, transposes and data types."""
+    """One gemm, checked: sizes, data types, and how A and B lie: PLAIN, TRANSPOSED or NZ, padded blocks as the chip has them."""
 
-    transposed_a: bool
-    transposed_b: bool
+    forms: tuple[int, int]
     m: int
     n: int
     k: int
@@ -60,10 +64,10 @@ class Product:
         cls, trans: tuple[int, int, int], sizes: tuple[int, int, int], data_types: tuple[int, int, int], compute_type: int
     ) -> Product:
         """Raises AclError for what a product may not be."""
-        for role, transpose, accepted in zip("ABC", trans, ((0, 1), (0, 1), (0,)), strict=True):
-            if transpose not in accepted:
-                words = " or ".join(f"{each} ({'not ' * (not each)}transposed)" for each in accepted)
-                raise AclError(Code.INVALID_PARAM, f"trans{role} is {transpose}; accepted: {words}; NZ formats are not there")
+        for role, form, accepted in zip("ABC", trans, (tuple(_FORMS), tuple(_FORMS), (PLAIN,)), strict=True):
+            if form not in accepted:
+                words = ", ".join(f"{each} ({_FORMS[each]})" for each in accepted)
+                raise AclError(Code.INVALID_PARAM, f"trans{role} is {form}; accepted: {words}")
         if min(sizes) <= 0:
             raise AclError(Code.INVALID_PARAM, f"m, n and k are {sizes}; accepted: at least 1")
         if data_types not in _COMBINATIONS:
@@ -71,39 +75,47 @@ class Product:
             raise AclError(Code.INVALID_PARAM, f"data types of A, B and C are {data_types}; accepted: {known}")
         if compute_type not in (0, 1):
             raise AclError(Code.INVALID_PARAM, f"compute type is {compute_type}; accepted: 0 (high precision), 1")
-        return cls(bool(trans[0]), bool(trans[1]), *sizes, data_types)
+        return cls(trans[:2], *sizes, data_types)
 
     @property
-    def stored(self) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
-        """Rows and columns of A, B and C as they lie in memory."""
-        a = (self.k, self.m) if self.transposed_a else (self.m, self.k)
-        return a, (self.n, self.k) if self.transposed_b else (self.k, self.n), (self.m, self.n)
+    def stored(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """The sizes of A, B and C as they lie in memory."""
+        a, b = (self._stored(*each) for each in zip(self.forms, ((self.m, self.k), (self.k, self.n)), self.data_types, strict=False))
+        return a, b, (self.m, self.n)
+
+    @staticmethod
+    def _stored(form: int, sizes: tuple[int, int], data_type: int) -> tuple[int, ...]:
+        if form == NZ:
+            return tuple(types.fractal_dims(sizes, data_type))
+        return sizes[::-1] if form == TRANSPOSED else sizes
 
     def call(self) -> OperatorSpec:
         """The operator; its inputs are A, B, C, alpha and beta."""
         names = [types.DATA_TYPES[each] for each in self.data_types]
-        matrices = [OperandSpec(name, shape) for name, shape in zip(names, self.stored, strict=True)]
-        scalar = OperandSpec(names[2], (1,))
+        formats = ["FRACTAL_NZ" if form == NZ else "ND" for form in (*self.forms, PLAIN)]
+        matrices = [OperandSpec(*each) for each in zip(names, self.stored, formats, strict=True)]
+        scalar, transposed = OperandSpec(names[2], (1,)), [form == TRANSPOSED for form in self.forms]
         return OperatorSpec(
-            "GEMM", (*matrices, scalar, scalar), (matrices[2],), {"transpose_a": self.transposed_a, "transpose_b": self.transposed_b}
+            "GEMM", (*matrices, scalar, scalar), (matrices[2],), {"transpose_a": transposed[0], "transpose_b": transposed[1]}
         )
 
     def submit(self, addresses: tuple[int, int, int], pitches: tuple[int, int, int], alpha: int, beta: int, stream: int) -> None:
         """Run it in a stream. Raises AclError for memory that is not there."""
         matrices = []
-        for role, address, (rows, columns), pitch, data_type in zip("ABC", addresses, self.stored, pitches, self.data_types, strict=True):
-            if pitch != _NATURAL and pitch < columns:
-                raise AclError(
-                    Code.INVALID_PARAM, f"ld{role.lower()} is {pitch}; accepted: -1, or at least the {columns} columns of {role}"
-                )
-            matrices.append(Matrix(address, rows, columns, columns if pitch == _NATURAL else pitch, data_type))
-        scalars = [Matrix(address, 1, 1, 1, self.data_types[2]) for address in (alpha, beta)]
+        parts = zip("ABC", addresses, self.stored, pitches, (*self.forms, PLAIN), self.data_types, strict=True)
+        for role, address, shape, pitch, form, data_type in parts:
+            columns = shape[-1]
+            if pitch != _NATURAL and (pitch < columns or form == NZ):
+                words = "-1" if form == NZ else f"-1, or at least the {columns} columns of {role}"
+                raise AclError(Code.INVALID_PARAM, f"ld{role.lower()} is {pitch}; accepted: {words}")
+            matrices.append(Matrix(address, shape, columns if pitch == _NATURAL else pitch, data_type))
+        scalars = [Matrix(address, (1,), 1, self.data_types[2]) for address in (alpha, beta)]
         call, found = self.call(), PROCESS.stream(stream)
         model = OPERATORS.find(call)
 
         def run() -> None:
             a, b, c = (matrix.array(role) for role, matrix in zip("ABC", matrices, strict=True))
-            factors = [matrix.array(role).reshape(1) for role, matrix in zip(("alpha", "beta"), scalars, strict=True)]
+            factors = [matrix.array(role) for role, matrix in zip(("alpha", "beta"), scalars, strict=True)]
             try:
                 (result,) = run_program(model.program(call), [a, b, c, *factors], None, model, call.op)
             except AnyCANNError as error:
@@ -115,7 +127,7 @@ class Product:
         found.submit(run)
 
 
-@status("acl.blas.gemm_ex", limits="matrices in NZ format are refused")
+@status("acl.blas.gemm_ex")
 def gemm_ex(
     trans_a: int, trans_b: int, trans_c: int, m: int, n: int, k: int, alpha: int, a: int, lda: int, type_a: int, b: int, ldb: int,
     type_b: int, beta: int, c: int, ldc: int, type_c: int, compute_type: int, stream: int,
@@ -128,7 +140,7 @@ def gemm_ex(
     product.submit((a, b, c), (lda, ldb, ldc), alpha, beta, stream)
 
 
-@status("acl.blas.hgemm", limits="matrices in NZ format are refused")
+@status("acl.blas.hgemm")
 def hgemm(
     trans_a: int, trans_b: int, trans_c: int, m: int, n: int, k: int, alpha: int, a: int, lda: int, b: int, ldb: int, beta: int, c: int,
     ldc: int, compute_type: int, stream: int,
@@ -138,7 +150,7 @@ def hgemm(
     product.submit((a, b, c), (lda, ldb, ldc), alpha, beta, stream)
 
 
-@status("acl.blas.s8gemm", limits="matrices in NZ format are refused")
+@status("acl.blas.s8gemm")
 def s8gemm(
     trans_a: int, trans_b: int, trans_c: int, m: int, n: int, k: int, alpha: int, a: int, lda: int, b: int, ldb: int, beta: int, c: int,
     ldc: int, compute_type: int, stream: int,
@@ -148,7 +160,7 @@ def s8gemm(
     product.submit((a, b, c), (lda, ldb, ldc), alpha, beta, stream)
 
 
-@status("acl.blas.gemv_ex", limits="matrices in NZ format are refused")
+@status("acl.blas.gemv_ex")
 def gemv_ex(
     trans_a: int, m: int, n: int, alpha: int, a: int, lda: int, type_a: int, x: int, incx: int, type_x: int, beta: int, y: int, incy: int,
     type_y: int, compute_type: int, stream: int,
@@ -157,7 +169,7 @@ def gemv_ex(
     _multiply_vector(trans_a, m, n, (type_a, type_x, type_y), alpha, a, lda, x, incx, beta, y, incy, compute_type, stream)
 
 
-@status("acl.blas.hgemv", limits="matrices in NZ format are refused")
+@status("acl.blas.hgemv")
 def hgemv(
     trans_a: int, m: int, n: int, alpha: int, a: int, lda: int, x: int, incx: int, beta: int, y: int, incy: int, compute_type: int,
     stream: int,
@@ -166,7 +178,7 @@ def hgemv(
     _multiply_vector(trans_a, m, n, (HALF, HALF, HALF), alpha, a, lda, x, incx, beta, y, incy, compute_type, stream)
 
 
-@status("acl.blas.s8gemv", limits="matrices in NZ format are refused")
+@status("acl.blas.s8gemv")
 def s8gemv(
     trans_a: int, m: int, n: int, alpha: int, a: int, lda: int, x: int, incx: int, beta: int, y: int, incy: int, compute_type: int,
     stream: int,
@@ -187,11 +199,11 @@ def _multiply_vector(
 
 
 def _matrix_by_vector(trans_a: int, m: int, n: int, data_types: tuple[int, int, int], compute_type: int) -> Product:
-    rows, columns = (n, m) if trans_a == 1 else (m, n)
+    rows, columns = (n, m) if trans_a == TRANSPOSED else (m, n)
     return Product.checked((trans_a, 0, 0), (rows, 1, columns), data_types, compute_type)
 
 
-@value_and_status("acl.blas.create_handle_for_gemm_ex", returns="(handle, ret)", limits="matrices in NZ format are refused")
+@value_and_status("acl.blas.create_handle_for_gemm_ex", returns="(handle, ret)")
 def create_handle_for_gemm_ex(
     trans_a: int, trans_b: int, trans_c: int, m: int, n: int, k: int, type_a: int, type_b: int, type_c: int, compute_type: int
 ) -> int:
@@ -199,31 +211,31 @@ def create_handle_for_gemm_ex(
     return new_handle(Product.checked((trans_a, trans_b, trans_c), (m, n, k), (type_a, type_b, type_c), compute_type).call())
 
 
-@value_and_status("acl.blas.create_handle_for_hgemm", returns="(handle, ret)", limits="matrices in NZ format are refused")
+@value_and_status("acl.blas.create_handle_for_hgemm", returns="(handle, ret)")
 def create_handle_for_hgemm(trans_a: int, trans_b: int, trans_c: int, m: int, n: int, k: int, compute_type: int) -> int:
     """As create_handle_for_gemm_ex, all of it float16."""
     return new_handle(Product.checked((trans_a, trans_b, trans_c), (m, n, k), (HALF, HALF, HALF), compute_type).call())
 
 
-@value_and_status("acl.blas.create_handle_for_s8gemm", returns="(handle, ret)", limits="matrices in NZ format are refused")
+@value_and_status("acl.blas.create_handle_for_s8gemm", returns="(handle, ret)")
 def create_handle_for_s8gemm(trans_a: int, trans_b: int, trans_c: int, m: int, n: int, k: int, compute_type: int) -> int:
     """As create_handle_for_gemm_ex: A and B are int8; C, alpha and beta int32."""
     return new_handle(Product.checked((trans_a, trans_b, trans_c), (m, n, k), (INT8, INT8, INT32), compute_type).call())
 
 
-@value_and_status("acl.blas.create_handle_for_gemv_ex", returns="(handle, ret)", limits="matrices in NZ format are refused")
+@value_and_status("acl.blas.create_handle_for_gemv_ex", returns="(handle, ret)")
 def create_handle_for_gemv_ex(trans_a: int, m: int, n: int, type_a: int, type_x: int, type_y: int, compute_type: int) -> int:
     """A handle for acl.op.execute_with_handle, whose inputs are A, x, y, alpha and beta, and whose output is y."""
     return new_handle(_matrix_by_vector(trans_a, m, n, (type_a, type_x, type_y), compute_type).call())
 
 
-@value_and_status("acl.blas.create_handle_for_hgemv", returns="(handle, ret)", limits="matrices in NZ format are refused")
+@value_and_status("acl.blas.create_handle_for_hgemv", returns="(handle, ret)")
 def create_handle_for_hgemv(trans_a: int, m: int, n: int, compute_type: int) -> int:
     """As create_handle_for_gemv_ex, all of it float16."""
     return new_handle(_matrix_by_vector(trans_a, m, n, (HALF, HALF, HALF), compute_type).call())
 
 
-@value_and_status("acl.blas.create_handle_for_s8gemv", returns="(handle, ret)", limits="matrices in NZ format are refused")
+@value_and_status("acl.blas.create_handle_for_s8gemv", returns="(handle, ret)")
 def create_handle_for_s8gemv(trans_a: int, m: int, n: int, compute_type: int) -> int:
     """As create_handle_for_gemv_ex: A and x are int8; y, alpha and beta int32."""
     return new_handle(_matrix_by_vector(trans_a, m, n, (INT8, INT8, INT32), compute_type).call())

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from anycann.acl import types
 from anycann.acl.codes import Code
-from anycann.acl.entries import refused, status, value, value_and_status
+from anycann.acl.entries import status, value, value_and_status
 from anycann.acl.errors import AclError
 from anycann.acl.process import PROCESS
 from anycann.acl.util import check_readable
@@ -219,7 +219,12 @@ def set_tensor_const(desc: int, ptr: int, size: int) -> None:
     get(desc).constant = ctypes.string_at(ptr, size)
 
 
-refused("acl.trans_tensor_desc_format", ("desc", "format"), "a function that AscendCL reserves and does not do", failed=(0,))
+@value_and_status("acl.trans_tensor_desc_format", returns="(desc, ret)")
+def trans_tensor_desc_format(desc: int, format_: int) -> int:
+    """A new description of the same tensor in another format: an image in NCHW, NHWC, HWCN, NC1HWC0, FRACTAL_Z, matrices in FRACTAL_NZ."""
+    found = get(desc)
+    dims = types.converted_dims(found.dims, found.data_type, found.format, types.check_format(format_))
+    return PROCESS.handles.add(TensorDesc(found.data_type, dims, format_))
 
 
 @value("acl.data_type_size", returns="bytes")

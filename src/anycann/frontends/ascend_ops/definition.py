@@ -47,7 +47,10 @@ class Required:
 
 @dataclass(frozen=True)
 class OperatorType:
-    """An operator of Ascend. attributes: name -> default or `Required`. casts: results may be declared in another dtype than computed."""
+    """An operator of Ascend. attributes: name -> default or `Required`. casts: results may be declared in another dtype than computed.
+
+    formats: of inputs, beside those whose sizes are the tensor's own.
+    """
 
     name: str
     inputs: tuple[Operand, ...]
@@ -55,6 +58,7 @@ class OperatorType:
     build: Build
     attributes: Mapping[str, object] = field(default_factory=dict)
     casts: bool = False
+    formats: tuple[str, ...] = ()
 
     @property
     def defaults(self) -> dict[str, object]:
@@ -66,12 +70,19 @@ TABLE: dict[str, OperatorType] = {}
 
 
 def operator(
-    names: str, inputs: str, build: Build, outputs: int = 1, group: str = "number", casts: bool = False, **attributes: Any
+    names: str,
+    inputs: str,
+    build: Build,
+    outputs: int = 1,
+    group: str = "number",
+    casts: bool = False,
+    formats: tuple[str, ...] = (),
+    **attributes: Any,
 ) -> None:
     """Add a row for each of `names`."""
     operands = tuple(_operand(word, group) for word in inputs.split())
     for name in names.split():
-        TABLE[name] = OperatorType(name, operands, outputs, build, attributes, casts)
+        TABLE[name] = OperatorType(name, operands, outputs, build, attributes, casts, formats)
 
 
 def _operand(word: str, group: str) -> Operand:

@@ -88,22 +88,22 @@ def _places(spec: OperatorSpec, kind: OperatorType) -> tuple[dict[str, int], lis
         for _ in range(rest if operand.many else 1):
             if at >= given:
                 break
-            if _is_there(spec, at, operand, dtypes):
+            if _is_there(spec, at, operand, dtypes, kind.formats):
                 members += [at] if operand.many else []
                 places |= {} if operand.many else {operand.name: at}
             at += 1
     return places, members
 
 
-def _is_there(spec: OperatorSpec, number: int, operand: Operand, dtypes: dict[str, str]) -> bool:
-    """False for an input that is left out. Raises OperatorError for one that must not be, and for a dtype that is not accepted."""
+def _is_there(spec: OperatorSpec, number: int, operand: Operand, dtypes: dict[str, str], formats: tuple[str, ...]) -> bool:
+    """False for an input that is left out. Raises OperatorError for one that must not be, and for what is not accepted."""
     given = spec.inputs[number]
     if not given.dtype:
         if not operand.optional:
             raise OperatorError("input", f"{spec.op}: input {number} ({operand.name}) is left out, and it is not optional")
         return False
-    if given.format not in PLAIN_FORMATS:
-        words = f"input {number} ({operand.name}) is {given.format}; accepted: {', '.join(PLAIN_FORMATS)}"
+    if given.format not in (*PLAIN_FORMATS, *formats):
+        words = f"input {number} ({operand.name}) is {given.format}; accepted: {', '.join((*PLAIN_FORMATS, *formats))}"
         raise OperatorError("input", f"{spec.op}: {words}")
     accepted = (dtypes[operand.shared],) if operand.shared in dtypes else operand.dtypes
     if given.dtype not in accepted:
