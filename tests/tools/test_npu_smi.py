@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 import os
 from pathlib import Path
+import signal
 import subprocess
 import sys
 import time
@@ -165,6 +166,32 @@ def test_lists_and_errors(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["-v"]) == 0
     with pytest.raises(SystemExit):
         main(["set", "-t", "reset"])
+
+
+def test_rows_come_until_the_watch_is_interrupted() -> None:
+    command = [sys.executable, "-m", "anycann.tools.cli", "run", "npu-smi", "info", "watch", "-i", "1", "-s", "pam"]
+    with subprocess.Popen(command, stdout=-1, text=True, env={**os.environ, "PYTHONPATH": str(SOURCES)}) as watching:
+        assert watching.stdout is not None
+        lines = [watching.stdout.readline() for _ in range(3)]
+        watching.send_signal(signal.SIGINT)
+    assert lines[0] == "NpuID(Idx)  ChipId(Idx) Pwr(W)      AI Core(%)  Memory(%)\n"
+    assert {tuple(line.split()[:3]) for line in lines[1:]} == {("1", "0", "NA")}
+    assert watching.returncode == 0
+
+
+def test_what_a_watch_cannot_show_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", "watch", "-s", "az"]) == 1
+    assert "-s is 'az'; accepted: letters of p Pwr(W), t Temp(C)" in capsys.readouterr().err
+    assert main(["info", "watch", "-c", "1"]) == 1
+    assert "chip 1 is not there" in capsys.readouterr().err
+
+
+def test_the_topology_names_every_device_and_its_processors(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 5})
+    assert main(["info", "-t", "topo"]) == 0
+    head, *table = [line.split() for line in capsys.readouterr().out.splitlines()[:3]]
+    assert head == ["NPU0", "NPU1", "CPU", "Affinity"]
+    assert table == [["NPU0", "X", "SYS", "0-2,5"], ["NPU1", "SYS", "X", "0-2,5"]]
 
 
 def test_the_command_is_found(process: Process) -> None:

@@ -24,7 +24,7 @@ _ROWS: dict[Code, tuple[str, ...]] = {
     Code.INVALID_PARAM: ("An argument is wrong.", "A null or destroyed handle, an index that is not there, a size of 0.", LOOK),
     Code.UNINITIALIZE: ("AscendCL is not initialised.", "A model was loaded before acl.init or after acl.finalize.",
                         "Call acl.init first."),
-    Code.REPEAT_INITIALIZE: ("It was initialised before.", "acl.init or acl.op.set_model_dir was called twice.", "Call it once a process."),
+    Code.REPEAT_INITIALIZE: ("It was initialised before.", "acl.init was called twice.", "Call it once a process."),
     Code.INVALID_FILE: ("A file is not usable.", "The JSON of acl.init or the folder of acl.prof.init is not there.", "Check the path."),
     Code.WRITE_FILE: ("A file could not be written.",),
     Code.INVALID_FILE_SIZE: ("A file has a size that is not accepted.",),

@@ -75,13 +75,16 @@ class OperatorModels:
         self.most_kept = USUAL_QUEUE
 
     def add_folder(self, folder: str) -> None:
-        """Take every model below `folder` that holds a single operator. Raises AclError for a folder that is not there."""
+        """Take every model below `folder` that holds a single operator, once: public programs ask before each of their calls.
+
+        Raises AclError for a folder that is not there.
+        """
         path = Path(folder)
         if not path.is_dir():
             raise AclError(Code.INVALID_PARAM, f"{folder!r} is no folder; accepted: the one that atc --singleop wrote its models to")
-        if folder in self._folders:
-            raise AclError(Code.REPEAT_INITIALIZE, f"the models of {folder!r} were taken before")
         with PROCESS.lock:
+            if folder in self._folders:
+                return
             self._folders.add(folder)
             self._loaded += list(_models_in(path))
             self._kept.clear()

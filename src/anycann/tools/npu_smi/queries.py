@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import groupby
+import os
 from typing import TypeAlias
 
 import anycann
@@ -34,6 +36,22 @@ def mapping(npus: Sequence[Npu]) -> str:
     """`-m`."""
     rows = [("NPU ID", "Chip ID", "Chip Logic ID", "Chip Name"), *((npu.number, 0, npu.number, f"Ascend {npu.name}") for npu in npus)]
     return "\n".join("\t" + "".join(f"{cell!s:<31}" for cell in row[:-1]) + str(row[-1]) for row in rows)
+
+
+def topology(npus: Sequence[Npu]) -> str:
+    """`-t topo`: how devices reach each other, through the memory of the machine they all are in, and the processors they run on."""
+    names = [f"NPU{npu.number}" for npu in npus]
+    cells = [["", *names, "CPU Affinity"]]
+    cells += [[name, *("X" if other == name else "SYS" for other in names), _ranges(os.sched_getaffinity(0))] for name in names]
+    table = ["".join(f"{cell:<11}" for cell in row).rstrip() for row in cells]
+    return "\n".join([*table, "", "Legend:", "", "  X    = Self", "  SYS  = Path traversing the memory of the machine"])
+
+
+def _ranges(numbers: Collection[int]) -> str:
+    """{0, 1, 2, 5} as "0-2,5"."""
+    groups = groupby(enumerate(sorted(numbers)), lambda pair: pair[1] - pair[0])
+    runs = [[number for _, number in group] for _, group in groups]
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
 
 
 def _usages(npu: Npu) -> Iterator[Fact]:
