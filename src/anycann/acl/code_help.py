@@ -209,7 +209,7 @@ _ROWS: dict[Code, tuple[str, ...]] = {
     Code.GE_OP_TASK_TYPE_INVALID: ("The kind of the operator's task is wrong.",),
     Code.GE_OP_KERNEL_TYPE_INVALID: ("The kind of the operator's kernel is wrong.",),
     Code.GE_PLGMGR_PATH_INVALID: ("The path of the plug-ins is wrong.",),
-    Code.GE_FORMAT_INVALID: ("The format is wrong.",),
+    Code.GE_FORMAT_INVALID: ("The format is wrong.", "A tensor description that has no form in the format asked for.", LOOK),
     Code.GE_SHAPE_INVALID: ("The shape is wrong.", "A tensor description or dims that contradict the model's shapes.", LOOK),
     Code.GE_DATATYPE_INVALID: ("The data type is wrong.",),
 }  # fmt: skip
