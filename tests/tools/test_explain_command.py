@@ -8,6 +8,7 @@ from click.testing import CliRunner
 import pytest
 
 from anycann.acl.codes import Code
+from anycann.acl.far_codes import FAR_CODES
 from anycann.tools.cli import main
 
 
@@ -35,6 +36,14 @@ def test_every_code_is_explained() -> None:
         facts = json.loads(output)
         assert (status, facts["name"]) == (0, code.header_name)
         assert all(facts[key] for key in ("code", "means", "cause", "action"))
+
+
+def test_codes_that_only_a_chip_gives_are_explained_by_number_and_by_name() -> None:
+    assert not set(FAR_CODES) & set(map(int, Code))
+    for number, code in FAR_CODES.items():
+        assert run(str(number), "--json") == run(code.name, "--json")
+        assert json.loads(run(str(number), "--json")[1])["means"] == code.means
+    assert "ACLNN_ERR_INNER_NULLPTR" in run("561103")[1]
 
 
 UNKNOWN = {"5070110": "507011", "99": "0 (ACL_SUCCESS)", "ACL_ERROR_RT_CONTEXT_NUL": "ACL_ERROR_RT_CONTEXT_NULL"}

@@ -10,6 +10,7 @@ import click
 
 from anycann.acl.code_help import BLOCKS, CODE_HELP, NEVER
 from anycann.acl.codes import Code
+from anycann.acl.far_codes import FAR_CODES
 from anycann.support.errors import UsageError
 from anycann.tools.atc_errors import CLASS_CODES, CODES
 
@@ -45,11 +46,16 @@ def _by_number(word: str) -> Explanation | None:
         number = int(word, 0)
     except ValueError:
         return None
+    if number in FAR_CODES:
+        return _of_far(number)
     return _of_code(Code(number)) if number in Code.__members__.values() else None
 
 
 def _by_name(word: str) -> Explanation | None:
     known = {code.header_name: code for code in Code} | {code.name: code for code in Code}
+    far = next((number for number, code in FAR_CODES.items() if code.name == word), None)
+    if far is not None:
+        return _of_far(far)
     return _of_code(known[word]) if word in known else None
 
 
@@ -66,6 +72,11 @@ def _by_word(word: str) -> Explanation | None:
     return None
 
 
+def _of_far(number: int) -> Explanation:
+    code = FAR_CODES[number]
+    return Explanation(str(number), code.name, code.means, NEVER, ELSEWHERE)
+
+
 def _of_code(code: Code) -> Explanation:
     row = CODE_HELP[code]
     return Explanation(str(int(code)), code.header_name, row.means, row.cause or NEVER, row.action or ELSEWHERE)
@@ -75,7 +86,13 @@ def _nearest(word: str) -> str:
     try:
         number = int(word, 0)
     except ValueError:
-        names = [*CODES, *BLOCKS, *(code for code, _ in CLASS_CODES.values()), *(code.header_name for code in Code)]
+        names = [
+            *CODES,
+            *BLOCKS,
+            *(code for code, _ in CLASS_CODES.values()),
+            *(code.header_name for code in Code),
+            *(code.name for code in FAR_CODES.values()),
+        ]
         near = difflib.get_close_matches(word.upper(), names, n=1, cutoff=0.3)
         return f"did you mean {near[0]}?" if near else f"accepted: a number, a name such as {Code.RT_PARAM_INVALID.header_name}, EZ9999"
     alike = difflib.get_close_matches(str(number), [str(int(code)) for code in Code], n=1, cutoff=0.7)
