@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import onnx_ir as ir
 import pytest
 
 from anycann.frontends.onnx.upgrade import upgrade_model
-from anycann.graph.registry import TensorType
+from anycann.graph.evaluate import evaluate_node
+from anycann.graph.registry import OPSET, Operator, TensorType, library
+from anycann.passes import specialise as specialising
 from anycann.passes.specialise import specialise
 from anycann.support.errors import ModelError
 from anycann.te import dtypes
-from tests.passes.graphs import parse
+from tests.ops.operator_runner import build_node
+from tests.passes.graphs import assert_same, parse
 
 
 def specialised(text: str, constants: dict[str, np.ndarray] | None = None, **shapes: tuple[int, ...]) -> ir.Graph:
@@ -88,3 +93,19 @@ def test_folding_keeps_the_names_of_outputs() -> None:
     graph = specialised("g () => (float[2] y) { y = Add(a, a) }", {"a": np.array([1, 2], np.float32)})
     assert [output.name for output in graph.outputs] == ["y"]
     np.testing.assert_array_equal(graph.outputs[0].const_value.numpy(), [2, 4])  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("operator", [o for o in library().all() if o.fold is not None], ids=lambda o: o.op_type)
+def test_what_has_a_fast_way_to_be_computed_now_gives_what_its_reference_gives(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert operator.samples is not None
+    for sample in operator.samples(np.random.default_rng()):
+        graph = ir.Model(ir.Graph([], [], nodes=[], opset_imports={"": OPSET}), ir_version=10).graph
+        node = build_node(operator, replace(sample, constant=tuple(range(len(sample.operands)))))
+        (want,) = evaluate_node(ir.to_proto(node), OPSET, list(sample.operands))  # type: ignore[arg-type]
+        graph.append(node)
+        graph.outputs.append(node.outputs[0])
+        with monkeypatch.context() as patch:
+            patch.setattr(specialising, "evaluate_node", lambda *_: pytest.fail("the reference was asked"))
+            specialise(graph, {})
+        assert not list(graph)
+        assert_same([graph.outputs[0].const_value.numpy()], [want])  # type: ignore[union-attr, list-item]

@@ -9,15 +9,17 @@ A value whose shape depends on data keeps no shape: the runtime meets it, and wh
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+import contextlib
 
 import numpy as np
 import onnx_ir as ir
 
 from anycann.graph.evaluate import evaluate_node
 from anycann.graph.infer import infer_outputs
-from anycann.graph.registry import OPSET, Registry, TensorType, library, static_type
+from anycann.graph.registry import OPSET, Lowering, NotLowered, Registry, TensorType, library, static_type
 from anycann.passes.branches import branch_types
 from anycann.support.errors import AnyCANNError
+from anycann.te import tensor as te
 
 FOLD_LIMIT_BYTES = 64 * 1024 * 1024
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
@@ -102,15 +104,24 @@ class _Specialiser:
             return False
         if self._output_bytes(node) > FOLD_LIMIT_BYTES:
             return False
-        operands = [None if v is None or v.const_value is None else v.const_value.numpy() for v in node.inputs]
         try:
-            results = evaluate_node(ir.to_proto(node), OPSET, operands)
+            results = self._results(node)
         except AnyCANNError:
             return False
         if not all(isinstance(r, np.ndarray | np.generic) for r in results):
             return False
         self._replace(node, [np.asarray(r) for r in results])
         return True
+
+    def _results(self, node: ir.Node) -> Sequence[object]:
+        """The outputs of a node whose operands are all known. Raises AnyCANNError."""
+        operator, types = self.registry.of(node), [static_type(output) for output in node.outputs]
+        if operator is not None and operator.fold is not None:
+            tensors = [None if (type_ := static_type(v)) is None else te.placeholder("", type_.shape, type_.dtype) for v in node.inputs]
+            with contextlib.suppress(NotLowered):
+                return operator.fold(Lowering(node, tuple(tensors), tuple(type_ for type_ in types if type_ is not None)))
+        operands = [None if v is None or v.const_value is None else v.const_value.numpy() for v in node.inputs]
+        return evaluate_node(ir.to_proto(node), OPSET, operands)
 
     def _output_bytes(self, node: ir.Node) -> int:
         """An upper bound for operators whose result can be far larger than their operands."""
