@@ -76,7 +76,7 @@ def test_wrong_calls_have_the_codes_of_vpc(acl: ModuleType, mpi: ModuleType) -> 
     assert mpi.vpc_crop(number, source, [crop(small, 40, 0, 32, 24)], 1, 100) == (0, VPC + ILLEGAL)
     assert mpi.vpc_crop(number, source, [], 1, 100) == (0, VPC + ILLEGAL)
     assert mpi.vpc_get_process_result(number, 77, 10) == VPC + ILLEGAL
-    assert mpi.vpc_draw_osd(number) == (0, VPC + NOT_SUPPORT)
+    assert mpi.vpc_set_chn_opt_attr(number, {}) == VPC + NOT_SUPPORT
     assert mpi.dvpp_free(12345) == VPC + 0x11
     mpi.sys_exit()
     assert mpi.vpc_create_chn(5, {}) == VPC + NOT_READY
@@ -227,6 +227,7 @@ def test_strides_that_suit_the_chip(mpi: ModuleType) -> None:
     )
 
 
-def test_what_is_not_done_says_so(acl: ModuleType, mpi: ModuleType) -> None:
-    assert mpi.venc_get_qpmap_size(0, 64, 64) == (0, 0xA0088008)
-    assert "maps of quantisation are not used" in acl.get_recent_err_msg()
+def test_maps_of_quantisation_have_a_size(mpi: ModuleType) -> None:
+    assert [mpi.venc_get_qpmap_stride(width) for width in (64, 256, 257, 1920, 10001)] == [16, 16, 32, 128, 0]
+    assert [mpi.venc_get_qpmap_size(kind, 1920, 1080) for kind in (96, 265, 26)] == [128 * 68, 128 * 68, 0]
+    assert [mpi.venc_get_qpmap_size(kind, 300, 720) for kind in (96, 265)] == [32 * 45, 32 * 46]

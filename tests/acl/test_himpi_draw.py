@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import pytest
 
-from tests.acl.himpi_calls import bytes_at, done, picture
+from tests.acl.himpi_calls import bytes_at, done, memory, picture
 
 VPC, ILLEGAL, NOT_SUPPORT = 0xA0078000, 3, 8
 WIDTH, HEIGHT = 64, 48
@@ -149,3 +149,80 @@ def test_wrong_drawings_are_named(acl: ModuleType, mpi: ModuleType, pair: dict[s
     nv12 = {"src": picture(mpi, 1, WIDTH, HEIGHT), "dst": picture(mpi, 1, WIDTH, HEIGHT)}
     odd = mpi.vpc_draw_mosaic(0, {**nv12, "count": 1, "mosaic": [{"blk_size": 0, "rect": rect(1, 0, 8, 8)}]}, 100)
     assert done(mpi, odd) == VPC + ILLEGAL
+
+
+# ---- bitmaps
+TABLE = [0xFF000000 + 0x0F1E2D * n for n in range(15)] + [0x40FFFFFF]
+
+
+def blended(below: np.ndarray, argb: np.ndarray) -> np.ndarray:
+    """[rows, columns, A R G B] over RGB."""
+    alpha = argb[..., :1] / 255
+    return below * (1 - alpha) + argb[..., 1:] * alpha
+
+
+def osd(mpi: ModuleType, form: int, data: np.ndarray, place: dict[str, int], **more: int) -> dict[str, Any]:
+    """A bitmap whose rows are followed by three bytes of anything."""
+    rows = np.pad(data.view(np.uint8).reshape(place["height"], -1), ((0, 0), (0, 3)), constant_values=99)
+    address, _ = memory(mpi, rows.reshape(-1))
+    alphas = {"bg_alpha": 30, "fg_alpha": 200, "osd_inverted_color": 0}
+    return {"rect": place, "pixel_format": form, "picture_address": address, "stride": rows.shape[1], **alphas, **more}
+
+
+def bitmaps() -> dict[int, tuple[np.ndarray, np.ndarray]]:
+    """Of 7 x 5 random pixels by pixel format: how they lie, and their alpha, red, green and blue."""
+    random = np.random.default_rng()
+    argb = random.integers(0, 256, (5, 7, 4), np.uint8)
+    words = random.integers(0, 1 << 16, (5, 7), np.uint16)
+    fours = np.stack([words >> shift & 15 for shift in (12, 8, 4, 0)], -1) * 17
+    fives = np.stack([np.where(words >> 15, 200, 30), *((words >> shift & 31) * 255 / 31 for shift in (10, 5, 0))], -1)
+    found = {14: (argb, argb), 25: (words, fours), 33: (words, fives)}
+    table = np.array(TABLE, ">u4").view(np.uint8).reshape(16, 4)
+    for form, bits in ((41, 2), (42, 4)):
+        numbers = random.integers(0, 1 << bits, (5, 8), np.uint8)
+        places = 1 << np.arange(8 - bits, -1, -bits)
+        found[form] = (numbers.reshape(5, -1, 8 // bits) @ places).astype(np.uint8), table[numbers[:, :7]]
+    return found
+
+
+@pytest.mark.parametrize("form", [14, 25, 33, 41, 42])
+def test_bitmaps_are_laid_over_a_picture(mpi: ModuleType, pair: dict[str, Any], form: int) -> None:
+    data, argb = bitmaps()[form]
+    argb = argb.astype(float)
+    for kind, flipped in ((0, []), (1, [1, 2, 3]), (2, [0]), (3, [0, 1, 2, 3])):
+        inverted = argb.copy()
+        inverted[..., flipped] = 255 - argb[..., flipped]
+        found = drawn(mpi, {**pair, "clut": TABLE}, "osd", osd(mpi, form, data, rect(9, 6, 7, 5), osd_inverted_color=kind))
+        expected = PIXELS.astype(float)
+        expected[6:11, 9:16] = blended(expected[6:11, 9:16], inverted)
+        assert np.abs(found - expected).max() <= 1.01
+        assert (found[11:] == PIXELS[11:]).all()
+
+
+def test_a_bitmap_over_yuv_is_mixed_by_samples(mpi: ModuleType) -> None:
+    assert mpi.vpc_create_chn(0, {"attr": 0, "pic_width": 0, "pic_height": 0}) == 0
+    pair = {"src": picture(mpi, 1, WIDTH, HEIGHT, np.full(WIDTH * HEIGHT * 3 // 2, 7, np.uint8)), "dst": picture(mpi, 1, WIDTH, HEIGHT)}
+    pixels = np.full((3, 4, 4), (255, *COLOUR), np.uint8)
+    given = {**pair, "clut": TABLE, "count": 1, "osd": [osd(mpi, 14, pixels, rect(9, 6, 4, 3))]}
+    assert done(mpi, mpi.vpc_draw_osd(0, given, 100)) == 0
+    data = bytes_at(pair["dst"])
+    luma, chroma = data[: WIDTH * HEIGHT].reshape(HEIGHT, WIDTH), data[WIDTH * HEIGHT :].reshape(HEIGHT // 2, WIDTH // 2, 2)
+    y, cr, cb = cv2.cvtColor(np.array([[COLOUR]], np.uint8), cv2.COLOR_RGB2YCrCb)[0, 0].astype(float)
+    assert np.abs(luma[6:9, 9:13] - y).max() <= 1
+    share = np.outer([1, 0.5], [0.5, 1, 0.5])[..., None]  # of each sample's pixels
+    assert np.abs(chroma[3:5, 4:7] - (share * (cb, cr) + (1 - share) * 7)).max() <= 1.01
+    assert (chroma == 7).sum() == chroma.size - 2 * 3 * 2
+
+
+def test_wrong_bitmaps_are_named(acl: ModuleType, mpi: ModuleType, pair: dict[str, Any]) -> None:
+    good = osd(mpi, 14, np.zeros((5, 7, 4), np.uint8), rect(0, 0, 7, 5))
+    wrong: list[tuple[dict[str, Any], list[int], str]] = [
+        ({"pixel_format": 12}, TABLE, "accepted: 14, 25, 33, 41, 42"), ({"stride": 27}, TABLE, "at least 28 for 7 pixels"),
+        ({"picture_address": 0}, TABLE, "the bitmap"), ({"bg_alpha": 256}, TABLE, "0 to 255"),
+        ({"osd_inverted_color": 4}, TABLE, "3 (both)"), ({}, TABLE[1:], "a list of 16"),
+    ]  # fmt: skip
+    for change, table, words in wrong:
+        task, code = mpi.vpc_draw_osd(0, {**pair, "clut": table, "count": 1, "osd": [{**good, **change}]}, 100)
+        assert task == 0
+        assert code in (VPC + ILLEGAL, VPC + NOT_SUPPORT, VPC + 0x11)
+        assert words in acl.get_recent_err_msg()

@@ -6,10 +6,10 @@ from copy import deepcopy
 from typing import Any
 
 from anycann.acl.codes import Code
-from anycann.acl.entries import status, value_and_status
+from anycann.acl.entries import status, value, value_and_status
 from anycann.acl.errors import AclError
 from anycann.acl.himpi_system import dict_in, errors_of, number_in
-from anycann.acl.himpi_venc_channel import CHANNELS, JPEG
+from anycann.acl.himpi_venc_channel import CHANNELS, H264, H265, JPEG
 from anycann.acl.process import PROCESS
 
 _QUALITIES = range(1, 101)
@@ -96,6 +96,25 @@ def venc_set_chn_attr(channel: int, attributes: dict[str, Any]) -> None:
         if wanted != (found.kind, found.width, found.height):
             raise AclError(Code.INVALID_PARAM, f"type and size {wanted}; they stay {(found.kind, found.width, found.height)}")
         found.attributes = deepcopy(dict(attributes))
+
+
+# ---- maps of quantisation: a byte for each block of 16 x 16 pixels, rows as the chip aligns them
+_BLOCK, _ROW_PIXELS, _MOST_PIXELS = 16, 256, 10000
+
+
+@value("acl.himpi.venc_get_qpmap_stride", returns="bytes")
+def venc_get_qpmap_stride(width: int) -> int:
+    """Bytes of a row of a map for pictures that wide; 0 for more than 10000 pixels."""
+    return -(-width // _ROW_PIXELS) * _ROW_PIXELS // _BLOCK if 0 <= width <= _MOST_PIXELS else 0
+
+
+@value("acl.himpi.venc_get_qpmap_size", returns="bytes")
+def venc_get_qpmap_size(kind: int, width: int, height: int) -> int:
+    """Bytes of a map for pictures of a channel type, 96 H.264 or 265 H.265; 0 for others, and for more than 10000 pixels."""
+    unit = {H264: _BLOCK, H265: 2 * _BLOCK}.get(kind)
+    if unit is None or not 0 <= height <= _MOST_PIXELS:
+        return 0
+    return venc_get_qpmap_stride(width) * (-(-height // unit) * unit // _BLOCK)
 
 
 # ---- what is only kept

@@ -1,17 +1,22 @@
-"""acl.himpi: rectangles, quadrangles, lines and mosaics in pictures."""
+"""acl.himpi: rectangles, quadrangles, lines, mosaics and bitmaps in pictures."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from anycann.acl.codes import Code
 from anycann.acl.entries import value_and_status
 from anycann.acl.errors import AclError
 from anycann.acl.himpi_system import Dict, dict_in, errors_of, number_in, picture_of
 from anycann.acl.himpi_vpc_channel import CHANNELS
+from anycann.acl.media_memory import device_bytes
 from anycann.media.convert import Matrix
 from anycann.media.draw import Colour, Pixels, Point, line, mosaic, paint, quadrangle, rectangle
+from anycann.media.overlay import lay_over, read_bitmap, row_bytes
 from anycann.media.picture import Picture, Region, View
 from anycann.media.scale import check_inside
 from anycann.support.errors import UsageError
@@ -19,6 +24,7 @@ from anycann.support.errors import UsageError
 _MOST = 100
 _RECTANGLE, _QUADRANGLE = 0, 1
 _CORNERS = 4
+_MOST_ALPHA, _COLOURS = 255, 16
 _BLOCKS = (4, 8, 16, 32, 64, 128)
 _Drawing = Callable[[View, Matrix], None]
 
@@ -124,3 +130,53 @@ def vpc_draw_mosaic(channel: int, parameters: dict[str, Any], timeout_ms: int) -
 
     with errors_of("VPC"):
         return _draw(channel, parameters, "mosaic", drawing)
+
+
+@value_and_status("acl.himpi.vpc_draw_osd", returns="(task, ret)")
+def vpc_draw_osd(channel: int, parameters: dict[str, Any], timeout_ms: int) -> int:
+    """Lay bitmaps over a picture: {src, dst, count, clut: 16 of 0xAARRGGBB, osd: [{rect, pixel_format, picture_address, stride, ...}]}.
+
+    pixel_format: 14 ARGB8888, 25 ARGB4444, 33 ARGB1555, whose bit stands for bg_alpha or fg_alpha (0 to 255), 41 and 42 numbers of `clut`
+    with 2 and 4 bits. osd_inverted_color: 1 colours, 2 alpha, 3 both are inverted.
+    """
+
+    def drawing(given: Dict, target: Picture) -> _Drawing:
+        region, form, inverted = _region(given, target), number_in(given, "pixel_format", "hi_osd"), _inverted(given)
+        stride, least = number_in(given, "stride", "hi_osd"), row_bytes(form, region.width)
+        if stride < least:
+            raise UsageError(f"a stride of {stride} bytes; accepted: at least {least} for {region.width} pixels in format {form}")
+        address, nbytes = number_in(given, "picture_address", "hi_osd"), stride * (region.height - 1) + least
+        device_bytes(address, nbytes, "the bitmap")
+        alphas, table = _alphas(given), _table(parameters)
+
+        def lay(view: View, matrix: Matrix) -> None:
+            data = device_bytes(address, nbytes, "the bitmap")
+            rows = np.lib.stride_tricks.as_strided(data, (region.height, least), (stride, 1))
+            lay_over(view, read_bitmap(rows, form, region.width, alphas, table).inverted(*inverted), region, matrix)
+
+        return lay
+
+    with errors_of("VPC"):
+        return _draw(channel, parameters, "osd", drawing)
+
+
+def _inverted(given: Dict) -> tuple[bool, bool]:
+    """Whether colours, whether alpha."""
+    kind = number_in(given, "osd_inverted_color", "hi_osd")
+    if kind not in range(4):
+        raise UsageError(f"osd_inverted_color {kind}; accepted: 0 (none), 1 (colours), 2 (alpha), 3 (both)")
+    return bool(kind & 1), bool(kind & 2)
+
+
+def _alphas(given: Dict) -> tuple[int, int]:
+    back, front = (number_in(given, name, "hi_osd") for name in ("bg_alpha", "fg_alpha"))
+    if not (0 <= back <= _MOST_ALPHA and 0 <= front <= _MOST_ALPHA):
+        raise UsageError(f"bg_alpha {back} and fg_alpha {front}; accepted: 0 to {_MOST_ALPHA}")
+    return back, front
+
+
+def _table(parameters: Dict) -> NDArray[np.uint32]:
+    colours = parameters.get("clut")
+    if not isinstance(colours, list) or len(colours) != _COLOURS or not all(isinstance(c, int) and 0 <= c < 1 << 32 for c in colours):
+        raise UsageError(f"clut is {colours!r:.60}; accepted: a list of {_COLOURS} numbers 0xAARRGGBB")
+    return np.array(colours, np.uint32)

@@ -84,7 +84,7 @@ def _strip(x: NDArray[np.int64], y: NDArray[np.int64], start: Point, end: Point,
 
 def paint(target: View, pixels: Pixels, colour: Colour, matrix: Matrix) -> None:
     """Give pixels a colour. A chroma sample gets it where any of its pixels does. Raises UnsupportedError for packed YUV 4:2:2."""
-    _check(target.format)
+    check_drawable(target.format)
     values = _samples(target.format, colour, matrix)
     first = 0
     for number, plane in enumerate(target.planes):
@@ -95,7 +95,8 @@ def paint(target: View, pixels: Pixels, colour: Colour, matrix: Matrix) -> None:
         first += plane.shape[2]
 
 
-def _check(form: PixelFormat) -> None:
+def check_drawable(form: PixelFormat) -> None:
+    """Raises UnsupportedError for packed YUV 4:2:2."""
     if form.layout == "packed 422":
         raise UnsupportedError(f"nothing is drawn in {form.name}; accepted: gray, semi-planar, packed RGB and YUV, planar RGB")
 
@@ -121,7 +122,7 @@ def _covered(pixels: Pixels, across: int, down: int) -> tuple[Mask, int, int]:
 
 def mosaic(target: View, region: Region, block: int) -> None:
     """Give every block of so many pixels each way the mean of its samples. Raises UsageError for a region that begins inside a sample."""
-    _check(target.format)
+    check_drawable(target.format)
     if region.left % target.format.across or region.top % target.format.down:
         raise UsageError(
             f"a mosaic from left {region.left}, top {region.top} on in {target.format.name}; accepted: multiples of "
