@@ -36,7 +36,7 @@ def infer_outputs(node: ir.Node, registry: Registry) -> list[Inferred]:
         return [Inferred()] * len(node.outputs)
     try:
         types = onnx.shape_inference.infer_node_outputs(
-            found, ir.to_proto(node), _input_types(node), _input_data(node), opset_imports=[onnx.helper.make_opsetid("", OPSET)]
+            found, ir.serde.serialize_node(node), _input_types(node), _input_data(node), opset_imports=[onnx.helper.make_opsetid("", OPSET)]
         )
     except Exception as error:  # the library raises bare exceptions of several kinds
         raise ModelError(f"node {node.name!r} ({node.op_type}): {_first_line(error)}; its inputs: {_described(node)}") from error
@@ -83,7 +83,8 @@ def _shaped(value: ir.Value) -> onnx.TypeProto:
 
 def _input_data(node: ir.Node) -> dict[str, onnx.TensorProto]:
     known = {v.name or "": v.const_value for v in node.inputs if v is not None and v.const_value is not None}
-    return {name: ir.to_proto(tensor) for name, tensor in known.items() if tensor.size <= DATA_LIMIT and len(tensor.shape) <= 1}
+    small = {name: tensor for name, tensor in known.items() if tensor.size <= DATA_LIMIT and len(tensor.shape) <= 1}
+    return {name: ir.serde.serialize_tensor(tensor) for name, tensor in small.items()}
 
 
 def _first_line(error: BaseException) -> str:

@@ -121,7 +121,7 @@ class _Specialiser:
             with contextlib.suppress(NotLowered):
                 return operator.fold(Lowering(node, tuple(tensors), tuple(type_ for type_ in types if type_ is not None)))
         operands = [None if v is None or v.const_value is None else v.const_value.numpy() for v in node.inputs]
-        return evaluate_node(ir.to_proto(node), OPSET, operands)
+        return evaluate_node(ir.serde.serialize_node(node), OPSET, operands)
 
     def _output_bytes(self, node: ir.Node) -> int:
         """An upper bound for operators whose result can be far larger than their operands."""
