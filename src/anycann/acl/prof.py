@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from dataclasses import dataclass
 import os
 from typing import ClassVar
@@ -21,6 +22,7 @@ from anycann.acl.profile_session import (
     TASK_TIME,
     Session,
 )
+from anycann.support import options
 from anycann.support.logging import get_logger
 
 METRICS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 0xFF)
@@ -127,8 +129,12 @@ _SWITCHED_ON = ACL_API | TASK_TIME | AICPU
 
 
 def _begin_as_configured() -> None:
-    """`profiler` of the file of acl.init: {"switch": "on", "output": folder, "msproftx": "on"} profiles the whole process."""
-    settings = PROCESS.config.get("profiler")
+    """`profiler` of the file of acl.init: {"switch": "on", "output": folder, "msproftx": "on"} profiles the whole process.
+
+    So does ANYCANN_PROFILE where the file says nothing.
+    """
+    folder = options.PROFILE.get()
+    settings = PROCESS.config.get("profiler", folder and {"switch": "on", "output": folder, "msproftx": "on"})
     if not isinstance(settings, dict) or settings.get("switch", "off") == "off":
         return
     folder = str(settings.get("output") or os.getcwd())
@@ -154,5 +160,12 @@ def _end() -> None:
     PROFILER.folder = None
 
 
+def _end_with_python() -> None:
+    """A program that never calls acl.finalize gets its profile too."""
+    if PROCESS.references:
+        _end()
+
+
 PROCESS.beginning.append(_begin_as_configured)
 PROCESS.ending.append(_end)
+atexit.register(_end_with_python)

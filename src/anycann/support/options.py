@@ -124,6 +124,7 @@ SOC = option(
 )
 SANITIZE = option("ANYCANN_SANITIZE", flag(), False, "1 makes `import acl` report misuse of AscendCL with the lines that made it")
 SANITIZE_JSON = option("ANYCANN_SANITIZE_JSON", path(), None, "file for what ANYCANN_SANITIZE finds")
+PROFILE = option("ANYCANN_PROFILE", path(), None, "folder for a profile of each program that calls acl.init; the command msprof sets it")
 DEBUG = option("ANYCANN_DEBUG", flag(), False, "1 makes the commands print where an error was raised")
 VERIFY = option("ANYCANN_VERIFY", flag(), False, "1 checks the graph after each pass, as the tests do")
 

@@ -19,6 +19,7 @@ from anycann.acl.namespace import declared
 from anycann.acl.process import PROCESS
 from anycann.acl.runs import run_program
 from anycann.om.plan import TensorSpec
+from anycann.support import options as settings
 from anycann.support.errors import UsageError
 from anycann.tools.ais_bench.aipp import converted, read_aipp, shape_of_pictures
 from anycann.tools.ais_bench.tensors import COPIES, BaseTensor, Tensor, TensorDescription, description
@@ -71,7 +72,7 @@ class InferenceSession:
         self._options, self.device = options or SessionOptions(), device
         self._owns_acl = not PROCESS.references
         if self._owns_acl:
-            if self._options.acl_json_path:
+            if self._options.acl_json_path or settings.PROFILE.get():
                 declared()  # what follows the file at acl.init, a profiler, is there then
             _ask(init, self._options.acl_json_path or "")
         _ask(set_device, device)
