@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 
+from anycann.acl.model_loading import MODELS
 from anycann.compiler import CompileOptions, compile_model
 from anycann.om.writer import write_offline_model
 from anycann.runtime.dump.records import read_record
@@ -267,6 +268,15 @@ def test_aclruntime_runs_on_its_tensors(tmp_path: Path) -> None:
     assert named.dtype.name == "float32"
     assert repr(session) == "<Model>\ndevice:\t0\ninput:\n  #0    x  (2, 3)  float32  6  24\noutput:\n  #0    y  (2, 3)  float32  6  24\n"
     session.finalize()
+
+
+def test_a_model_goes_with_its_session(tmp_path: Path) -> None:
+    path, before = write(tmp_path, "2, 3"), set(MODELS.live())
+    session = InferSession(0, path)
+    (loaded,) = set(MODELS.live()) - before
+    assert (session.infer([X])[0] == 2 * X).all()
+    del session
+    assert loaded not in MODELS.live()
 
 
 def test_element_types_are_indices_of_tables(tmp_path: Path) -> None:

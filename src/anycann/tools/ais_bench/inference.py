@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 import math
 import time
+import weakref
 
 import numpy as np
 
@@ -77,6 +78,7 @@ class InferenceSession:
             _ask(init, self._options.acl_json_path or "")
         _ask(set_device, device)
         self._number = MODELS.load(path)
+        weakref.finalize(self, _unload, self._number).atexit = False
         self.model: Model = MODELS.get(self._number)
         self._gear: int | None = None
         self._shapes: list[tuple[int, ...]] | None = None
@@ -242,9 +244,8 @@ class InferenceSession:
         self._times = RunTimes()
 
     def free_resource(self) -> None:
-        """Unload the model."""
-        if self._number in MODELS.live():
-            MODELS.unload(self._number)
+        """Unload the model, as it is when the session goes."""
+        _unload(self._number)
 
     def finalize(self) -> None:
         """Unload the model, and end AscendCL if this session began it and no other uses it."""
@@ -253,6 +254,11 @@ class InferenceSession:
             _ask(reset_device, self.device)
         if self._owns_acl and not MODELS.live() and PROCESS.references:
             _ask(finalize)
+
+
+def _unload(number: int) -> None:
+    if number in MODELS.live():
+        MODELS.unload(number)
 
 
 def model(modelPath: str, deviceId: int = 0, options: SessionOptions | None = None) -> InferenceSession:
