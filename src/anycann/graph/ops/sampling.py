@@ -41,6 +41,13 @@ def weighted(source: Tensor, outer: tuple[Expr, ...], axes: Sequence[Sequence[Ta
     return total
 
 
+def taps_around(value: Expr, extent: int) -> list[Tap]:
+    """The two elements around a coordinate, for linear interpolation; there are zeros beside the axis."""
+    base = x.unary("floor", value)
+    first = x.cast(base, dtypes.int64)
+    return [Tap(first + offset, weight, inside(first + offset, extent)) for offset, weight in _weights("linear", value - base)]
+
+
 # ---- GridSample
 def _reflected(value: Expr, low: float, high: float) -> Expr:
     """A coordinate mirrored at the borders until it is within them."""

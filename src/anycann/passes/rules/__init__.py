@@ -14,6 +14,7 @@ from anycann.passes.rules.attention_result import ReshapeAttention, TransposeAtt
 from anycann.passes.rules.batch_normalization import FoldBatchNormalization
 from anycann.passes.rules.byte_functions import TabulateBytes
 from anycann.passes.rules.channels_last import ImageOfSequence, SequenceOfImage
+from anycann.passes.rules.deformable import MovedConvolution, ScatterOfUnpool
 from anycann.passes.rules.dequantize_lstm import DequantizeLSTM
 from anycann.passes.rules.einsum import ProductOfEinsum
 from anycann.passes.rules.fourier import ProductOfFourier, ProductOfFrames
@@ -40,6 +41,7 @@ RULES: tuple[Rule, ...] = (
     IntegerConvolution(), IntegerMatMul(), IntegerGemm(), IntegerQGemm(),
     QuantizeByProduct(),
     DequantizeLSTM(), FoldBatchNormalization(), SplitZeroPoint(), ProductOfEinsum(), ProductOfFourier(), ProductOfFrames(),
+    MovedConvolution(), ScatterOfUnpool(),
     FuseAttention(), MultiHeadAttention(), PackedAttention(), LowerAttention(), ReshapeAttention(), TransposeAttention(),
     BoundSuppression(), WriteRange(), SeparateWindows(), SeparateMaxPool(), MultiplyBeforeErf(), PointwiseConvolution(),
     ConvolutionOfLines(), OneHotProduct(), FunctionOfRows(), TabulateBytes(),
