@@ -98,6 +98,26 @@ columns = np.zeros((4, 6), np.float32)[:, ::2]
 acl.rt.memcpy(acl.util.numpy_to_ptr(columns), 48, ptr, 48, 2)  #! not-contiguous
 acl.rt.free(ptr)
 """,
+    "addresses come from arrays themselves": """
+ptr, _ = acl.rt.malloc(96, 0)
+small = np.zeros(12, np.float32)
+acl.rt.memcpy(ptr, 96, small.ctypes.data, 96, 1)  #! out-of-bounds
+turned = np.zeros((4, 6), np.float32).T
+acl.rt.memcpy(ptr, 96, turned.ctypes.data, 96, 1)  #! not-contiguous
+
+class Holder:
+    def __init__(self):
+        self.data = np.zeros(15, np.float32)
+
+    def send(self):
+        send(self.data.ctypes.data)
+
+def send(address):
+    acl.rt.memcpy(ptr, 96, address, 64, 1)  #! out-of-bounds
+
+Holder().send()
+acl.rt.free(ptr)
+""",
     "memory is used after its device was reset": """
 ptr, _ = acl.rt.malloc(64, 0)  #? leaked-memory
 acl.rt.reset_device(0)
@@ -202,6 +222,15 @@ acl.rt.memcpy(device, 12, acl.util.numpy_to_ptr(left), 12, 1)
 picture = np.ones((1, 4, 4, 1), np.float32)
 planes = picture.transpose(0, 3, 1, 2)
 acl.rt.memcpy(device, 64, acl.util.numpy_to_ptr(planes), 64, 1)
+acl.rt.free(device)
+""",
+    "addresses of arrays whose memory has other views": """
+device, _ = acl.rt.malloc(96, 0)
+whole = np.zeros((4, 6), np.float32)
+turned, part = whole.T, whole.reshape(-1)[12:]
+acl.rt.memcpy(device, 96, whole.ctypes.data, 96, 1)
+acl.rt.memcpy(device, 96, part.ctypes.data, 48, 1)
+acl.rt.memcpy(whole.ctypes.data, 96, device, 96, 2)
 acl.rt.free(device)
 """,
     "memory that Python writes": """

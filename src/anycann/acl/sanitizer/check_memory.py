@@ -10,6 +10,7 @@ import numpy as np
 
 from anycann.acl.sanitizer.access import check_access, side, wrote
 from anycann.acl.sanitizer.pending import Work
+from anycann.acl.sanitizer.places import user_values
 from anycann.acl.sanitizer.ranges import Range
 from anycann.acl.sanitizer.state import Call, Sanitizer, after, before
 from anycann.acl.util import NUMPY_TYPES
@@ -78,6 +79,9 @@ def _stream(state: Sanitizer, call: Call) -> int | None:
 @before(*_COPIES)
 def _check_copy(state: Sanitizer, call: Call) -> None:
     source, target = _spans(call)
+    for place in (source, target):
+        if not side(state, place.address):
+            state.owners.look_for(place.address, user_values(), call.where)
     if "2d" not in call.name and call.number("count") > call.number("dst_max"):
         text = f"{call.number('count')} bytes are copied to a destination that is said to have room for {call.number('dst_max')}"
         state.found(call, "out-of-bounds", text, _lines_of(state, target.address), address=target.address, nbytes=target.nbytes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right, insort
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 import sys
 
@@ -11,6 +12,7 @@ import numpy as np
 from anycann.acl.sanitizer.places import Place
 from anycann.acl.sanitizer.ranges import Range
 from anycann.acl.util import LAST_BYTES, bytes_address
+from anycann.runtime.memory import owner
 
 _MOST_KEPT = 1 << 26  # bytes of objects that only the sanitizer keeps
 _MOST_OBJECTS = 1024  # that are kept before those let go are looked for
@@ -52,22 +54,29 @@ class Owners:
         self._starts: list[int] = []
         self._bytes = 0  # taken since objects were dropped last
 
-    def take(self, thing: object, taken: Place | None) -> None:
-        """The program asked for the address of bytes or of an array."""
-        owner = _owner(thing, taken)
-        if owner is None or not owner.range.nbytes:
+    def take(self, thing: object, taken: Place | None, layout: bool = True) -> None:
+        """The program asked for the address of bytes or of an array. layout: of just this array, not of another view of the same memory."""
+        made = _owner(thing, taken)
+        if made is None or not made.range.nbytes:
             return
-        known = self._by_address.get(owner.range.address)
+        known = self._by_address.get(made.range.address)
         if known is None:
-            insort(self._starts, owner.range.address)
-        elif known.thing is owner.thing:
-            owner.scattered = known.scattered
-        if isinstance(thing, np.ndarray):
-            _note_layout(owner, thing)
-        self._by_address[owner.range.address] = owner
-        self._bytes += owner.range.nbytes
+            insort(self._starts, made.range.address)
+        elif known.thing is made.thing:
+            made.scattered = known.scattered
+        if layout and isinstance(thing, np.ndarray):
+            _note_layout(made, thing)
+        self._by_address[made.range.address] = made
+        self._bytes += made.range.nbytes
         if self._bytes > _MOST_KEPT or len(self._starts) > _MOST_OBJECTS:
             self._drop()
+
+    def look_for(self, address: int, values: Iterable[object], taken: Place | None) -> None:
+        """The program may have an address from `array.ctypes.data`: the array is among its variables then."""
+        found = [value for value in values if type(value) is np.ndarray and value.size and _reaches(value, address)]
+        here = [array for array in found if int(array.ctypes.data) == address]
+        if found:
+            self.take((here or found)[0], taken, bool(here) and not any(array.flags.c_contiguous for array in here))
 
     def find(self, address: int) -> Owner | None:
         """The object that `address` lies in."""
@@ -99,6 +108,12 @@ def _bytes_in_order(array: np.ndarray) -> int:
             break
         nbytes *= size
     return nbytes
+
+
+def _reaches(array: np.ndarray, address: int) -> bool:
+    """True if `address` lies in the memory that `array` is a view of, or is its own."""
+    whole = owner(array)
+    return int(whole.ctypes.data) <= address < int(whole.ctypes.data) + whole.nbytes
 
 
 def _owner(thing: object, taken: Place | None) -> Owner | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 import linecache
 import os
@@ -41,6 +42,17 @@ def user_place() -> Place | None:
     if frame is None or frame.f_code.co_filename.endswith(_THREADS):
         return None
     return Place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
+def user_values() -> Iterator[object]:
+    """What the program's functions that led here have in their variables, and their `self` in its attributes; the innermost first."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if not _is_own(frame):
+            known = frame.f_locals
+            yield from list(known.values())
+            yield from list(getattr(known.get("self"), "__dict__", {}).values())
+        frame = frame.f_back
 
 
 def called_by_program(depth: int) -> bool:
