@@ -9,6 +9,7 @@ import pytest
 
 from anycann import InferenceSession, SessionOptions
 from anycann.graph.evaluate import evaluate_node
+from anycann.graph.prepared import PreparedNode
 from anycann.graph.registry import OPSET, library
 from anycann.target.target import by_name, host
 from tests.ops.test_every_operator import failures
@@ -85,3 +86,18 @@ def test_the_places_of_what_is_not_zero_are_those_of_the_reference(shape: tuple[
     assert isinstance(got, np.ndarray)
     np.testing.assert_array_equal(got, want)  # type: ignore[arg-type]
     assert got.dtype == np.int64
+
+
+@pytest.mark.parametrize("transformation", ["half_pixel", "output_half_pixel"])
+def test_regions_that_count_their_points_give_what_the_reference_gives(transformation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng()
+    attributes = {"output_height": 3, "output_width": 2, "spatial_scale": 0.6, "coordinate_transformation_mode": transformation}
+    node = onnx.helper.make_node("RoiAlign", ["x", "rois", "batches"], ["y"], sampling_ratio=0, **attributes)
+    corners = rng.uniform(-6, 20, (12, 2))
+    rois = np.concatenate([corners, corners + rng.uniform(-2, 25, (12, 2))], axis=1).astype(np.float32)
+    operands = [rng.standard_normal((2, 3, 7, 9), np.float32), rois, rng.integers(0, 2, 12)]
+    (want,) = evaluate_node(node, OPSET, operands)
+    prepared = PreparedNode(node, OPSET)
+    monkeypatch.setattr("anycann.graph.prepared.evaluate_node", lambda *_: pytest.fail("the reference was asked"))
+    (got,) = prepared(operands)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ import itertools
 
 import numpy as np
 
+from anycann.graph.ops import regions_on_host
 from anycann.graph.ops.common import floats, guarded, inside, integer
 from anycann.graph.registry import Lowering, NotLowered, Sample, operator
 from anycann.te import dtypes
@@ -189,7 +190,7 @@ def _bin_taps(start: Expr, length: Expr, position: Expr, step: Expr, bins: int, 
     return [Tap(low, x.const(1, value.dtype) - fraction, None), Tap(x.minimum(low + 1, extent - 1), fraction, None)], valid
 
 
-@operator("RoiAlign", samples=_roi_samples)
+@operator("RoiAlign", samples=_roi_samples, host=regions_on_host.aligned)
 def roi_align(context: Lowering) -> Tensor:
     """The mean, or the largest weighted corner, of points spread over each part of a region."""
     source, rois, batches, type_ = context.operand(0), context.operand(1), context.operand(2), context.outputs[0]
