@@ -11,21 +11,20 @@ from typing import Any
 from anycann.acl.codes import Code
 from anycann.acl.errors import AclError
 from anycann.acl.himpi_epoll import Readiness
-from anycann.acl.himpi_system import Channels, Dict, code_of, dict_in, number_in
+from anycann.acl.himpi_system import Channels, code_of, dict_in, number_in
+from anycann.acl.himpi_venc_encoding import H264, H265, encoder_settings
 from anycann.acl.media_memory import device_bytes
 from anycann.acl.memory import give_back
 from anycann.media import jpeg
 from anycann.media.picture import Picture
-from anycann.media.video_encoder import EncoderSettings, Profile, VideoEncoder
+from anycann.media.video_encoder import EncoderSettings, VideoEncoder
 from anycann.runtime.stream import Stream
 
-JPEG, H264, H265 = 26, 96, 265
+JPEG = 26
 _TYPES = {JPEG: "JPEG", H264: "H.264", H265: "H.265"}
-_PROFILES: dict[int, Profile] = {0: "baseline", 1: "main", 2: "high"}
 _LEAST = {JPEG: 32, H264: 128, H265: 128}
 _MOST = {JPEG: 8192, H264: 4096, H265: 4096}
-_DEFAULT_QUALITY, _DEFAULT_RATE, _DEFAULT_INTERVAL = 100, 25, 30
-_RATES = ("bit_rate", "max_bit_rate", "target_bit_rate")
+_DEFAULT_QUALITY, _NEUTRAL = 100, 128
 _TABLE = 64
 
 
@@ -64,7 +63,8 @@ class VencChannel:
                 f"pictures of {self.width} x {self.height} for {_TYPES[self.kind]}; accepted: {least} to {most} each way",
             )
         self.own_buffer = bool(given.get("buf_size", 1))
-        self._encoder = None if self.kind == JPEG else VideoEncoder(self._encoder_settings(given))
+        self.encoding = None if self.kind == JPEG else encoder_settings(self.kind, self.attributes, self.settings)
+        self._encoder = None if self.encoding is None else VideoEncoder(self.encoding)
         self._stream, self._numbers, self._changed = Stream("VENC channel"), itertools.count(), threading.Condition()
         self._done: deque[Coded] = deque()
         self.waiting = 0  # pictures that were sent and are not coded
@@ -72,19 +72,11 @@ class VencChannel:
             "qfactor": _DEFAULT_QUALITY, **{f"{name}_qt": [0] * _TABLE for name in ("y", "cb", "cr")}, "mcu_per_ecs": 0, "ecs_output_en": 0,
         }  # fmt: skip
 
-    def _encoder_settings(self, given: Dict) -> EncoderSettings:
-        rate = dict_in(self.attributes, "rc_attr", "hi_venc_chn_attr")
-        prefix = "h264_" if self.kind == H264 else "h265_"
-        own = next((found for name, found in rate.items() if name.startswith(prefix) and isinstance(found, dict)), {})
-        profile = number_in(given, "profile", "venc_attr")
-        if self.kind == H264 and profile not in _PROFILES:
-            raise AclError(code_of("VENC", "NOT_SUPPORT"), f"profile {profile} of H.264; accepted: 0 (baseline), 1 (main), 2 (high)")
-        interval, frames = int(own.get("gop", _DEFAULT_INTERVAL)), int(own.get("dst_frame_rate", _DEFAULT_RATE))
-        if interval < 1 or frames < 1:
-            raise AclError(Code.INVALID_PARAM, f"gop {interval} and dst_frame_rate {frames} of rc_attr; accepted: at least 1")
-        bits = next((int(own[name]) for name in _RATES if name in own), 0)
-        sizes = self.width, self.height, interval, frames, bits
-        return EncoderSettings("h264", _PROFILES[profile], *sizes) if self.kind == H264 else EncoderSettings("hevc", "main", *sizes)
+    def use(self, attributes: dict[str, Any], settings: dict[str, Any]) -> None:
+        """Encode with these from the next picture on. Raises AclError, and changes nothing, for what is not accepted."""
+        if self.encoding is not None:
+            self.encoding = encoder_settings(self.kind, attributes, settings)
+        self.attributes, self.settings = attributes, settings
 
     def send(self, picture: Picture, pts: int, place: tuple[int, int] = (0, 0)) -> None:
         """Encode later. `picture` is the channel's own copy."""
@@ -92,15 +84,23 @@ class VencChannel:
             self.left_to_receive -= 1
             self.receiving = self.left_to_receive > 0
         key, self.key_frame_asked = self.key_frame_asked, False
-        quality = int(self.jpeg["qfactor"])
+        quality, encoding = int(self.jpeg["qfactor"]), self.encoding
+        if self.settings.get("chn_param", {}).get("color_to_grey_en", 0):
+            _make_grey(picture)
         with self._changed:
             self.waiting += 1
-        self._stream.submit(lambda: self._encode(picture, pts, place, key, quality))
+        self._stream.submit(lambda: self._encode(picture, pts, place, key, quality, encoding))
 
-    def _encode(self, picture: Picture, pts: int, place: tuple[int, int], key: bool, quality: int) -> None:
+    def _encode(
+        self, picture: Picture, pts: int, place: tuple[int, int], key: bool, quality: int, encoding: EncoderSettings | None
+    ) -> None:
         coded: list[bytes] = []
         try:
-            coded = [jpeg.encode(picture, quality)] if self._encoder is None else self._encoder.encode(picture, key)
+            if self._encoder is None or encoding is None:
+                coded = [jpeg.encode(picture, quality)]
+            else:
+                coded = self._encoder.change(encoding) if encoding != self._encoder.settings else []
+                coded += self._encoder.encode(picture, key)
             self._write(coded, place)
         finally:
             with self._changed:
@@ -137,6 +137,16 @@ class VencChannel:
         self.ready.close()
         for address in [own for own in self.fetched.values() if own]:
             give_back(address, ("dvpp",), "acl.himpi.venc_get_stream")
+
+
+def _make_grey(picture: Picture) -> None:
+    view = picture.view()
+    if view.format.layout == "semi-planar":
+        view.planes[1][:] = _NEUTRAL
+    else:  # Y U Y V in some order
+        for place, letter in enumerate(view.format.order):
+            if letter != "Y":
+                view.planes[0][..., place] = _NEUTRAL
 
 
 CHANNELS: Channels[VencChannel] = Channels("VENC")

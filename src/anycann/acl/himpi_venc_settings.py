@@ -9,11 +9,12 @@ from anycann.acl.codes import Code
 from anycann.acl.entries import status, value, value_and_status
 from anycann.acl.errors import AclError
 from anycann.acl.himpi_system import dict_in, errors_of, number_in
-from anycann.acl.himpi_venc_channel import CHANNELS, H264, H265, JPEG
+from anycann.acl.himpi_venc_channel import CHANNELS, JPEG
+from anycann.acl.himpi_venc_encoding import H264, H265
 from anycann.acl.process import PROCESS
 
 _QUALITIES = range(1, 101)
-_THRESHOLDS = 16
+_THRESHOLDS, _REGIONS = 16, 8
 _MODULES = {1: "venc_mod_param", 2: "h264_mod_param", 3: "h265_mod_param", 4: "jpeg_mod_param"}
 _CODEC = dict.fromkeys(("one_stream_buf", "mini_buf_mode", "low_power_mode", "vb_src", "qp_hist_en", "max_user_data_len"), 0)
 _MODULE_DEFAULTS: dict[str, dict[str, int]] = {
@@ -23,40 +24,85 @@ _MODULE_DEFAULTS: dict[str, dict[str, int]] = {
     "jpeg_mod_param": {"one_stream_buf": 0, "mini_buf_mode": 0, "clear_stream_buf": 0, "dering_mode": 0},
 }
 _NO_EFFECT = "it is kept and read again, and changes nothing"
-# what functions in pairs get and set, and what is there before
-_KEPT: dict[str, dict[str, Any]] = {
-    "chn_param": {
-        "color_to_grey_en": 0, "priority": 0, "max_stream_cnt": 0, "poll_wake_up_frame_cnt": 1,
-        "crop_info": {"enable": 0, "rect": {"x": 0, "y": 0, "width": 0, "height": 0}},
-        "frame_rate": {"src_frame_rate": -1, "dst_frame_rate": -1},
-    },
-    "cu_pred": {}, "h264_vui": {}, "h265_vui": {}, "intra_refresh": {}, "ref_param": {}, "roi_attr": {}, "slice_split": {},
-    "streamcopy_param": {},
-    "jpeg_huffman_param": {
-        "dc_tables": [{"dc_bits": [0] * 16, "dc_value": [0] * 12} for _ in range(3)],
-        "ac_tables": [{"ac_bits": [0] * 16, "ac_value": [0] * 162} for _ in range(3)], "reserved": [0, 0],
-    },
+_SHAPE = {"aspect_ratio_info_present_flag": 0, "aspect_ratio_idc": 1, "overscan_info_present_flag": 0, "overscan_appropriate_flag": 0,
+          "sar_width": 1, "sar_height": 1}  # fmt: skip
+_SIGNAL = {"video_signal_type_present_flag": 0, "video_format": 5, "video_full_range_flag": 1, "colour_description_present_flag": 0,
+           "colour_primaries": 1, "transfer_characteristics": 1, "matrix_coefficients": 1}  # fmt: skip
+_TIMES = {"timing_info_present_flag": 0, "num_units_in_tick": 1, "time_scale": 60}
+_RESTRICTIONS = {"bitstream_restriction_flag": 0}
+
+
+def _usability(times: dict[str, int]) -> dict[str, Any]:
+    return {"vui_aspect_ratio": _SHAPE, "vui_time_info": times, "vui_video_signal": _SIGNAL, "vui_bitstream_restric": _RESTRICTIONS}
+
+
+_VUI_LIMITS = "the signal and the aspect ratio are used; times are those of the frame rate"
+# what functions in pairs get and set: what is there before, and what is not done
+_KEPT: dict[str, tuple[dict[str, Any], str]] = {
+    "chn_param": ({"color_to_grey_en": 0, "priority": 0, "max_stream_cnt": 0, "poll_wake_up_frame_cnt": 1,
+                   "crop_info": {"enable": 0, "rect": {"x": 0, "y": 0, "width": 0, "height": 0}},
+                   "frame_rate": {"src_frame_rate": -1, "dst_frame_rate": -1}}, "color_to_grey_en is used, the others are kept"),
+    "h264_vui": (_usability({**_TIMES, "fixed_frame_rate_flag": 0}), _VUI_LIMITS),
+    "h265_vui": (_usability({**_TIMES, "num_ticks_poc_diff_one_minus1": 0}), _VUI_LIMITS),
+    "intra_refresh": ({"refresh_enable": 0, "intra_refresh_mode": 0, "refresh_num": 0, "req_i_qp": 0},
+                      "columns are coded anew, all of them within a gop, whatever mode and number are"),
+    "slice_split": ({"split_enable": 0, "split_mode": 0, "split_size": 0, "slice_output_en": 0, "reserved": [0]},
+                    "frames of H.265 are not split; a frame is one pack, whatever slice_output_en is"),
+    "cu_pred": ({}, _NO_EFFECT), "ref_param": ({"base": 1, "enhance": 0, "pred_en": 1}, _NO_EFFECT),
+    "streamcopy_param": ({"copy_en": 0, "copy_interval": 0}, _NO_EFFECT),
+    "jpeg_huffman_param": (
+        {"dc_tables": [{"dc_bits": [0] * 16, "dc_value": [0] * 12} for _ in range(3)],
+         "ac_tables": [{"ac_bits": [0] * 16, "ac_value": [0] * 162} for _ in range(3)], "reserved": [0, 0]}, _NO_EFFECT),
 }  # fmt: skip
 _MODULE_PARAMETERS: dict[str, dict[str, Any]] = {}
 PROCESS.ending.append(_MODULE_PARAMETERS.clear)
 
 
-def _declare_pair(name: str, before: dict[str, Any]) -> None:
-    @status(f"acl.himpi.venc_set_{name}", limits=_NO_EFFECT)
+def _declare_pair(name: str, before: dict[str, Any], limits: str) -> None:
+    @status(f"acl.himpi.venc_set_{name}", limits=limits)
     def set_it(channel: int, parameters: dict[str, Any]) -> None:
-        """Keep a setting."""
+        """Change a setting, from the next picture on."""
         with errors_of("VENC"):
-            CHANNELS.get(channel).settings[name] = deepcopy(dict(parameters))
+            found = CHANNELS.get(channel)
+            found.use(found.attributes, {**found.settings, name: deepcopy(dict(parameters))})
 
-    @value_and_status(f"acl.himpi.venc_get_{name}", failed=({},), returns="(dict, ret)", limits=_NO_EFFECT)
+    @value_and_status(f"acl.himpi.venc_get_{name}", failed=({},), returns="(dict, ret)", limits=limits if limits == _NO_EFFECT else "")
     def get_it(channel: int) -> dict[str, Any]:
         """What was set."""
         with errors_of("VENC"):
             return deepcopy(CHANNELS.get(channel).settings.get(name, before))
 
 
-for _name, _before in _KEPT.items():
-    _declare_pair(_name, _before)
+for _name, (_before, _limits) in _KEPT.items():
+    _declare_pair(_name, _before, _limits)
+
+
+@status("acl.himpi.venc_set_roi_attr", limits=_NO_EFFECT)
+def venc_set_roi_attr(channel: int, parameters: dict[str, Any]) -> None:
+    """A region of interest: {idx: 0 to 7, enable, is_abs_qp, qp, rect: {x, y, width, height}}."""
+    with errors_of("VENC"):
+        number = _region_number(number_in(parameters, "idx", "hi_venc_roi_attr"))
+        CHANNELS.get(channel).settings[f"roi_attr{number}"] = deepcopy(dict(parameters))
+
+
+@value_and_status("acl.himpi.venc_get_roi_attr", failed=({},), returns="(dict, ret)", limits=_NO_EFFECT)
+def venc_get_roi_attr(channel: int, number: int) -> dict[str, Any]:
+    """What was set of region `number`."""
+    with errors_of("VENC"):
+        before = {
+            "idx": _region_number(number),
+            "enable": 0,
+            "is_abs_qp": 0,
+            "qp": 0,
+            "rect": dict.fromkeys(("x", "y", "width", "height"), 0),
+        }
+        return deepcopy(CHANNELS.get(channel).settings.get(f"roi_attr{number}", before))
+
+
+def _region_number(number: int) -> int:
+    if number not in range(_REGIONS):
+        raise AclError(Code.INVALID_PARAM, f"region {number}; accepted: 0 to {_REGIONS - 1}")
+    return number
 
 
 # ---- what is used
@@ -86,16 +132,16 @@ def venc_get_chn_attr(channel: int) -> dict[str, Any]:
         return deepcopy(CHANNELS.get(channel).attributes)
 
 
-@status("acl.himpi.venc_set_chn_attr", limits="a bit rate set while the channel is there is kept and not used")
+@status("acl.himpi.venc_set_chn_attr")
 def venc_set_chn_attr(channel: int, attributes: dict[str, Any]) -> None:
-    """Other attributes of the same type and size."""
+    """Other attributes of the same type and size, used from the next picture on: another bit rate, gop, frame rate."""
     with errors_of("VENC"):
         found = CHANNELS.get(channel)
         given = dict_in(attributes, "venc_attr", "hi_venc_chn_attr")
         wanted = tuple(given.get(name) for name in ("type", "pic_width", "pic_height"))
         if wanted != (found.kind, found.width, found.height):
             raise AclError(Code.INVALID_PARAM, f"type and size {wanted}; they stay {(found.kind, found.width, found.height)}")
-        found.attributes = deepcopy(dict(attributes))
+        found.use(deepcopy(dict(attributes)), found.settings)
 
 
 # ---- maps of quantisation: a byte for each block of 16 x 16 pixels, rows as the chip aligns them

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal, TypeAlias
 
@@ -14,12 +14,36 @@ from anycann.media.libraries import video_library
 from anycann.media.picture import Picture, new_picture
 from anycann.support.errors import UnsupportedError, UsageError
 
+_LIMITED_RANGE, _FULL_RANGE = 1, 2  # as FFmpeg counts
+_BLOCK = 16  # pixels that a block of H.264 is high and wide
+
 Profile: TypeAlias = Literal["main", "baseline", "high"]
 
 
 @dataclass(frozen=True)
+class Slices:
+    """How a frame of H.264 is split: after so many bytes, or after so many rows of blocks; 0: not by these."""
+
+    nbytes: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Colours:
+    """What a stream says of its colours, by the numbers of H.273."""
+
+    full_range: bool
+    primaries: int
+    transfer: int
+    matrix: int
+
+
+@dataclass(frozen=True)
 class EncoderSettings:
-    """What a stream is encoded with. `bit_rate_kbps` 0: by quality."""
+    """What a stream is encoded with. `bit_rate_kbps` 0: by quality.
+
+    intra_refresh: parts of each frame are coded anew, and none is a key frame after the first. aspect: width of a pixel by its height.
+    """
 
     codec: Literal["h264", "hevc"]
     profile: Profile
@@ -28,6 +52,10 @@ class EncoderSettings:
     key_frame_interval: int
     frame_rate: int = 25
     bit_rate_kbps: int = 0
+    slices: Slices | None = None
+    intra_refresh: bool = False
+    colours: Colours | None = None
+    aspect: Fraction | None = None
 
 
 class VideoEncoder:
@@ -53,6 +81,12 @@ class VideoEncoder:
         context.gop_size = wanted.key_frame_interval
         if wanted.bit_rate_kbps:
             context.bit_rate = wanted.bit_rate_kbps * 1000
+        if wanted.colours is not None:
+            context.color_range = _FULL_RANGE if wanted.colours.full_range else _LIMITED_RANGE
+            context.color_primaries, context.color_trc = wanted.colours.primaries, wanted.colours.transfer
+            context.colorspace = wanted.colours.matrix
+        if wanted.aspect is not None:
+            context.sample_aspect_ratio = wanted.aspect
         context.options = _options(wanted)
         try:
             context.open()
@@ -66,6 +100,17 @@ class VideoEncoder:
         if force_key_frame:
             frame.pict_type = self._library.video.frame.PictureType.I
         return [bytes(packet) for packet in self._context.encode(frame)]
+
+    def change(self, settings: EncoderSettings) -> list[bytes]:
+        """Go on with others; the frames that the encoder held back, where it begins anew. Another bit rate of H.264 needs no key frame."""
+        before, self.settings = self.settings, settings
+        by_quality = not (before.bit_rate_kbps and settings.bit_rate_kbps)
+        if settings.codec == "h264" and not by_quality and replace(before, bit_rate_kbps=settings.bit_rate_kbps) == settings:
+            self._context.bit_rate = settings.bit_rate_kbps * 1000
+            return []
+        coded = self.flush()
+        self._context = self._open()
+        return coded
 
     def flush(self) -> list[bytes]:
         """The coded frames still held back."""
@@ -90,7 +135,22 @@ class VideoEncoder:
 
 
 def _options(settings: EncoderSettings) -> dict[str, str]:
-    options = {"preset": "veryfast", "tune": "zerolatency"}
+    """Of the library: one key frame in each interval, no more where a scene changes, as on the chip."""
+    options = {"preset": "veryfast", "tune": "zerolatency", "forced-idr": "1"}
+    own = {"scenecut": "0", "intra-refresh": str(int(settings.intra_refresh))}
     if settings.codec == "h264":
-        return options | {"profile": settings.profile, "forced-idr": "1"}
-    return options | {"x265-params": "log-level=none:repeat-headers=1", "forced-idr": "1"}
+        own |= _h264_slices(settings)
+        return options | {"profile": settings.profile, "x264-params": _joined(own)}
+    return options | {"x265-params": _joined({"log-level": "none", "repeat-headers": "1", "open-gop": "0"} | own)}
+
+
+def _h264_slices(settings: EncoderSettings) -> dict[str, str]:
+    if settings.slices is None:
+        return {}
+    if settings.slices.nbytes:
+        return {"slice-max-size": str(settings.slices.nbytes)}
+    return {"slice-max-mbs": str(settings.slices.rows * -(-settings.width // _BLOCK))}
+
+
+def _joined(parameters: dict[str, str]) -> str:
+    return ":".join(f"{name}={setting}" for name, setting in parameters.items())

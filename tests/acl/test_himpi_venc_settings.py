@@ -1,0 +1,129 @@
+"""himpi: what settings of an encoder do to the stream, read from the stream itself."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+import simplejpeg
+
+from tests.acl.himpi_calls import memory
+from tests.acl.test_himpi_venc import FOREVER, H264, H265, ILLEGAL, JPEG, VENC, attributes, fetched, frame
+
+SIZE = 192
+CODECS = {H264: "h264", H265: "hevc"}
+SLICES = {H264: (1, 5), H265: (1, 19, 20)}  # types of units of the stream: parts of frames, the last ones of key frames
+KEYS = {H264: (5,), H265: (19, 20)}
+
+
+def started(mpi: ModuleType, kind: int, **rate: Any) -> None:
+    assert mpi.venc_create_chn(0, attributes(kind, SIZE, SIZE, **rate)) == 0
+    assert mpi.venc_start_chn(0, FOREVER) == 0
+
+
+def coded(mpi: ModuleType, count: int, level: int = 0) -> list[bytes]:
+    """Frames of noise, or of one colour."""
+    found = []
+    for number in range(count):
+        noise = np.random.default_rng(number).integers(0, 256, SIZE * SIZE * 3 // 2, np.uint8)
+        ptr, _ = memory(mpi, np.full(noise.size, level, np.uint8) if level else noise)
+        assert mpi.venc_send_frame(0, frame(ptr, SIZE, SIZE), 0) == 0
+        found.append(fetched(mpi, 0)[0])
+        assert mpi.dvpp_free(ptr) == 0
+    return found
+
+
+def units(kind: int, data: bytes) -> list[int]:
+    """Types of the parts of frames in a stream."""
+    starts = [at + 3 for at in range(len(data) - 3) if data[at : at + 3] == b"\0\0\1"]
+    types = [data[at] & 31 if kind == H264 else data[at] >> 1 & 63 for at in starts]
+    return [each for each in types if each in SLICES[kind]]
+
+
+def decoded(kind: int, frames: list[bytes]) -> tuple[Any, Any]:
+    """A decoder that has seen the frames, and the last picture."""
+    decoder: Any = av.CodecContext.create(CODECS[kind], "r")
+    pictures = [picture for data in frames for packet in decoder.parse(data) for picture in decoder.decode(packet)]
+    pictures += [picture for packet in decoder.parse(b"") for picture in decoder.decode(packet)] + decoder.decode(None)
+    return decoder, pictures[-1]
+
+
+@pytest.mark.parametrize("kind", [H264, H265])
+def test_frames_are_split_by_rows(mpi: ModuleType, kind: int) -> None:
+    started(mpi, kind)
+    parts = {"split_enable": 1, "split_mode": 1, "split_size": 2, "slice_output_en": 0, "reserved": [0]}
+    assert mpi.venc_set_slice_split(0, parts) == 0
+    least = SIZE // 16 // 2 if kind == H264 else 1
+    assert all(len(units(kind, data)) >= least for data in coded(mpi, 3))
+    assert mpi.venc_set_slice_split(0, {**parts, "split_size": 0}) == VENC + ILLEGAL
+    assert mpi.venc_get_slice_split(0) == (parts, 0)
+
+
+def test_frames_are_split_by_bytes(mpi: ModuleType) -> None:
+    started(mpi, H264)
+    assert mpi.venc_set_slice_split(0, {"split_enable": 1, "split_mode": 0, "split_size": 1000, "slice_output_en": 0, "reserved": [0]}) == 0
+    for data in coded(mpi, 2):
+        assert len(units(H264, data)) >= len(data) // 1000
+
+
+@pytest.mark.parametrize("kind", [H264, H265])
+def test_key_frames_come_as_the_gop_says_or_not_at_all(mpi: ModuleType, kind: int) -> None:
+    started(mpi, kind, gop=3)
+    keys = [units(kind, data)[0] in KEYS[kind] for data in coded(mpi, 7)]
+    assert keys == [True, False, False] * 2 + [True]
+    assert mpi.venc_set_intra_refresh(0, {"refresh_enable": 1, "intra_refresh_mode": 1, "refresh_num": 2, "req_i_qp": 30}) == 0
+    keys = [units(kind, data)[0] in KEYS[kind] for data in coded(mpi, 7)]
+    assert keys == [True] + [False] * 6
+
+
+@pytest.mark.parametrize("kind", [H264, H265])
+def test_a_stream_says_what_its_colours_are(mpi: ModuleType, kind: int) -> None:
+    started(mpi, kind)
+    name = "h264_vui" if kind == H264 else "h265_vui"
+    said, ret = getattr(mpi, f"venc_get_{name}")(0)
+    assert (ret, said["vui_video_signal"]["video_signal_type_present_flag"]) == (0, 0)
+    said["vui_video_signal"] |= {"video_signal_type_present_flag": 1, "video_full_range_flag": 1, "colour_description_present_flag": 1,
+                                 "colour_primaries": 9, "transfer_characteristics": 14, "matrix_coefficients": 9}  # fmt: skip
+    said["vui_aspect_ratio"] |= {"aspect_ratio_info_present_flag": 1, "aspect_ratio_idc": 255, "sar_width": 4, "sar_height": 3}
+    assert getattr(mpi, f"venc_set_{name}")(0, said) == 0
+    decoder, picture = decoded(kind, coded(mpi, 2))
+    assert (picture.color_range, picture.color_primaries, picture.color_trc, picture.colorspace) == (2, 9, 14, 9)
+    assert (decoder.sample_aspect_ratio.numerator, decoder.sample_aspect_ratio.denominator) == (4, 3)
+    said["vui_aspect_ratio"]["sar_height"] = 0
+    assert getattr(mpi, f"venc_set_{name}")(0, said) == VENC + ILLEGAL
+
+
+@pytest.mark.parametrize("kind", [H264, H265])
+def test_the_bit_rate_may_change_while_frames_are_coded(mpi: ModuleType, kind: int) -> None:
+    started(mpi, kind, gop=100, bit_rate=8000)
+    before = sum(map(len, coded(mpi, 12)))
+    assert mpi.venc_set_chn_attr(0, attributes(kind, SIZE, SIZE, gop=100, bit_rate=100)) == 0
+    coded(mpi, 30)  # it takes some frames
+    assert sum(map(len, coded(mpi, 12))) < 0.8 * before
+
+
+def test_pictures_become_grey(mpi: ModuleType) -> None:
+    started(mpi, H264)
+    parameters, _ = mpi.venc_get_chn_param(0)
+    assert mpi.venc_set_chn_param(0, {**parameters, "color_to_grey_en": 1}) == 0
+    _, picture = decoded(H264, coded(mpi, 2, level=60))
+    planes = [np.frombuffer(plane, np.uint8)[: plane.line_size * 8].reshape(8, -1)[:, :64] for plane in picture.planes]
+    assert [int(np.abs(plane.astype(int) - level).max()) <= 3 for plane, level in zip(planes, (60, 128, 128), strict=True)] == [True] * 3
+    mpi.venc_destroy_chn(0)
+    assert mpi.venc_create_chn(0, attributes(JPEG, SIZE, SIZE)) == 0
+    assert mpi.venc_start_chn(0, FOREVER) == 0
+    assert mpi.venc_set_chn_param(0, {**parameters, "color_to_grey_en": 1}) == 0
+    (data,) = coded(mpi, 1, level=60)
+    assert np.abs(simplejpeg.decode_jpeg(data).astype(int) - 60).max() <= 2
+
+
+def test_regions_of_interest_are_kept_by_their_numbers(mpi: ModuleType) -> None:
+    started(mpi, H264)
+    region = {"idx": 3, "enable": 1, "is_abs_qp": 0, "qp": -5, "rect": {"x": 0, "y": 0, "width": 64, "height": 64}}
+    assert mpi.venc_set_roi_attr(0, region) == 0
+    assert mpi.venc_get_roi_attr(0, 3) == (region, 0)
+    assert mpi.venc_get_roi_attr(0, 2)[0]["enable"] == 0
+    assert mpi.venc_get_roi_attr(0, 8) == ({}, VENC + ILLEGAL)
