@@ -17,7 +17,7 @@ from anycann.media.formats import pixel_format
 from anycann.media.picture import Picture
 
 
-@status("acl.himpi.venc_create_chn", limits="of rc_attr gop, dst_frame_rate and the bit rate are used")
+@status("acl.himpi.venc_create_chn", limits="of rc_attr gop, dst_frame_rate, the bit rate and fixed quantisers are used")
 def venc_create_chn(channel: int, attributes: dict[str, Any]) -> None:
     """A channel with a number of the program's. attributes["venc_attr"]["type"]: 26 JPEG, 96 H.264, 265 H.265."""
     with errors_of("VENC"):

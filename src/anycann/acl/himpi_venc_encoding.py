@@ -21,7 +21,7 @@ _ASPECTS = dict(enumerate(
     ((1, 1), (12, 11), (10, 11), (16, 11), (40, 33), (24, 11), (20, 11), (32, 11), (80, 33), (18, 11), (15, 11), (64, 33), (160, 99),
      (4, 3), (3, 2), (2, 1)), 1,
 ))  # fmt: skip
-_EXTENDED = 255
+_EXTENDED, _MOST_QUANTISER = 255, 51
 
 
 def encoder_settings(kind: int, attributes: Dict, settings: Mapping[str, Any]) -> EncoderSettings:
@@ -48,7 +48,18 @@ def encoder_settings(kind: int, attributes: Dict, settings: Mapping[str, Any]) -
         bool(settings.get("intra_refresh", {}).get("refresh_enable", 0)),
         _colours(usability),
         _aspect(usability),
+        _quantisers(own),
     )
+
+
+def _quantisers(rate: Dict) -> tuple[int, int] | None:
+    """Of key frames and of others, where they are fixed."""
+    if "i_qp" not in rate or "p_qp" not in rate:
+        return None
+    key, others = (number_in(rate, name, "rc_attr") for name in ("i_qp", "p_qp"))
+    if not (0 <= key <= _MOST_QUANTISER and 0 <= others <= _MOST_QUANTISER):
+        raise AclError(Code.INVALID_PARAM, f"i_qp {key} and p_qp {others} of rc_attr; accepted: 0 to {_MOST_QUANTISER}")
+    return key, others
 
 
 def _slices(kind: int, given: Dict) -> Slices | None:

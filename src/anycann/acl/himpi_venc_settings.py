@@ -66,7 +66,7 @@ def _declare_pair(name: str, before: dict[str, Any], limits: str) -> None:
             found = CHANNELS.get(channel)
             found.use(found.attributes, {**found.settings, name: deepcopy(dict(parameters))})
 
-    @value_and_status(f"acl.himpi.venc_get_{name}", failed=({},), returns="(dict, ret)", limits=limits if limits == _NO_EFFECT else "")
+    @value_and_status(f"acl.himpi.venc_get_{name}", failed=({},), returns="(dict, ret)")
     def get_it(channel: int) -> dict[str, Any]:
         """What was set."""
         with errors_of("VENC"):
@@ -85,7 +85,7 @@ def venc_set_roi_attr(channel: int, parameters: dict[str, Any]) -> None:
         CHANNELS.get(channel).settings[f"roi_attr{number}"] = deepcopy(dict(parameters))
 
 
-@value_and_status("acl.himpi.venc_get_roi_attr", failed=({},), returns="(dict, ret)", limits=_NO_EFFECT)
+@value_and_status("acl.himpi.venc_get_roi_attr", failed=({},), returns="(dict, ret)")
 def venc_get_roi_attr(channel: int, number: int) -> dict[str, Any]:
     """What was set of region `number`."""
     with errors_of("VENC"):
@@ -171,7 +171,7 @@ def venc_set_rc_param(channel: int, parameters: dict[str, Any]) -> None:
         CHANNELS.get(channel).settings["rc_param"] = deepcopy(dict(parameters))
 
 
-@value_and_status("acl.himpi.venc_get_rc_param", failed=({},), returns="(dict, ret)", limits=_NO_EFFECT)
+@value_and_status("acl.himpi.venc_get_rc_param", failed=({},), returns="(dict, ret)")
 def venc_get_rc_param(channel: int, mode: int) -> dict[str, Any]:
     """How the bit rate is kept. `mode`: that of the channel."""
     with errors_of("VENC"):
@@ -191,7 +191,7 @@ def venc_set_scene_mode(channel: int, mode: int) -> None:
         CHANNELS.get(channel).settings["scene_mode"] = mode
 
 
-@value_and_status("acl.himpi.venc_get_scene_mode", returns="(mode, ret)", limits=_NO_EFFECT)
+@value_and_status("acl.himpi.venc_get_scene_mode", returns="(mode, ret)")
 def venc_get_scene_mode(channel: int) -> int:
     """What was set."""
     with errors_of("VENC"):
@@ -213,7 +213,7 @@ def venc_set_mod_param(parameters: dict[str, Any]) -> None:
         _MODULE_PARAMETERS[name] = deepcopy(dict(dict_in(parameters, name, "hi_venc_mod_param")))
 
 
-@value_and_status("acl.himpi.venc_get_mod_param", failed=({},), returns="(dict, ret)", limits=_NO_EFFECT)
+@value_and_status("acl.himpi.venc_get_mod_param", failed=({},), returns="(dict, ret)")
 def venc_get_mod_param(parameters: dict[str, Any]) -> dict[str, Any]:
     """What was set, for {mod_type}."""
     with errors_of("VENC"):

@@ -15,6 +15,7 @@ from anycann.media.picture import Picture, new_picture
 from anycann.support.errors import UnsupportedError, UsageError
 
 _LIMITED_RANGE, _FULL_RANGE = 1, 2  # as FFmpeg counts
+_DOUBLE = 6  # so much more of a quantiser is a step twice as large
 _BLOCK = 16  # pixels that a block of H.264 is high and wide
 
 Profile: TypeAlias = Literal["main", "baseline", "high"]
@@ -40,7 +41,7 @@ class Colours:
 
 @dataclass(frozen=True)
 class EncoderSettings:
-    """What a stream is encoded with. `bit_rate_kbps` 0: by quality.
+    """What a stream is encoded with. `bit_rate_kbps` 0: by quality, or by `quantisers`, those of key frames and of the others.
 
     intra_refresh: parts of each frame are coded anew, and none is a key frame after the first. aspect: width of a pixel by its height.
     """
@@ -56,6 +57,7 @@ class EncoderSettings:
     intra_refresh: bool = False
     colours: Colours | None = None
     aspect: Fraction | None = None
+    quantisers: tuple[int, int] | None = None
 
 
 class VideoEncoder:
@@ -138,6 +140,9 @@ def _options(settings: EncoderSettings) -> dict[str, str]:
     """Of the library: one key frame in each interval, no more where a scene changes, as on the chip."""
     options = {"preset": "veryfast", "tune": "zerolatency", "forced-idr": "1"}
     own = {"scenecut": "0", "intra-refresh": str(int(settings.intra_refresh))}
+    if settings.quantisers is not None:
+        key, others = settings.quantisers
+        own |= {"qp": str(others), "ipratio": f"{2 ** ((others - key) / _DOUBLE):.6f}"}
     if settings.codec == "h264":
         own |= _h264_slices(settings)
         return options | {"profile": settings.profile, "x264-params": _joined(own)}
