@@ -13,11 +13,12 @@ from anycann.codegen.kernels.arithmetic_rate import fma_rate
 from anycann.codegen.kernels.attention_shape import AttentionShape
 from anycann.codegen.kernels.attention_space import AttentionSpace
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
-from anycann.codegen.kernels.convolution_space import AlgorithmSpace, ConvolutionSpace, WinogradSpace
+from anycann.codegen.kernels.convolution_space import AlgorithmSpace, ConvolutionSpace, PlanesSpace, WinogradSpace
 from anycann.codegen.kernels.dot_plane import as_plane
 from anycann.codegen.kernels.dot_space import DotSpace
 from anycann.codegen.kernels.matmul_shape import contiguous
 from anycann.codegen.kernels.matmul_space import MatmulSpace
+from anycann.codegen.kernels.planes_tile import planes_refusal
 from anycann.codegen.space import Choices, Point, Space, usable
 from anycann.target.target import NAMED, Target
 from anycann.te import dtypes
@@ -34,9 +35,7 @@ def random_convolution(rng: random.Random) -> ConvolutionShape:
     pad = kernel // 2
     out = (size + 2 * pad - kernel) // stride + 1
     dtype, rank = rng.choice((dtypes.float32, dtypes.float32, dtypes.float64, dtypes.int8)), rng.choice((2, 2, 2, 3))
-    return ConvolutionShape(
-        rng.choice((1, 2)), inputs, outputs, group, *((n,) * rank for n in (size, kernel, stride, 1, pad, out)), dtype
-    )
+    return ConvolutionShape(rng.choice((1, 2)), inputs, outputs, group, *((n,) * rank for n in (size, kernel, stride, 1, pad, out)), dtype)
 
 
 def random_matmul(rng: random.Random) -> Any:
@@ -67,6 +66,8 @@ def random_space(rng: random.Random, target: Target) -> Space[Any]:
     shape = random_convolution(rng)
     if rng.random() < 0.5:
         return DotSpace(as_plane(replace(shape, dtype=rng.choice((dtypes.uint8, dtypes.int8, dtypes.bfloat16)))), target)
+    if planes_refusal(shape, target) is None and rng.random() < 0.2:
+        return PlanesSpace(shape, target)
     algorithm = AlgorithmSpace(shape, target)
     if len(algorithm.parameters()[0].choices) > 1 and rng.random() < 0.7:
         return WinogradSpace(shape, target)

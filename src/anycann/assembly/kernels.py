@@ -9,7 +9,7 @@ import math
 import onnx_ir as ir
 
 from anycann.assembly.weights import Array, Weights, forget
-from anycann.codegen.contract import refuse, wanted_layout
+from anycann.codegen.contract import gains_by_planes, refuse, wanted_layout
 from anycann.codegen.contract_gradient import generate_gradient
 from anycann.codegen.contract_recurrent import generate_recurrent
 from anycann.codegen.contract_routine import generate_routine
@@ -77,6 +77,18 @@ class Generators:
         except NotLowered:
             return stored
         return wanted_layout(found[0], value.name or "", stored, self.target, self.choices) if found else stored
+
+    def gains_by_planes(self, node: ir.Node) -> bool:
+        """Whether a node is a convolution that had better read and write row-major planes."""
+        try:
+            found = contractions(lower_node(node, self.registry, {}))
+        except NotLowered:
+            return False
+        return bool(found) and gains_by_planes(found[0], self.target, self.choices)
+
+    def reads_planes(self, node: ir.Node) -> bool:
+        """Whether the kernel of a node reads its first operand as row-major planes."""
+        return self.wanted_layout(node, 0, ND) == ND
 
 
 def _is_known(value: ir.Value | None, name: str) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from anycann.codegen.contract_attention import generate_attention, refuse_attention
 from anycann.codegen.contract_convolution import convolution_layout, convolution_rows, generate_convolution, refuse_convolution
+from anycann.codegen.contract_convolution import gains_by_planes as convolution_gains
 from anycann.codegen.contract_dots import (
     dot_layout,
     dot_rows,
@@ -67,6 +68,12 @@ def wanted_layout(contraction: Contraction, name: str, stored: str, target: Targ
     if takes_convolution(operator, target):
         return dot_layout(operator, name, stored)
     return convolution_layout(operator, name, stored, target, choices)
+
+
+def gains_by_planes(contraction: Contraction, target: Target, choices: Choices = UNASKED) -> bool:
+    """Whether it is a convolution that had better read and write row-major planes."""
+    operator = contraction.operator
+    return isinstance(operator, Convolution) and not takes_convolution(operator, target) and convolution_gains(operator, target, choices)
 
 
 def rows_read(contraction: Contraction, name: str, target: Target, choices: Choices = UNASKED) -> RowTasks | str:

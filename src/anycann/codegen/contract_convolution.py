@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from anycann.codegen.contract_weights import Order, Weights, has_phases, kernel_shape, ordered_weights
+from anycann.codegen.contract_weights import Order, Weights, has_phases, kernel_shape, ordered_weights, planes_weights
 from anycann.codegen.conversions import convert, from_storage
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel, RowTasks
 from anycann.codegen.kernels.convolution import emit_convolution, row_tasks
 from anycann.codegen.kernels.convolution_method import method, reads_channels_last
+from anycann.codegen.kernels.convolution_planes import emit_planes, planes_rows
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
-from anycann.codegen.kernels.convolution_space import AlgorithmSpace, ConvolutionSpace, WinogradSpace
+from anycann.codegen.kernels.convolution_space import AlgorithmSpace, ConvolutionSpace, PlanesSpace, WinogradSpace
 from anycann.codegen.kernels.convolution_transposed import emit_transposed_convolution, transposed_flops
+from anycann.codegen.kernels.planes_tile import planes_profitable
 from anycann.codegen.kernels.winograd import emit_winograd
 from anycann.codegen.nest_kernel import Output
 from anycann.codegen.space import Choices
@@ -66,6 +68,14 @@ def _uses_winograd(operator: Convolution, shape: ConvolutionShape, target: Targe
     return choices.winograd and choices.tile(AlgorithmSpace(shape, target)).winograd
 
 
+def gains_by_planes(operator: Convolution, target: Target, choices: Choices) -> bool:
+    """Whether lanes along the pixels of row-major planes are better than lanes along the output channels, for an image in planes."""
+    if has_phases(operator) or operator.computed or operator.weight_zero is not None or operator.zero_point is not None:
+        return False
+    shape = kernel_shape(operator)
+    return planes_profitable(shape, target) and not _uses_winograd(operator, shape, target, choices)
+
+
 def generate_convolution(
     anchor: Contraction,
     operator: Convolution,
@@ -78,6 +88,9 @@ def generate_convolution(
     """The kernel of a convolution and its tail; arguments: input, packed weights, what the tail reads, outputs."""
     shape, x = kernel_shape(operator), memory_name(operator.x)
     channels_last, window = layouts.get(x, ND) == NHWC, window_rows(layouts.get(x, ND)) or 0
+    planes = (window or layouts.get(x, ND) == ND) and all(o.place.layout == ND for o in outputs)
+    if planes and gains_by_planes(operator, target, choices):
+        return _generate_planes(anchor, operator, outputs, layouts, target, constants, choices)
     blocked = layouts.get(x, ND) == NC1HWC0 or channels_last
     tail = Tail(anchor, outputs, layouts, target, 1, split=True)
     e = Emitter()
@@ -111,6 +124,34 @@ def generate_convolution(
         symbol, ir, (x, found.name, *zero, *tail.inputs, *(o.name for o in outputs)), tasks, scratch, flops, rows, family == "winograd"
     )
     return Generated(kernel, found.packed, found.before, found.workspace)
+
+
+def _generate_planes(
+    anchor: Contraction,
+    operator: Convolution,
+    outputs: Sequence[Output],
+    layouts: Mapping[str, str],
+    target: Target,
+    constants: Constants,
+    choices: Choices,
+) -> Generated:
+    """The same of row-major planes, read and written."""
+    shape, x = kernel_shape(operator), memory_name(operator.x)
+    window = window_rows(layouts.get(x, ND)) or 0
+    tail = Tail(anchor, outputs, layouts, target, len(anchor.shape) - 1, split=False)
+    tile = choices.tile(PlanesSpace(shape, target))
+    e = Emitter()
+    pointers = (e.argument(0), e.argument(1))
+    writer = tail.writer(e, 2)
+
+    def write(emitter: Emitter, index: Sequence[Value], vector: Value, mask: Value | None) -> None:
+        tail.write(writer, emitter, index, vector, mask)
+
+    found = planes_weights(operator, tile, constants)
+    tasks = emit_planes(e, shape, target, tile, *pointers, write, window)
+    symbol, ir = e.finish("planes")
+    arguments = (x, found.name, *tail.inputs, *(o.name for o in outputs))
+    return Generated(Kernel(symbol, ir, arguments, tasks, 0, shape.flops, planes_rows(shape, target, tile, window)), found.packed)
 
 
 def convolution_rows(operator: Convolution, target: Target, choices: Choices) -> RowTasks | str:

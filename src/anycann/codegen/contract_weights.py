@@ -22,8 +22,10 @@ from anycann.codegen.kernels.computed_weights import (
 )
 from anycann.codegen.kernels.convolution_method import packed_size
 from anycann.codegen.kernels.convolution_packing import pack_weights, weights_arrangement
+from anycann.codegen.kernels.convolution_planes import pack_planes_weights, planes_arrangement
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_transposed import pack_transposed_weights, transposed_pieces
+from anycann.codegen.kernels.planes_tile import PlanesTile
 from anycann.codegen.kernels.winograd_tile import winograd_weight_bytes
 from anycann.codegen.kernels.winograd_transform import pack_winograd_weights
 from anycann.codegen.tail import Constants, Packed, Workspace, memory_name, pack
@@ -91,6 +93,14 @@ def ordered_weights(operator: Convolution, order: Order, target: Target, blocked
     else:
         arrangement = weights_arrangement(shape, lanes, blocked) if operator.weight_zero is None else None
         packed = pack("conv", pack_weights(known, shape, lanes, blocked), memory_name(operator.w), arrangement)
+    return Weights(packed.name, (packed,))
+
+
+def planes_weights(operator: Convolution, tile: PlanesTile, constants: Constants) -> Weights:
+    """The weights for a kernel of row-major planes."""
+    shape = kernel_shape(operator)
+    array = pack_planes_weights(_known(operator, constants, shape), shape, tile)
+    packed = pack("planes", array, memory_name(operator.w), planes_arrangement(shape, tile))
     return Weights(packed.name, (packed,))
 
 

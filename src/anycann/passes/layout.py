@@ -7,7 +7,7 @@ A view (Reshape ...) needs row-major elements and a depthwise convolution blocke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 import math
 
 import onnx_ir as ir
@@ -24,8 +24,14 @@ PRODUCTS = frozenset({"MatMul", "Gemm", "FusedMatMul", "MatMulInteger", "QLinear
 CONVOLUTIONS = frozenset({"Conv", "ConvTranspose", "FusedConv", "ConvInteger", "QLinearConv"})
 
 
-def assign_layouts(graph: ir.Graph, engines: Mapping[ir.Node, Engine], groups: Mapping[ir.Node, Group], lanes: int) -> dict[ir.Value, str]:
-    """The layout of each value that is stored; absent means row-major."""
+def assign_layouts(
+    graph: ir.Graph,
+    engines: Mapping[ir.Node, Engine],
+    groups: Mapping[ir.Node, Group],
+    lanes: int,
+    planar: Collection[ir.Node] = (),
+) -> dict[ir.Value, str]:
+    """The layout of each value that is stored; absent means row-major, as the convolutions `planar` read and write."""
     captured = {value for node in graph for value in captured_values(node)}
     layouts: dict[ir.Value, str] = {}
     done: set[Group] = set()
@@ -36,7 +42,10 @@ def assign_layouts(graph: ir.Graph, engines: Mapping[ir.Node, Engine], groups: M
         done.add(group)
         follows = _follows_blocked(group, layouts)
         for value in group.outputs:
-            wanted = follows or _turns_pixels(group, layouts) or _is_read_in_blocks(group, value, groups, lanes)
+            if any(node in planar for node in group.nodes):
+                continue
+            read = not any(use.node in planar for use in value.uses()) and _is_read_in_blocks(group, value, groups, lanes)
+            wanted = follows or _turns_pixels(group, layouts) or read
             layout = _channel_layout(value, lanes, _is_depthwise(group.nodes[0]) or _is_read_depthwise(value)) if wanted else ND
             if layout != ND and value not in captured and not (_only_flat_readers(value, engines) and not _scatters(group, value, lanes)):
                 layouts[value] = layout
@@ -149,8 +158,11 @@ def insert_transfers(
     groups: dict[ir.Node, Group],
     layouts: dict[ir.Value, str],
     wanted: Callable[[ir.Node, int, str], str],
+    planar: Collection[ir.Node] = (),
 ) -> None:
-    """Put a TransData before each reader that cannot read the stored layout. `wanted(node, operand, stored)` names the one it can."""
+    """Put a TransData before each reader that cannot read the stored layout. `wanted(node, operand, stored)` names the one it can; the
+    convolutions `planar` read planes.
+    """
     copies: dict[tuple[ir.Value, str], ir.Value] = {}
     for node in list(graph):
         if engines[node].kind in (EMPTY,):
@@ -159,7 +171,7 @@ def insert_transfers(
             if value is None or value.const_value is not None or static_type(value) is None:
                 continue
             stored = layouts.get(value, ND)
-            need = _need(node, number, stored, engines, wanted)
+            need = ND if node in planar else _need(node, number, stored, engines, wanted)
             producer = value.producer()
             if need == stored or (producer in groups and groups.get(node) is groups[producer]):
                 continue

@@ -11,8 +11,10 @@ import pytest
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution import plain_writer
 from anycann.codegen.kernels.convolution_method import packed_size
+from anycann.codegen.kernels.convolution_planes import emit_planes
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_transposed import emit_transposed_convolution
+from anycann.codegen.kernels.planes_tile import default_planes_tile, out_groups
 from anycann.codegen.kernels.winograd import emit_winograd
 from anycann.codegen.kernels.winograd_tile import default_winograd_tile, winograd_weight_bytes
 from anycann.target.target import Target
@@ -28,6 +30,9 @@ SHAPES = {
     "groups that share vectors": shape_of(30, 60, (4, 5), 3, pads=1, group=3),
     "few outputs": shape_of(35, 2, (5, 7), 3, pads=1),
     "winograd": shape_of(20, 18, (7, 10), 3, pads=1, batch=2),
+    "winograd of volumes": shape_of(17, 16, (3, 7, 10), 3, pads=1),
+    "planes": shape_of(3, 5, (5, 37), 3, pads=(0, 1)),
+    "planes with stride 2": shape_of(3, 5, (5, 83), 3, strides=2, pads=(1, 0)),
     "transposed": ConvolutionShape(1, 6, 5, 1, (4, 5), (3, 3), (2, 2), (1, 1), (1, 1), (8, 10)),
 }
 
@@ -36,7 +41,10 @@ def _native(name: str, shape: ConvolutionShape, target: Target, blocked: bool) -
     e = Emitter()
     x, w, y = (e.argument(i) for i in range(3))
     writer = plain_writer(y, shape, target.lanes)
-    if name == "winograd":
+    if name.startswith("planes"):
+        tile = default_planes_tile(shape, target)
+        return load(e, target, emit_planes(e, shape, target, tile, x, w, lambda e, index, vector, mask: e.store(vector, y, 4)))
+    if name.startswith("winograd"):
         launch = emit_winograd(e, shape, target, default_winograd_tile(shape, target), x, w, writer)
         return load(e, target, launch.tasks, launch.scratch_bytes)
     if name == "transposed":
@@ -62,8 +70,10 @@ def _run_between_guards(name: str, target_number: int, blocked: bool, at_end: bo
     offset = page + (inside - 4 * count if at_end else 0)
     x = np.frombuffer(area, np.float32, count, offset)
     x[:] = 1
-    winograd = name == "winograd"
-    weights = aligned(winograd_weight_bytes(shape, target.lanes) // 4 if winograd else packed_size(shape, target.lanes, blocked))
+    winograd = name.startswith("winograd")
+    size = winograd_weight_bytes(shape, target.lanes) // 4 if winograd else packed_size(shape, target.lanes, blocked)
+    tile = default_planes_tile(shape, target)
+    weights = aligned(tile.outputs * out_groups(shape, tile) * shape.in_channels * shape.taps if name.startswith("planes") else size)
     weights[:] = 1
     y = aligned(shape.batch * shape.out_blocks(target.lanes) * target.lanes * shape.out_pixels)
     _native(name, shape, target, blocked)(x, weights, y)
@@ -72,7 +82,8 @@ def _run_between_guards(name: str, target_number: int, blocked: bool, at_end: bo
 @pytest.mark.parametrize("target_number", range(len(runnable_targets())), ids=[t.name for t in runnable_targets()])
 @pytest.mark.parametrize("name", SHAPES)
 def test_no_load_leaves_the_input(name, target_number):
-    for blocked in (True,) if name == "winograd" else (True, False):
+    only = {"winograd": (True,), "planes": (False,)}
+    for blocked in only.get(name.split()[0], (True, False)):
         for at_end in (True, False):
             child = multiprocessing.get_context("fork").Process(target=_run_between_guards, args=(name, target_number, blocked, at_end))
             child.start()

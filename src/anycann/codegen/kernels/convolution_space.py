@@ -18,6 +18,14 @@ from anycann.codegen.kernels.convolution_tile import (
     most_images,
     unroll_choices,
 )
+from anycann.codegen.kernels.planes_tile import (
+    PlanesTile,
+    default_planes_tile,
+    most_outputs,
+    most_vectors,
+    planes_estimate,
+    planes_refusal,
+)
 from anycann.codegen.kernels.winograd_tile import (
     WinogradTile,
     all_tiles,
@@ -152,6 +160,37 @@ class WinogradSpace(Space[WinogradTile]):
 
     def estimate(self, tile: WinogradTile) -> float:
         return winograd_estimate(self.problem, self.target, tile)
+
+
+@dataclass(frozen=True)
+class PlanesSpace(Space[PlanesTile]):
+    """Register tiles of pixels and output channels, for row-major planes. `problem` must be one that they can compute."""
+
+    family: ClassVar[str] = "ConvPlanes"
+    version: ClassVar[int] = 1
+    tile_type: ClassVar[type[PlanesTile]] = PlanesTile
+
+    problem: ConvolutionShape
+    target: Target
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        vectors = range(1, most_vectors(self.problem, self.target) + 1)
+        outputs = range(1, min(self.problem.out_channels, most_outputs(self.target, 1)) + 1)
+        return (Parameter("vectors", tuple(vectors)), Parameter("outputs", tuple(outputs)))
+
+    def refusal(self, tile: PlanesTile) -> str | None:
+        if planes_refusal(self.problem, self.target):
+            return planes_refusal(self.problem, self.target)
+        if not 1 <= tile.vectors <= most_vectors(self.problem, self.target):
+            return f"{tile.vectors} vectors of a row"
+        most = min(self.problem.out_channels, most_outputs(self.target, tile.vectors))
+        return None if 1 <= tile.outputs <= most else f"{tile.outputs} output channels; 1 to {most} fit the registers"
+
+    def default(self) -> PlanesTile:
+        return default_planes_tile(self.problem, self.target)
+
+    def estimate(self, tile: PlanesTile) -> float:
+        return planes_estimate(self.problem, self.target, tile)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,255 @@
+"""Convolution of row-major planes with lanes along the pixels: where there are few channels, vectors of pixels are full and those of
+output channels are not.
+
+A task is a row of output pixels, or a part of it. A register tile has some vectors of its pixels for some output channels; an input
+vector, read where it lies, serves all of these, a weight in all lanes all of those. At the ends of a row, lanes outside the image are not
+read and count as zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+import numpy as np
+
+from anycann.codegen.emitter import Emitter
+from anycann.codegen.kernel import RowTasks
+from anycann.codegen.kernels.convolution_inputs import InputLayout, input_layout
+from anycann.codegen.kernels.convolution_products import multiply_add
+from anycann.codegen.kernels.convolution_shape import Axis, ConvolutionShape, used_axes
+from anycann.codegen.kernels.convolution_sums import Range, nest, valid_taps
+from anycann.codegen.kernels.convolution_write import digits
+from anycann.codegen.kernels.planes_tile import PlanesTile, RowPart, in_one_task, out_groups, parts_of_row, row_parts
+from anycann.codegen.values import POINTER, Value, vector_type
+from anycann.support.arrangement import Arrangement
+from anycann.target.target import Target
+
+WriteRow = Callable[[Emitter, Sequence[Value], Value, "Value | None"], None]
+
+
+def pack_planes_weights(weights: np.ndarray, shape: ConvolutionShape, tile: PlanesTile) -> np.ndarray:
+    """Weights [O, I, *kernel] as [groups of outputs, taps above the last axis, I, used taps of the last axis, outputs of a group]."""
+    last, groups = used_axes(shape)[-1], out_groups(shape, tile)
+    used = weights.reshape(shape.out_channels, shape.in_channels, -1, shape.kernel[-1])[
+        ..., last.tap_offset : last.tap_offset + last.kernel
+    ]
+    full = np.zeros((groups * tile.outputs, *used.shape[1:]), weights.dtype)
+    full[: shape.out_channels] = used
+    return np.ascontiguousarray(full.reshape(groups, tile.outputs, *used.shape[1:]).transpose(0, 3, 2, 4, 1))
+
+
+def planes_arrangement(shape: ConvolutionShape, tile: PlanesTile) -> Arrangement | None:
+    """Where the weights lie in what `pack_planes_weights` makes of them; None where taps are left out."""
+    last, groups = shape.kernel[-1], out_groups(shape, tile)
+    if used_axes(shape)[-1].kernel != last:
+        return None
+    above = shape.taps // last
+    kept = (shape.out_channels, shape.in_channels, above, last)
+    packed = (groups, above, shape.in_channels, last, tile.outputs)
+    return Arrangement(packed, (0, 4, 2, 1, 3), (groups * tile.outputs, *kept[1:]), kept)
+
+
+@dataclass(frozen=True)
+class _Kernel:
+    """The convolution to write and its operands; `results` has room for the sums of a tile."""
+
+    shape: ConvolutionShape
+    target: Target
+    tile: PlanesTile
+    input: Value
+    weights: Value
+    results: Value
+    write: WriteRow
+    layout: InputLayout
+
+    @property
+    def lanes(self) -> int:
+        return self.target.lanes
+
+    @property
+    def vector(self) -> str:
+        return vector_type("float", self.lanes)
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        return used_axes(self.shape)
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A row of the output: its image, its place on the axes above, the taps there that meet the input, and where it begins."""
+
+    image: Value
+    places: tuple[Value, ...]
+    taps: tuple[tuple[Value, Value], ...]
+    pointer: Value
+
+
+def emit_planes(
+    e: Emitter,
+    shape: ConvolutionShape,
+    target: Target,
+    tile: PlanesTile,
+    input_pointer: Value,
+    weights: Value,
+    write: WriteRow,
+    window: int = 0,
+) -> int:
+    """Write the tasks e.begin..e.end at the current end of `e`, in its entry block; returns how many tasks there are.
+
+    input: float32, row-major [N, C, *spatial], or a `window` of so many rows of that (te/layout.py); weights: `pack_planes_weights`.
+    `write(e, [n, channel, *spatial], vector, mask)` gets `target.lanes` neighbours of a row of one channel, of which those outside the mask
+    do not exist.
+    """
+    if shape.batch * shape.out_pixels == 0:
+        return 0
+    results = e.op(f"alloca {vector_type('float', target.lanes)}, i64 {tile.outputs * tile.vectors}, align {4 * target.lanes}", POINTER)
+    layout = input_layout(shape, target.lanes, blocked=False, window=window)
+    kernel = _Kernel(shape, target, tile, input_pointer, weights, results, write, layout)
+    sizes = [shape.batch, *shape.out_size[:-1], parts_of_row(shape, target, tile)]
+    whole = in_one_task(shape, target, tile, window)
+    begin, end = (e.const(0), e.const(prod(sizes))) if whole else (e.begin, e.end)
+    with e.loop(begin, end) as tasks:
+        *numbers, part = digits(e, tasks.index, sizes)
+        _emit_row(e, kernel, _row(e, kernel, numbers), part)
+    return 1 if whole else prod(sizes)
+
+
+def planes_rows(shape: ConvolutionShape, target: Target, tile: PlanesTile, window: int = 0) -> RowTasks | None:
+    """How the tasks of `emit_planes` lie along the rows of images; None where they do not."""
+    if len(shape.in_size) != 2 or in_one_task(shape, target, tile, window):
+        return None
+    last = (shape.kernel[0] - 1) * shape.dilations[0] - shape.pads_begin[0]
+    parts = parts_of_row(shape, target, tile)
+    return RowTasks(1, shape.out_size[0], parts, shape.in_size[0], shape.strides[0], -shape.pads_begin[0], last, shape.batch)
+
+
+def _emit_row(e: Emitter, kernel: _Kernel, row: _Row, number: Value) -> None:
+    """Part `number` of a row."""
+    shape, lanes, tile = kernel.shape, kernel.lanes, kernel.tile
+    parts = parts_of_row(shape, kernel.target, tile)
+    size = -(-shape.out_size[-1] // (parts * tile.vectors * lanes)) * tile.vectors * lanes
+    low = e.mul(number, size)
+    for part in row_parts(shape, kernel.target, tile):
+        first, stop = e.const(part.first), e.const(part.stop)
+        if parts > 1:
+            first, stop = e.smax(first, low), e.smin(stop, e.add(low, size))
+        with e.loop(first, stop, tile.vectors * lanes) as column, e.loop(0, out_groups(shape, tile)) as group:
+            _tile(e, kernel, row, part, column.index, group.index)
+
+
+def _row(e: Emitter, kernel: _Kernel, numbers: Sequence[Value]) -> _Row:
+    image, *places = numbers
+    starts = [e.sub(e.mul(place, axis.stride), axis.pad) for axis, place in zip(kernel.axes[:-1], places, strict=True)]
+    taps = tuple(valid_taps(e, axis, start) for axis, start in zip(kernel.axes[:-1], starts, strict=True))
+    offset = e.mul(image, kernel.layout.image)
+    for axis, start in zip(kernel.axes[:-1], starts, strict=True):
+        offset = e.add(offset, e.mul(start, axis.in_stride))
+    return _Row(image, tuple(places), taps, _moved(e, kernel.input, offset))
+
+
+def _moved(e: Emitter, base: Value, offset: Value) -> Value:
+    """base + offset elements, where the sum itself may lie outside the buffer (lanes that are not read)."""
+    return e.op(f"getelementptr float, ptr {base.text}, i64 {offset.text}", POINTER)
+
+
+def _tile(e: Emitter, kernel: _Kernel, row: _Row, part: RowPart, column: Value, group: Value) -> None:
+    """Sums and results of one register tile."""
+    tile, lanes, last = kernel.tile, kernel.lanes, kernel.axes[-1]
+    depth = kernel.shape.in_channels * last.kernel * tile.outputs
+    above = kernel.shape.taps // kernel.shape.kernel[-1]
+    weights = e.gep(kernel.weights, e.mul(group, above * depth), "float")
+    start = e.sub(e.mul(column, last.stride), last.pad)
+    reader = _reader(e, kernel, part, start)
+    ranges: list[Range] = [(*taps, 1) for taps in row.taps]
+
+    def body(indices: list[Value], sums: list[Value]) -> list[Value]:
+        *taps, channel = indices
+        offset, number = start, e.const(0)
+        for axis, tap in zip(kernel.axes[:-1], taps, strict=True):
+            offset = e.add(offset, e.mul(tap, axis.dilation * axis.in_stride))
+            number = e.add(number, e.mul(e.add(tap, axis.tap_offset // axis.tap_stride), axis.tap_stride // kernel.shape.kernel[-1]))
+        pixels = _moved(e, row.pointer, e.add(offset, e.mul(channel, kernel.layout.channel)))
+        factors = e.gep(weights, e.add(e.mul(number, depth), e.mul(channel, last.kernel * tile.outputs)), "float")
+        return _products(e, kernel, reader, pixels, factors, sums)
+
+    zeros = [e.zero(kernel.vector)] * (tile.outputs * part.vectors)
+    sums = nest(e, [*ranges, (e.const(0), e.const(kernel.shape.in_channels), 1)], zeros, body)
+    for i, value in enumerate(sums):
+        e.store(value, e.gep(kernel.results, i, kernel.vector), 4 * lanes)
+    first = e.mul(group, tile.outputs)
+    with e.loop(0, e.smin(e.const(tile.outputs), e.sub(e.const(kernel.shape.out_channels), first))) as output:
+        for i in range(part.vectors):
+            at = e.gep(kernel.results, e.add(e.mul(output.index, part.vectors), i), kernel.vector)
+            place = [row.image, e.add(first, output.index), *row.places, e.add(column, i * lanes)]
+            kernel.write(e, place, e.load(at, kernel.vector, 4 * lanes), part.stored(e, kernel.shape, lanes, i))
+
+
+# Of a tile, the pixels of the next one are fetched: they lie in as many places as there are channels and rows, more than a processor
+# follows. 96 to 24 channels of 240 x 184 took 0.55 of the time, 3 x 3 with stride 2 from 48 to 24 channels 0.78.
+_LINE_PIXELS = 16
+
+
+def _products(e: Emitter, kernel: _Kernel, reader: _Reader, pixels: Value, factors: Value, sums: list[Value]) -> list[Value]:
+    """All taps of one input channel of one row."""
+    sums, outputs = list(sums), kernel.tile.outputs
+    reader.loaded.clear()
+    ahead = reader.part.vectors * kernel.lanes * kernel.axes[-1].stride
+    for pixel in range(ahead, 2 * ahead, _LINE_PIXELS):
+        e.prefetch(_moved(e, pixels, e.const(pixel)))
+    for tap in range(kernel.axes[-1].kernel):
+        vectors = [reader.vector(e, pixels, tap, i) for i in range(reader.part.vectors)]
+        for output in range(outputs):
+            factor = e.splat(e.load(e.gep(factors, tap * outputs + output, "float"), "float", 4), kernel.lanes)
+            for i, vector in enumerate(vectors):
+                at = output * len(vectors) + i
+                sums[at] = multiply_add(e, kernel.target, vector, factor, sums[at])
+    return sums
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """The input vectors of a tile; offsets are pixels from the first one that its first tap reads, which may lie before the row."""
+
+    kernel: _Kernel
+    part: RowPart
+    masks: Mapping[int, Value]  # of the lanes inside the image, by the offset of a load; none where all are
+    loaded: dict[int, Value]  # of the channel that is being read, by the offset
+
+    def vector(self, e: Emitter, pixels: Value, tap: int, number: int) -> Value:
+        """What tap `tap` multiplies for vector `number` of the tile."""
+        offsets, phase = _loads(self.kernel, tap, number)
+        first, *second = [self._load(e, pixels, offset) for offset in offsets]
+        return e.shuffle(first, second[0], [2 * lane + phase for lane in range(self.kernel.lanes)]) if second else first
+
+    def _load(self, e: Emitter, pixels: Value, offset: int) -> Value:
+        if offset not in self.loaded:
+            at, type_ = _moved(e, pixels, e.const(offset)), self.kernel.vector
+            mask = self.masks.get(offset)
+            self.loaded[offset] = e.load(at, type_, 4) if mask is None else e.masked_load(at, type_, 4, mask, e.zero(type_))
+        return self.loaded[offset]
+
+
+def _loads(kernel: _Kernel, tap: int, number: int) -> tuple[list[int], int]:
+    """Offsets of the vectors to load, and of which of their pixels the taken ones begin."""
+    axis, lanes = kernel.axes[-1], kernel.lanes
+    offset = number * lanes * axis.stride + tap * axis.dilation
+    phase = offset % axis.stride
+    return [offset - phase + i * lanes for i in range(axis.stride)], phase
+
+
+def _reader(e: Emitter, kernel: _Kernel, part: RowPart, start: Value) -> _Reader:
+    """The reader of a tile that begins at input pixel `start` of a row."""
+    masks: dict[int, Value] = {}
+    if part.edge:
+        numbers = e.lane_numbers(kernel.lanes, "i32")
+        size = e.const(kernel.axes[-1].in_size, numbers.type)
+        for tap, number in product(range(kernel.axes[-1].kernel), range(part.vectors)):
+            for offset in _loads(kernel, tap, number)[0]:
+                if offset not in masks:
+                    first = e.splat(e.cast("trunc", e.add(start, offset), "i32"), kernel.lanes)
+                    masks[offset] = e.compare("ult", e.binary("add", first, numbers), size)
+    return _Reader(kernel, part, masks, {})

@@ -1,0 +1,163 @@
+"""How a convolution of row-major planes is cut into register tiles of pixels and output channels, and what it is estimated to cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+
+from anycann.codegen.emitter import Emitter
+from anycann.codegen.kernels.arithmetic_rate import fma_rate, has_fma, is_halved
+from anycann.codegen.kernels.convolution_estimate import estimate
+from anycann.codegen.kernels.convolution_kernel import INLINE_CYCLES
+from anycann.codegen.kernels.convolution_shape import ConvolutionShape, used_axes
+from anycann.codegen.kernels.convolution_tile import default_tile, even_cuts
+from anycann.codegen.kernels.matmul_shape import first_lanes
+from anycann.codegen.values import Value
+from anycann.target.target import Target
+from anycann.te import dtypes
+
+
+@dataclass(frozen=True)
+class PlanesTile:
+    """`vectors` vectors of pixels of a row times `outputs` output channels are computed together in registers."""
+
+    outputs: int
+    vectors: int
+
+
+@dataclass(frozen=True)
+class RowPart:
+    """Tiles of pixels first..stop of a row, `vectors` vectors wide; `edge` if some of their lanes read outside the image."""
+
+    first: int
+    stop: int
+    vectors: int
+    edge: bool
+
+    def stored(self, e: Emitter, shape: ConvolutionShape, lanes: int, number: int) -> Value | None:
+        """The lanes of vector `number` that exist; None for all. Only the last tile of a row, alone in its part, lacks some."""
+        return first_lanes(e, min(lanes, self.stop - self.first - number * lanes) if self.edge and self._alone(lanes) else lanes, lanes)
+
+    def _alone(self, lanes: int) -> bool:
+        return self.stop - self.first <= self.vectors * lanes
+
+
+_MOST_VECTORS = 6
+_ENOUGH_TASKS = 16  # for any number of threads
+MOST_STRIDE = 2  # pixels that are further apart are not worth the shuffles
+
+
+def planes_refusal(shape: ConvolutionShape, target: Target) -> str | None:
+    """Why no kernel has its lanes along the pixels of this convolution; None if one can."""
+    if shape.dtype is not dtypes.float32:
+        return f"the input is {shape.dtype}"
+    if shape.group != 1:
+        return f"it has {shape.group} groups"
+    if shape.strides[-1] > MOST_STRIDE:
+        return f"pixels of a row are read {shape.strides[-1]} apart"
+    if min(shape.batch, *shape.out_size, *(axis.kernel for axis in used_axes(shape))) < 1:
+        return "there is nothing to compute"
+    return None if target.lanes > 1 else "the target has no vectors"
+
+
+def out_groups(shape: ConvolutionShape, tile: PlanesTile) -> int:
+    """Groups of output channels."""
+    return -(-shape.out_channels // tile.outputs)
+
+
+def in_one_task(shape: ConvolutionShape, target: Target, tile: PlanesTile, window: int = 0) -> bool:
+    """True if the work is not worth a second thread. Rows of a window are asked for a few at a time."""
+    return not window and shape.batch * planes_estimate(shape, target, tile) < INLINE_CYCLES
+
+
+def parts_of_row(shape: ConvolutionShape, target: Target, tile: PlanesTile) -> int:
+    """Tasks that a row is cut into: several where there are few rows."""
+    rows = shape.batch * prod(shape.out_size[:-1])
+    return min(-(-shape.out_size[-1] // (tile.vectors * target.lanes)), -(-_ENOUGH_TASKS // rows))
+
+
+def row_parts(shape: ConvolutionShape, target: Target, tile: PlanesTile) -> tuple[RowPart, ...]:
+    """A row of output pixels in order and complete."""
+    width, last = tile.vectors * target.lanes, used_axes(shape)[-1]
+    full, rest = divmod(last.out_size, width)
+    first = min(full, max(0, -(-last.pad // (width * last.stride))))
+    reach = (last.kernel - 1) * last.dilation + (width - 1) * last.stride + (last.stride - 1)
+    inner = [n for n in range(first, full) if n * width * last.stride - last.pad + reach < last.in_size]
+    stop = inner[-1] + 1 if inner else first
+    parts = [(0, first, True), (first, stop, False), (stop, full, True)]
+    found = [RowPart(low * width, high * width, tile.vectors, edge) for low, high, edge in parts if high > low]
+    if rest:
+        found.append(RowPart(full * width, last.out_size, -(-rest // target.lanes), True))
+    return tuple(found)
+
+
+@lru_cache(maxsize=1024)
+def default_planes_tile(shape: ConvolutionShape, target: Target) -> PlanesTile:
+    """The tile with the lowest estimate."""
+    return min(_tiles(shape, target), key=lambda tile: (planes_estimate(shape, target, tile), tile.vectors))
+
+
+def _tiles(shape: ConvolutionShape, target: Target) -> Iterator[PlanesTile]:
+    for vectors in range(1, most_vectors(shape, target) + 1):
+        most = min(shape.out_channels, most_outputs(target, vectors))
+        yield from (PlanesTile(n, vectors) for n in even_cuts(shape.out_channels, most))
+
+
+def most_vectors(shape: ConvolutionShape, target: Target) -> int:
+    """Vectors of pixels of a tile."""
+    return min(_MOST_VECTORS if target.registers >= 32 else _MOST_VECTORS // 2, -(-shape.out_size[-1] // target.lanes))
+
+
+def most_outputs(target: Target, vectors: int) -> int:
+    """Output channels whose sums fit the registers, beside the pixels and a weight in all lanes; without FMA, a product."""
+    return max(1, (target.registers - (1 if has_fma(target) else 2)) // vectors - 1)
+
+
+# Cycles a tile costs besides its arithmetic, an input channel of it, and the writing of a vector of results.
+_TILE_CYCLES, _CHANNEL_CYCLES, _WRITE_CYCLES = 20.0, 1.0, 5.0
+_FMA_LATENCY, _LOAD_SHARE = 4.5, 0.2
+
+
+def planes_profitable(shape: ConvolutionShape, target: Target) -> bool:
+    """True if lanes along the pixels are estimated to be clearly better than lanes along the output channels.
+
+    Memory counts too: blocks of channels are filled up.
+    """
+    if planes_refusal(shape, target):
+        return False
+    direct = estimate(shape, target, default_tile(shape, target, False), False)
+    moved = [4 * (shape.in_pixels * ins + shape.out_pixels * outs) / _MEMORY_RATE for ins, outs in _channels(shape, target)]
+    planes = planes_estimate(shape, target, default_planes_tile(shape, target))
+    return planes + moved[0] < _CLEARLY * (direct + moved[1])
+
+
+def _channels(shape: ConvolutionShape, target: Target) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Channels that are read and written: of planes, and of blocks."""
+    blocks = shape.in_blocks(target.lanes) * target.lanes, shape.out_blocks(target.lanes) * target.lanes
+    return (shape.in_channels, shape.out_channels), blocks
+
+
+_MEMORY_RATE = 6.0  # bytes a cycle, of images that do not stay in the second-level cache
+_CLEARLY = 0.95
+
+
+def planes_estimate(shape: ConvolutionShape, target: Target, tile: PlanesTile) -> float:
+    """Cycles of one image."""
+    last, above = used_axes(shape)[-1], prod(axis.kernel for axis in used_axes(shape)[:-1])
+    row = 0.0
+    for part in row_parts(shape, target, tile):
+        tiles = -(-(part.stop - part.first) // (part.vectors * target.lanes))
+        channel = last.kernel * _step_cycles(target, tile.outputs, part.vectors, last.stride) + _CHANNEL_CYCLES
+        written = _WRITE_CYCLES * tile.outputs * part.vectors
+        row += tiles * (shape.in_channels * above * channel + written + _TILE_CYCLES)
+    return row * out_groups(shape, tile) * prod(shape.out_size[:-1])
+
+
+def _step_cycles(target: Target, outputs: int, vectors: int, stride: int) -> float:
+    """Cycles of one tap of an input channel."""
+    arithmetic = outputs * vectors / (fma_rate(target) if has_fma(target) else 0.75)
+    loads = (outputs + vectors * stride * (2 if is_halved(target) else 1)) / 2
+    shuffles = vectors * (stride - 1)
+    return max(arithmetic + shuffles / 2, loads, _FMA_LATENCY) + _LOAD_SHARE * loads
