@@ -231,7 +231,7 @@ def test_products_written_as_einsum_are_an_attention() -> None:
 @pytest.mark.parametrize(
     ("equation", "applies"),
     [
-        *(("mbk,nkb->bmn", True), ("kb,bkn->nb", False), ("mk,kn->nm", False), ("bmk,bkn->bmn", False), ("nk,bmk->bnm", True)),
+        *(("mbk,nkb->bmn", True), ("kb,bkn->nb", False), ("mk,kn->nm", True), ("bmk,bkn->bmn", True), ("nk,bmk->bnm", True)),
         *(("mbk,knl->mbnl", True), ("mbnl,knl->mbk", True), ("klm,bnkl->mnb", True), ("kl,nmbkl->nbm", False)),
         *(("bkm,lnbk->lbmn", True), ("lnbk,bkm->lbnm", True), ("mlk,nk->mn", False), ("bm,bn->bmn", False), ("mk,k->m", False)),
     ],
@@ -245,6 +245,17 @@ def test_an_einsum_in_another_order_is_a_product_between_transposes(equation: st
     given = {name: floats(*(sizes[label] for label in term), seed=n) for n, (term, name) in enumerate(((a, "a"), (b, "b")))}
     (report,) = [r for r in convert_model(made, CompileOptions(target=AVX512)).reports if r.name == "rules"]
     assert any("ProductOfEinsum applied" in line for line in report.lines) == applies
+    assert_same(run(made, given), by_definition(made, given))
+
+
+def test_products_written_as_einsum_of_heads_are_an_attention() -> None:
+    inputs = "float[2,4,19,16] q, float[2,4,27,16] k, float[2,4,27,16] v"
+    text = f"""g ({inputs}) => (float[2,4,19,16] y) {{
+      s = Einsum<equation = "bhlk,bhtk->bhlt">(q, k) d = Mul(s, scale) w = Softmax<axis = -1>(d)
+      y = Einsum<equation = "bhlt,bhtv->bhlv">(w, v) }}"""
+    made = parse(text, scale=HEADS["scale"])
+    given = {name: floats(2, 4, extent, 16, seed=n) for n, (name, extent) in enumerate({"q": 19, "k": 27, "v": 27}.items())}
+    assert kinds(made) == [("Attention",)]
     assert_same(run(made, given), by_definition(made, given))
 
 

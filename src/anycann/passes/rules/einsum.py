@@ -1,4 +1,4 @@
-"""An Einsum whose labels stand in another order than a matrix product has them becomes one between transposes, which views may hide."""
+"""An Einsum that is a matrix product becomes one, between transposes where its labels stand in another order; rules and views hide them."""
 
 from __future__ import annotations
 
@@ -31,12 +31,6 @@ class _Product:
     extents: Mapping[str, int]
     swapped: bool
 
-    @property
-    def is_plain(self) -> bool:
-        """True if MatMul's transposed forms are all it takes."""
-        outer = self.a[:-2] == self.b[:-2] == self.result[:-2] == self.batch
-        return outer and {self.result[-2:]} <= {self.rows + self.columns, self.columns + self.rows}
-
     def order(self, *groups: str, own: str) -> str:
         """The labels of an operand of labels `own` as the product reads them."""
         return "".join(label for label in self.batch if label in own) + "".join(groups)
@@ -60,10 +54,7 @@ class ProductOfEinsum(Rule):
         types = [static_type(value) for value in (*node.inputs, node.outputs[0])]
         if any(type_ is None or not type_.dtype.is_float for type_ in types):
             return "its shapes are only known when it runs, or its elements are no floats"
-        product = _product(node)
-        if product is None:
-            return "it is no matrix product of two operands with rows, columns and sums"
-        return "its operands are read as they are" if product.is_plain else None
+        return "it is no matrix product of two operands with rows, columns and sums" if _product(node) is None else None
 
     def rewrite(self, graph: ir.Graph, node: ir.Node) -> Sequence[ir.Node]:
         product, name, like = _product(node), node.name or "Einsum", node.outputs[0]
