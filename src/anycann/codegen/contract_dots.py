@@ -16,7 +16,8 @@ from anycann.codegen.kernels.dot_convolution import emit_dot_convolution
 from anycann.codegen.kernels.dot_packing import pack_dots
 from anycann.codegen.kernels.dot_plane import as_plane, used_taps, with_taps
 from anycann.codegen.kernels.dot_products import DotProducts
-from anycann.codegen.kernels.dot_shape import DotPlan, is_column
+from anycann.codegen.kernels.dot_reading import is_column
+from anycann.codegen.kernels.dot_shape import DotPlan
 from anycann.codegen.kernels.dot_space import DotSpace
 from anycann.codegen.kernels.dot_tiles import has_tiles
 from anycann.codegen.nest_kernel import Output

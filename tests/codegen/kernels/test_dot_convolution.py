@@ -15,7 +15,7 @@ from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.dot_convolution import emit_dot_convolution
 from anycann.codegen.kernels.dot_packing import pack_dots
 from anycann.codegen.kernels.dot_plane import as_plane, used_taps, with_taps
-from anycann.codegen.kernels.dot_shape import DotPlan
+from anycann.codegen.kernels.dot_shape import DotPlan, DotTile
 from anycann.codegen.kernels.dot_space import DotSpace
 from anycann.codegen.values import Value
 from anycann.target.target import Target, by_name, processor
@@ -70,6 +70,11 @@ SHAPES = {
     "dilated": sizes(68, 70, (10, 10), (3, 3), (1, 1), (2, 2), (2, 2)),
     "taps that read padding only": sizes(12, 20, (5, 6), (3, 5), (1, 2), (6, 8), (6, 4)),
     "nothing but padding": sizes(12, 20, (2, 2), (1, 2), (9, 9), (4, 4)),
+    "strides": sizes(64, 40, (9, 12), (3, 3), (2, 2), (1, 1), batch=2),
+    "strides of one tap": sizes(64, 40, (11, 9), (1, 1), (2, 2)),
+    "uneven strides": sizes(32, 20, (13, 14), (3, 5), (3, 2), (2, 0), (2, 3)),
+    "strides and cropped": sizes(32, 20, (13, 14), (3, 2), (2, 4), (-1, -2)),
+    "strides of volumes": sizes(40, 24, (4, 7, 6), (3, 3, 3), (2, 2, 2), (1, 1, 1), (1, 1, 1)),
     "volumes": sizes(20, 24, (4, 5, 6), (3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1), batch=2),
     "volumes in place": sizes(16, 20, (7, 6, 5), (2, 3, 2), (2, 1, 1), (0, 0, 0), (3, 1, 2)),
     "the first layer of volumes": sizes(3, 17, (5, 8, 9), (3, 4, 3), (2, 2, 1), (1, 1, 1), (1, 1, 1)),
@@ -77,6 +82,7 @@ SHAPES = {
     "lines of volumes": sizes(8, 18, (5, 3, 4), (3, 1, 1), (2, 1, 1), (1, 0, 0), (1, 1, 1), batch=2),
     "points of volumes": sizes(12, 20, (3, 2, 5), (1, 1, 1), (1, 1, 1), (0, 0, 0), (1, 1, 1), batch=2),
 }
+STRIDES = [name for name in SHAPES if "strides" in name]
 GROUPED = {
     "groups of 4": sizes(128, 128, (6, 7), (3, 3), (1, 1), (1, 1), group=32, batch=2),
     "groups of 16": sizes(48, 48, (9, 8), (3, 3), (2, 2), (1, 1), group=3),
@@ -138,11 +144,26 @@ def write_kernel(plan: DotPlan, zero: int | None) -> tuple[Emitter, int]:
 def assert_right(
     shape: ConvolutionShape, target: Target, zero: int = 0, known: bool = True, planar: bool = False, weight_zero: Array | None = None
 ) -> None:
+    assert_tile_is_right(shape, target, None, zero, known, planar, weight_zero)
+
+
+def assert_tile_is_right(
+    shape: ConvolutionShape,
+    target: Target,
+    tile: DotTile | None,
+    zero: int = 0,
+    known: bool = True,
+    planar: bool = False,
+    weight_zero: Array | None = None,
+) -> None:
+    """Of a problem as it is, or without a tile of as few dimensions and taps as can be, with the tile that is chosen."""
     x, w = operands(shape, np.random.default_rng())
     want = naive(x, w if weight_zero is None else w - weight_zero.reshape(-1, *(1 for _ in w.shape[1:])), shape, zero)
-    taps = used_taps(shape)
-    shape, w = as_plane(with_taps(shape, taps)), w[(slice(None), slice(None), *taps)]
-    plan = DotPlan(shape, target, DotSpace(shape, target, planar).default(), planar, centred=weight_zero is None)
+    if tile is None:
+        taps = used_taps(shape)
+        shape, w = as_plane(with_taps(shape, taps)), w[(slice(None), slice(None), *taps)]
+        tile = DotSpace(shape, target, planar).default()
+    plan = DotPlan(shape, target, tile, planar, centred=weight_zero is None)
     lifted = zero + (128 if shape.dtype is dtypes.int8 else 0)
     e, tasks = write_kernel(plan, lifted if known else None)
     source = Guarded(np.ascontiguousarray(np.moveaxis(x, -1, 1)) if planar else x)
@@ -197,6 +218,17 @@ def test_every_tile_of_the_space_computes_the_same(name: str) -> None:
             y, packed = np.full(want.shape, 77, np.int32), pack_dots(plan, w, 3)
             Compiled(e, "dots", target, plan.scratch_bytes)([x, packed, y, y], tasks, 2)
             np.testing.assert_array_equal(y, want, err_msg=str(tile))
+
+
+@pytest.mark.parametrize("name", STRIDES)
+@pytest.mark.parametrize("dtype", [dtypes.uint8, dtypes.int8, dtypes.bfloat16], ids=str)
+def test_rows_with_strides_may_be_one_long_row(name: str, dtype: DType) -> None:
+    shape = replace(SHAPES[name], dtype=dtype)
+    for target in targets():
+        space = DotSpace(shape, target)
+        merged = [tile for tile in space.candidates() if tile.merge and space.refusal(tile) is None]
+        assert merged, "no rows are merged"
+        assert_tile_is_right(shape, target, min(merged, key=space.estimate), zero=0 if dtype is dtypes.bfloat16 else 5)
 
 
 @pytest.mark.parametrize("dtype", [dtypes.uint8, dtypes.bfloat16], ids=str)

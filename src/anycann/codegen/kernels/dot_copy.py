@@ -6,6 +6,7 @@ Bytes that are multiplied as 16-bit integers are widened on the way: what lies `
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.dot_shape import DotPlan
@@ -20,48 +21,68 @@ def emit_padded_copy(e: Emitter, plan: DotPlan, image: Value, place: Sequence[Va
 
     What lies outside is `fill`, a byte, in every byte.
     """
-    shape, pixel = plan.shape, plan.channels * plan.nbytes
-    with e.loop(0, plan.planes) as plane, e.loop(0, plan.copied_rows) as row:
-        line = e.add(e.mul(plane.index, plan.copied_rows), row.index)
-        to = e.gep(copy, e.mul(line, plan.pitch * pixel), "i8")
-        steps = [e.mul(plane.index, shape.dilations[0]), _row_read(e, plan, row.index)][-len(place) :]
-        number, outside = e.const(0), e.const(0, "i1")
-        for first, step, extent in zip(place, steps, shape.in_size, strict=False):
-            at = e.add(first, step)
-            beyond = e.binary("or", e.compare("slt", at, e.const(0)), e.compare("sge", at, e.const(extent)))
-            number, outside = e.add(e.mul(number, extent), at), e.binary("or", outside, beyond)
-        with e.when(outside):
-            _fill(e, plan, to, plan.pitch, fill)
-        with e.when(e.binary("xor", outside, e.const(1, "i1"))):
-            _row(e, plan, image, number, to, fill)
+    for part in range(plan.split[1]):
+        with e.loop(0, plan.planes) as plane, e.loop(0, plan.copied_rows) as row:
+            first = e.mul(e.add(e.mul(plane.index, plan.split[1]), part), plan.copied_rows)
+            to = e.gep(copy, e.mul(e.add(first, row.index), plan.pitch * plan.channels * plan.nbytes), "i8")
+            _line(e, plan, image, place, (plane.index, row.index), _Line(to, part, fill))
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A line of the copy: where it is, the part of the columns that it holds, and what padding is."""
+
+    to: Value
+    part: int
+    fill: Value
+
+
+def _line(e: Emitter, plan: DotPlan, image: Value, place: Sequence[Value], number: tuple[Value, Value], line: _Line) -> None:
+    """One line, by its plane and its row in the copy."""
+    plane, row = number
+    steps = [e.mul(plane, plan.shape.dilations[0]), _row_read(e, plan, row)][-len(place) :]
+    read, outside = e.const(0), e.const(0, "i1")
+    for first, step, extent in zip(place, steps, plan.shape.in_size, strict=False):
+        at = e.add(first, step)
+        beyond = e.binary("or", e.compare("slt", at, e.const(0)), e.compare("sge", at, e.const(extent)))
+        read, outside = e.add(e.mul(read, extent), at), e.binary("or", outside, beyond)
+    with e.when(outside):
+        _fill(e, plan, line.to, plan.pitch, line.fill)
+    with e.when(e.binary("xor", outside, e.const(1, "i1"))):
+        _row(e, plan, image, read, line)
 
 
 def _row_read(e: Emitter, plan: DotPlan, row: Value) -> Value:
     """The row of the input, counted from the first, that is row `row` of the copy."""
+    if plan.is_split:
+        return e.add(e.mul(e.urem(row, plan.part_rows), plan.shape.strides[-2]), e.udiv(row, plan.part_rows))
     if plan.row_step == plan.shape.dilations[-2]:
         return row
     return e.add(e.mul(e.udiv(row, plan.band), plan.shape.dilations[-2]), e.urem(row, plan.band))
 
 
-def _row(e: Emitter, plan: DotPlan, image: Value, y: Value, to: Value, fill: Value) -> None:
+def _row(e: Emitter, plan: DotPlan, image: Value, y: Value, line: _Line) -> None:
     """One row that exists, by its number in the image: padding, pixels, padding."""
     shape, pixel = plan.shape, plan.channels * plan.nbytes
-    left = min(plan.pitch, max(0, shape.pads_begin[-1]))
-    skipped = max(0, -shape.pads_begin[-1])
-    count = max(0, min(plan.pitch - left, shape.in_size[-1] - skipped))
-    _fill(e, plan, to, left, fill)
-    _fill(e, plan, e.gep(to, (left + count) * pixel, "i8"), plan.pitch - left - count, fill)
-    inside = e.gep(to, left * pixel, "i8")
+    step = shape.strides[-1] if plan.is_split else 1
+    left = min(plan.pitch, max(0, -((line.part - shape.pads_begin[-1]) // step)))
+    skipped = left * step + line.part - shape.pads_begin[-1]
+    count = max(0, min(plan.pitch - left, -((skipped - shape.in_size[-1]) // step)))
+    _fill(e, plan, line.to, left, line.fill)
+    _fill(e, plan, e.gep(line.to, (left + count) * pixel, "i8"), plan.pitch - left - count, line.fill)
+    inside = e.gep(line.to, left * pixel, "i8")
     if plan.planar:
         _planar_pixels(e, plan, image, e.add(e.mul(y, shape.in_size[-1]), skipped), inside, count)
         return
     nbytes = shape.in_channels * shape.dtype.nbytes
     source = e.gep(image, e.mul(e.add(e.mul(y, shape.in_size[-1]), skipped), nbytes), "i8")
-    if plan.channels == shape.in_channels:
+    if plan.channels == shape.in_channels and step == 1:
         _stretch(e, plan, source, inside, count * nbytes)
         return
     with e.loop(0, count) as column:
-        _pixel(e, plan, e.gep(source, e.mul(column.index, nbytes), "i8"), e.gep(inside, e.mul(column.index, pixel), "i8"), nbytes)
+        one, to = e.gep(source, e.mul(column.index, step * nbytes), "i8"), e.gep(inside, e.mul(column.index, pixel), "i8")
+        _stretch(e, plan, one, to, nbytes)
+        _clear_rest(e, plan, to, nbytes * _growth(plan))
 
 
 def _planar_pixels(e: Emitter, plan: DotPlan, image: Value, first: Value, to: Value, count: int) -> None:
@@ -76,13 +97,6 @@ def _planar_pixels(e: Emitter, plan: DotPlan, image: Value, first: Value, to: Va
                 _move(e, plan, e.gep(image, e.mul(e.add(place, channel * plan.channel_stride), nbytes), "i8"), at, f"i{8 * nbytes}")
             else:
                 e.store(e.const(0, f"i{8 * plan.nbytes}"), at, 1)
-
-
-def _pixel(e: Emitter, plan: DotPlan, source: Value, to: Value, nbytes: int) -> None:
-    """The channels of one pixel."""
-    for at, size in _pieces(nbytes, plan.target.lanes * 4):
-        _move(e, plan, e.gep(source, at, "i8"), e.gep(to, at * _growth(plan), "i8"), f"<{size} x i8>" if size > 1 else "i8")
-    _clear_rest(e, plan, to, nbytes * _growth(plan))
 
 
 def _clear_rest(e: Emitter, plan: DotPlan, pixel: Value, nbytes: int) -> None:

@@ -8,7 +8,8 @@ from math import prod
 from anycann.codegen.kernel import RowTasks
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.dot_products import GROUP_BYTES, DotProducts
-from anycann.codegen.kernels.dot_tiles import TILE_GROUPS, has_tiles
+from anycann.codegen.kernels.dot_reading import copied_channels, cut_window, is_column, needs_copy, panel_channels, tile_groups
+from anycann.codegen.kernels.dot_tiles import has_tiles
 from anycann.target.target import Target
 from anycann.te import dtypes
 
@@ -18,7 +19,8 @@ class DotTile:
     """How a convolution is cut.
 
     A register tile is `rows` pixels and `vectors` vectors of output channels; with matrix tiles, `row_tiles` of `rows` pixels. A task is
-    `image_rows` rows of output pixels and `panels` panels of `vectors`. With `merge`, the rows of a task are one long row.
+    `image_rows` rows of output pixels and `panels` panels of `vectors`. With `merge`, the rows of a task are one long row; where there are
+    strides, the copy of its input is split for that (`DotPlan.split`).
     """
 
     rows: int
@@ -80,7 +82,28 @@ class DotPlan:
     @property
     def copied(self) -> bool:
         """True if a task makes a padded copy of the rows that it reads, in its scratch memory."""
-        return self.planar or self.dots.widens or needs_copy(self.shape, self.target)
+        return self.planar or self.dots.widens or self.is_split or needs_copy(self.shape, self.target)
+
+    @property
+    def split(self) -> tuple[int, int]:
+        """Parts that the rows and the columns of a copy are sorted into, by their remainder divided by the stride.
+
+        What neighbouring output pixels read are neighbours in a part, so that output rows follow each other as if there were no strides.
+        """
+        if not self.tile.merge or is_column(self.shape):
+            return 1, 1
+        strides, dilations = self.shape.strides[-2:], self.shape.dilations[-2:]
+        parts = [max(tap * d % s for tap in range(taps)) + 1 for taps, s, d in zip(self.shape.kernel[-2:], strides, dilations, strict=True)]
+        return parts[0], parts[1]
+
+    @property
+    def is_split(self) -> bool:
+        return self.tile.merge and not is_column(self.shape) and self.shape.strides[-2:] != (1, 1)
+
+    @property
+    def steps_of_pixels(self) -> tuple[int, int]:
+        """Rows and columns of the copy, in one of its parts, from one output pixel to the next."""
+        return (1, 1) if self.is_split else self.shape.strides[-2:]  # type: ignore[return-value]
 
     @property
     def channels(self) -> int:
@@ -90,7 +113,7 @@ class DotPlan:
     @property
     def multiplied(self) -> int:
         """Channels of a pixel that a panel multiplies: all, or those of the groups that its output channels belong to."""
-        return min(_panel_channels(self.shape, self.width, self.target), self.channels) if self.shape.group > 1 else self.channels
+        return min(panel_channels(self.shape, self.width, self.target), self.channels) if self.shape.group > 1 else self.channels
 
     def first_channel(self, panel: int) -> int:
         """The first channel of a pixel that a panel multiplies."""
@@ -106,7 +129,10 @@ class DotPlan:
         """Pixels from one row of the input to the next, as it is read."""
         if not self.copied:
             return self.shape.in_size[-1]
-        return (self.shape.out_size[-1] - 1) * self.shape.strides[-1] + (self.shape.kernel[-1] - 1) * self.shape.dilations[-1] + 1
+        reach = (self.shape.kernel[-1] - 1) * self.shape.dilations[-1]
+        if self.is_split:
+            return self.shape.out_size[-1] + reach // self.shape.strides[-1]
+        return (self.shape.out_size[-1] - 1) * self.shape.strides[-1] + reach + 1
 
     @property
     def band(self) -> int:
@@ -120,8 +146,15 @@ class DotPlan:
         return min(dilation, self.band) if self.copied else dilation
 
     @property
+    def part_rows(self) -> int:
+        """Rows of one part of a copy that is split."""
+        return self.tile.image_rows + (self.shape.kernel[-2] - 1) * self.shape.dilations[-2] // self.shape.strides[-2]
+
+    @property
     def copied_rows(self) -> int:
         """Rows of one plane of the input that one task copies."""
+        if self.is_split:
+            return self.split[0] * self.part_rows
         return (self.shape.kernel[-2] - 1) * self.row_step + self.band
 
     @property
@@ -133,13 +166,13 @@ class DotPlan:
     def plane_pixels(self) -> int:
         """Pixels from one plane that a task reads to the next, as they are read."""
         if self.copied:
-            return self.copied_rows * self.pitch
+            return self.split[1] * self.copied_rows * self.pitch
         return prod(self.shape.dilations[:-2]) * self.shape.in_size[-2] * self.pitch
 
     @property
     def runs(self) -> tuple[int, int, int, int]:
         """(kernel planes, kernel rows, parts of a row, groups in a part): a part lies in one piece."""
-        rows, parts, pixels = _cut_window(self.shape, self.multiplied == self.channels)
+        rows, parts, pixels = cut_window(self.shape, self.multiplied == self.channels and not self.is_split)
         return self.planes, rows, parts, pixels * self.multiplied // self.group
 
     @property
@@ -175,11 +208,11 @@ class DotPlan:
     @property
     def pixel_stride(self) -> int:
         """Elements from what one output pixel reads to what the next one does; in a column, that is the next row."""
-        return self.row_stride if is_column(self.shape) else self.shape.strides[-1] * self.channels
+        return self.row_stride if is_column(self.shape) else self.steps_of_pixels[1] * self.channels
 
     @property
     def row_stride(self) -> int:
-        return self.shape.strides[-2] * self.pitch * self.channels
+        return self.steps_of_pixels[0] * self.pitch * self.channels
 
     @property
     def sums_bytes(self) -> int:
@@ -212,82 +245,3 @@ class DotPlan:
     @property
     def panel_chunks(self) -> int:
         return -(-self.all_panels // self.tile.panels)
-
-
-def is_column(shape: ConvolutionShape) -> bool:
-    """True if a row is one pixel: then rows lie one behind the other as pixels do."""
-    return shape.in_size[-1] == 1 and shape.out_size[-1] == 1 and shape.kernel[-1] == 1 and shape.pads_begin[-1] == 0
-
-
-def _cut_window(shape: ConvolutionShape, whole: bool) -> tuple[int, int, int]:
-    """(kernel rows, parts of a row, pixels in a part): a part lies in one piece, of several pixels if they are read whole."""
-    rows, columns = shape.kernel[-2:]
-    if not whole:
-        return rows, columns, 1
-    if is_column(shape) and shape.dilations[-2] == 1:
-        return 1, 1, rows
-    return (rows, 1, columns) if shape.dilations[-1] == 1 else (rows, columns, 1)
-
-
-def _part_groups(shape: ConvolutionShape, channels: int) -> int:
-    """Groups of four bytes in a part of the window, with so many channels a pixel, all read."""
-    return _cut_window(shape, True)[2] * channels * shape.dtype.nbytes // GROUP_BYTES
-
-
-def _makes_groups(shape: ConvolutionShape) -> bool:
-    """True if the channels of the input, as they are, make each part whole groups."""
-    return _cut_window(shape, shape.group == 1)[2] * shape.in_channels * shape.dtype.nbytes % GROUP_BYTES == 0
-
-
-def tile_groups(groups: int) -> int:
-    """The most groups, up to what a matrix tile holds, that cut a part evenly."""
-    return max((n for n in range(1, TILE_GROUPS + 1) if groups % n == 0), default=1)
-
-
-def needs_copy(shape: ConvolutionShape, target: Target) -> bool:
-    """True if the input cannot be read where it is: it has padding, signed bytes, or channels that make no whole groups."""
-    if shape.dtype is dtypes.int8 or not _makes_groups(shape) or not all(_inside(shape, axis) for axis in range(len(shape.in_size))):
-        return True
-    return shape.group == 1 and has_tiles(target, shape.dtype) and _wastes_tiles(_part_groups(shape, shape.in_channels))
-
-
-def copied_channels(shape: ConvolutionShape, target: Target) -> int:
-    """Channels of a pixel of the copy: whole groups, and whole matrix tiles where groups would fill them badly."""
-    channels = shape.in_channels if _makes_groups(shape) else _whole(shape.in_channels, GROUP_BYTES // shape.dtype.nbytes)
-    if shape.group == 1 and has_tiles(target, shape.dtype) and _wastes_tiles(_part_groups(shape, channels)):
-        return _whole(channels, TILE_GROUPS * GROUP_BYTES // shape.dtype.nbytes)
-    return channels
-
-
-def _panel_channels(shape: ConvolutionShape, width: int, target: Target) -> int:
-    """Input channels of all groups that a panel of so many output channels belongs to, in whole groups of bytes."""
-    outputs, together = shape.group_outputs, GROUP_BYTES // shape.dtype.nbytes
-    starts = range(0, shape.out_channels, width)
-    most = max(min(start + width, shape.out_channels) - 1 - start // outputs * outputs for start in starts) // outputs + 1
-    channels = _whole(most * shape.group_inputs, together)
-    if has_tiles(target, shape.dtype) and _wastes_tiles(channels // together):
-        return _whole(channels, TILE_GROUPS * together)
-    return channels
-
-
-def _whole(count: int, size: int) -> int:
-    """`count`, or the next multiple of `size`."""
-    return -(-count // size) * size
-
-
-def _wastes_tiles(groups: int) -> bool:
-    return groups > TILE_GROUPS and tile_groups(groups) <= TILE_GROUPS // 2 - 2
-
-
-def _inside(shape: ConvolutionShape, axis: int) -> bool:
-    last = (shape.out_size[axis] - 1) * shape.strides[axis] - shape.pads_begin[axis] + (shape.kernel[axis] - 1) * shape.dilations[axis]
-    return shape.pads_begin[axis] <= 0 and last < shape.in_size[axis]
-
-
-def may_merge(shape: ConvolutionShape, target: Target, planar: bool) -> bool:
-    """True if the pixels of all rows of a task lie in one line, those between two rows (which nobody wants) included."""
-    if is_column(shape):
-        return True
-    if shape.strides[-2:] != (1, 1):
-        return False
-    return planar or needs_copy(shape, target) or (shape.kernel[-1] == 1 and shape.out_size[-1] == shape.in_size[-1])

@@ -11,13 +11,15 @@ from typing import ClassVar
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_tile import even_cuts
 from anycann.codegen.kernels.dot_products import GROUP_BYTES, DotProducts
-from anycann.codegen.kernels.dot_shape import DotPlan, DotTile, may_merge
+from anycann.codegen.kernels.dot_reading import may_merge
+from anycann.codegen.kernels.dot_shape import DotPlan, DotTile
 from anycann.codegen.kernels.dot_tiles import TILE_ROWS, has_tiles
 from anycann.codegen.space import Parameter, Space
 from anycann.target.target import Target
 
-# Cycles to load a matrix tile, to hand a vector of sums to the writer, and around each register tile; a task is worth so many.
-_TILE_LOAD, _WRITE, _AROUND = 8.0, 5.0, 24.0
+# Cycles to load a matrix tile, to hand a vector of sums to the writer, around each register tile, and around each part of a window that
+# lies in one piece, and to copy a pixel of its own; a task is worth so many.
+_TILE_LOAD, _WRITE, _AROUND, _PART, _SORT = 8.0, 5.0, 24.0, 8.0, 3.0
 _TASK_CYCLES, _TASKS, _ENOUGH_TASKS = 20_000, 16, 8
 _FAR_BYTES_PER_CYCLE = 16.0  # from behind the second-level cache
 # Products of 16-bit integers: cycles for a vector of them and its addition, and bytes of weights a cycle from the second-level cache. 3 x 3
@@ -75,14 +77,14 @@ class DotSpace(Space[DotTile]):
         full, rest = divmod(vectors, tile.vectors)
         cycles = full * self._block_cycles(plan, tile.vectors) + (self._block_cycles(plan, rest) if rest else 0.0)
         chunks = plan.images * plan.row_chunks
-        rows = plan.copied * chunks * plan.panel_chunks * plan.planes * plan.copied_rows
-        copy = rows * plan.pitch * plan.channels * plan.nbytes / 16
+        pixels = plan.copied * chunks * plan.panel_chunks * plan.planes * plan.plane_pixels
+        copy = pixels * (plan.channels * plan.nbytes / 16 + _SORT * plan.is_split)
         return blocks * cycles + _WRITE * vectors * shape.out_pixels * shape.batch + copy + self._far_bytes(plan) / _FAR_BYTES_PER_CYCLE
 
     def _far_bytes(self, plan: DotPlan) -> float:
         """Weights that do not stay in the second-level cache come again for every part of the rows."""
         weights = plan.all_panels * plan.panel_bytes
-        times = plan.images * plan.row_chunks if weights > self.target.l2_bytes // 2 else 1
+        times = plan.images * plan.row_chunks if weights > self.target.l2_bytes * 3 // 4 else 1
         return float(weights * times)
 
     @property
@@ -107,7 +109,9 @@ class DotSpace(Space[DotTile]):
             steps = plan.depth // plan.steps
             products = tile.rows * tile.row_tiles * vectors
             column_load = _TILE_LOAD * (1 if plan.panel_bytes <= self.target.l1_bytes // 2 else 2)
-            return _AROUND + steps * max(products, _TILE_LOAD * tile.row_tiles + column_load * vectors) + 16.0 * tile.row_tiles * vectors
+            row_load = _TILE_LOAD * (3 if plan.steps_of_pixels[1] > 1 and not plan.copied else 1)  # rows far apart share cache sets
+            loads = row_load * tile.row_tiles + column_load * vectors
+            return _AROUND + _PART * prod(plan.runs[:3]) + steps * max(products, loads) + 16.0 * tile.row_tiles * vectors
         if plan.dots.widens:
             far = vectors * self.target.lanes * GROUP_BYTES / _WIDE_BYTES_PER_CYCLE if plan.panel_bytes > self.target.l1_bytes // 2 else 0.0
             spread = 0.0 if self.target.has("avx2") else tile.rows * 1.0  # a pixel to all lanes: with AVX2 that is a load
@@ -141,7 +145,7 @@ class DotSpace(Space[DotTile]):
 
     def _row_choices(self, merge: bool, image_rows: int, vectors: int, row_tiles: int) -> list[int]:
         shape = self.problem
-        pitch = DotPlan(shape, self.target, DotTile(1, 1, 1, 1, 1), self.planar).pitch
+        pitch = DotPlan(shape, self.target, DotTile(1, 1, 1, 1, 1, merge), self.planar).pitch
         length = (image_rows - 1) * pitch + shape.out_size[-1] if merge else shape.out_size[-1]
         most = TILE_ROWS if self._tiles else max(1, self._most_sums(vectors) // vectors)
         return even_cuts(-(-length // row_tiles), min(most, max(1, length)))

@@ -126,13 +126,13 @@ def sum_of_input(e: Emitter, plan: DotPlan, row: Value) -> Value:
 
 
 Body = Callable[[Value, Value, Sequence[Value]], list[Value]]
+_Pixels = Callable[[Value], Value]  # from the first of several to the one of a number
 
 
 def along_depth(e: Emitter, plan: DotPlan, step: int, totals: list[Value], body: Body) -> list[Value]:
     """`body(offset of the input in bytes, number of the group of weights, totals)` for every `step` groups of the window."""
     planes, rows, parts, groups = plan.runs
     nbytes = plan.channels * plan.nbytes
-    row_step, part_step = plan.row_step * plan.pitch * nbytes, plan.shape.dilations[-1] * nbytes
 
     def inner(offset: Value, k: Value, totals: Sequence[Value]) -> list[Value]:
         if groups == step:
@@ -141,18 +141,37 @@ def along_depth(e: Emitter, plan: DotPlan, step: int, totals: list[Value], body:
             loop.carry(body(e.add(offset, e.mul(loop.index, GROUP_BYTES)), e.add(k, loop.index), loop.values))
         return list(loop.values)
 
-    def outer(count: int, first: Value, k: Value, distance: int, size: int, totals: Sequence[Value], then: Body) -> list[Value]:
+    def outer(
+        count: int, first: Value, k: Value, pixels: Callable[[Value], Value], size: int, totals: Sequence[Value], then: Body
+    ) -> list[Value]:
         if count == 1:
             return then(first, k, totals)
         with e.loop(0, count, carried=totals) as loop:
-            at = e.add(first, e.mul(loop.index, distance))
+            at = e.add(first, e.mul(pixels(loop.index), nbytes))
             loop.carry(then(at, e.add(k, e.mul(loop.index, size)), loop.values))
         return list(loop.values)
 
     def part(offset: Value, k: Value, totals: Sequence[Value]) -> list[Value]:
-        return outer(parts, offset, k, part_step, groups, totals, inner)
+        return outer(parts, offset, k, lambda tap: _column_pixels(e, plan, tap), groups, totals, inner)
 
     def row(offset: Value, k: Value, totals: Sequence[Value]) -> list[Value]:
-        return outer(rows, offset, k, row_step, parts * groups, totals, part)
+        return outer(rows, offset, k, lambda tap: _row_pixels(e, plan, tap), parts * groups, totals, part)
 
-    return outer(planes, e.const(0), e.const(0), plan.plane_pixels * nbytes, rows * parts * groups, totals, row)
+    return outer(planes, e.const(0), e.const(0), lambda plane: e.mul(plane, plan.plane_pixels), rows * parts * groups, totals, row)
+
+
+def _column_pixels(e: Emitter, plan: DotPlan, tap: Value) -> Value:
+    """Pixels from the first tap of a row of the window to another one."""
+    place = e.mul(tap, plan.shape.dilations[-1])
+    if not plan.is_split:
+        return place
+    stride = plan.shape.strides[-1]
+    return e.add(e.mul(e.urem(place, stride), plan.copied_rows * plan.pitch), e.udiv(place, stride))
+
+
+def _row_pixels(e: Emitter, plan: DotPlan, tap: Value) -> Value:
+    """Pixels from the first row of the window to another one."""
+    if not plan.is_split:
+        return e.mul(tap, plan.row_step * plan.pitch)
+    place, stride = e.mul(tap, plan.shape.dilations[-2]), plan.shape.strides[-2]
+    return e.mul(e.add(e.mul(e.urem(place, stride), plan.part_rows), e.udiv(place, stride)), plan.pitch)
