@@ -84,7 +84,7 @@ acl.rt.free(ptr)
 
 
 def test_calls_before_the_beginning_and_after_the_end(tmp_path: Path) -> None:
-    begin = "import acl\nacl.rt.get_device_count()\nacl.rt.set_device(0)  #! before-init\nacl.init()\n"
+    begin = "import acl\nacl.rt.get_device_count()\nacl.rt.get_device()\nacl.rt.set_device(0)  #! before-init\nacl.init()\n"
     body = "acl.rt.reset_device(0)\nacl.finalize()\nacl.rt.free(0x1000)  #! after-finalize #! mismatched-free\n"
     check(body + "acl.finalize()  #! repeated-finalize", tmp_path, begin, "")
 

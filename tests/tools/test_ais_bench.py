@@ -326,7 +326,7 @@ def test_the_names_of_ascend_are_there(tmp_path: Path, process: Process) -> None
     program = tmp_path / "program.py"
     program.write_text(
         "import aclruntime\nfrom ais_bench.infer.interface import InferSession, MultiDeviceSession, MemorySummary\n"
-        "options = aclruntime.session_options()\noptions.loop = 2\n"
+        "options = aclruntime.session_options()\noptions.loop = 2\nassert aclruntime.dtype.double is aclruntime.dtype.float64\n"
         f"session = aclruntime.InferenceSession({write(tmp_path, '2, 3')!r}, 0, options)\nprint(session.get_inputs()[0].datatype)\n"
     )
     done = process("run", program)

@@ -14,7 +14,8 @@ from anycann.acl.sanitizer.state import Call, Made, Sanitizer, after, before
 
 _ALWAYS = ("acl.init", "acl.app_log", "acl.get_version", "acl.get_version_str", "acl.get_cann_version", "acl.get_recent_err_msg",
            "acl.get_soc_name", "acl.data_type_size", "acl.float16_to_float", "acl.float_to_float16", "acl.finalize",
-           "acl.finalize_reference", "acl.rt.get_run_mode", "acl.rt.get_device_count")  # fmt: skip
+           "acl.finalize_reference", "acl.rt.get_run_mode", "acl.rt.get_device_count", "acl.rt.get_device",
+           "acl.rt.get_context")  # fmt: skip
 _NEED_CONTEXT = ("acl.rt.malloc", "acl.rt.mem", "acl.rt.create_stream", "acl.rt.create_event", "acl.rt.synchronize_", "acl.rt.launch_",
                  "acl.mdl.load_", "acl.mdl.execute", "acl.op.execute", "acl.media.dvpp_malloc")  # fmt: skip
 _NOT_NULL = ("ptr", "dst", "src", "buffer", "dataset", "desc", "inputs", "outputs", "model_id", "context", "event", "start", "end", "attr")
@@ -67,7 +68,7 @@ def check_nulls(state: Sanitizer, call: Call) -> None:
     for parameter in named[:1]:
         if state.thread.failed is not None:
             name, place = state.thread.failed
-            text = f"{parameter} is null, the value of a failed {name}, whose return code was not looked at"
+            text = f"{parameter} is null, the value of a failed {name}"
             state.found(call, "failure-ignored", text, {"failed": place})
         else:
             state.found(call, "null-value", f"{parameter} is null")

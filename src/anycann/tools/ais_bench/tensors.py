@@ -33,7 +33,8 @@ class DataType(Enum):
     int64 = "int64"
     uint64 = "uint64"
     float64 = "float64"
-    double64 = "float64"  # noqa: PIE796 - its name in older versions
+    double = "float64"  # noqa: PIE796 - its names in older versions
+    double64 = "float64"  # noqa: PIE796
     bool = "bool"
     bfloat16 = "bfloat16"
 
