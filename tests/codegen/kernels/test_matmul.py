@@ -95,6 +95,40 @@ def test_rows_of_a_transposed_matrix_are_copied_once_for_the_tasks_that_share_th
         check(p, target=target, tile=tile, parts=parts)
 
 
+@pytest.mark.parametrize("transpose_a", [False, True])
+@pytest.mark.parametrize("transpose_b", [False, True])
+@pytest.mark.parametrize("target", runnable(), ids=lambda target: target.name)
+def test_a_product_of_short_k_is_written_in_bands_of_rows(target: Target, transpose_a: bool, transpose_b: bool) -> None:
+    large = contiguous((30,), 460, 1007, 11, transpose_a=transpose_a, transpose_b=transpose_b)
+    tile = matmul.default_tile(large, target)
+    assert tile.panels_inner
+    assert tile.rows * tile.row_blocks <= 40
+    assert tile.copy == transpose_b
+    p = problem(131, 261, 11, transpose_a=transpose_a, transpose_b=transpose_b)
+    check(p, target=target, tile=tile)
+    assert not matmul.default_tile(replace(large, k=64), target).panels_inner or transpose_a, "longer sums are worth a panel"
+
+
+@pytest.mark.parametrize("target", runnable(), ids=lambda target: target.name)
+def test_a_panel_that_few_tiles_read_is_copied_in_parts_that_stay_in_the_first_cache(target: Target) -> None:
+    p = problem(9, 70, 1203, transpose_a=True, transpose_b=True)
+    tile = matmul.default_tile(p.shape, target)
+    assert tile.copy
+    assert tile.depth * matmul.panel_width(p.shape, target, tile) * 4 <= target.l1_bytes // 2
+    check(p, target=target)
+
+
+@pytest.mark.parametrize("name", ["sse", "avx2", "avx512"])
+def test_rows_of_a_transposed_matrix_are_copied_if_several_panels_or_memory_repay_it(name: str) -> None:
+    def gathers(batch: tuple[int, ...], n: int) -> bool:
+        shape = contiguous(batch, 400, n, 300, transpose_a=True)
+        return gathers_rows(shape, matmul.default_tile(shape, NAMED[name]))
+
+    assert not gathers((), NAMED[name].lanes), "one panel, in the cache"
+    assert gathers((), 300)
+    assert gathers((20,), NAMED[name].lanes), "from memory it is read in order"
+
+
 def test_a_batch_dimension_of_stride_zero_repeats_its_matrix() -> None:
     p = problem(6, 18, 10, (3, 4))
     p = replace(p, b=p.b[:1], b_memory=np.ascontiguousarray(p.b[:1]), a=p.a[:, :1], a_memory=np.ascontiguousarray(p.a[:, :1]))

@@ -15,10 +15,11 @@ import math
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.attention_shape import AttentionShape, Pointers, Score, Write, address, fetch_row, lie_side_by_side, seen_keys
 from anycann.codegen.kernels.attention_softmax import changed_scores, exp_of_difference, finished_results, greatest_lane
+from anycann.codegen.kernels.matmul_default import default_tile
 from anycann.codegen.kernels.matmul_dot import dot_scratch, emit_groups
 from anycann.codegen.kernels.matmul_kernel import PanelKernel
 from anycann.codegen.kernels.matmul_shape import MatmulShape, Operand, Strides, first_lanes, multiply_add
-from anycann.codegen.kernels.matmul_tile import MatmulTile, default_tile, method
+from anycann.codegen.kernels.matmul_tile import MatmulTile, method
 from anycann.codegen.kernels.matmul_writer import MatmulIndex, batch_index
 from anycann.codegen.values import Value, vector_type
 from anycann.target.target import Target

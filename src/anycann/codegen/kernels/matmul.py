@@ -10,13 +10,14 @@ import numpy.typing as npt
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.matmul_bytes import pack_quads, wants_quads
+from anycann.codegen.kernels.matmul_default import default_tile, tiles
 from anycann.codegen.kernels.matmul_dot import dot_scratch, emit_dots
 from anycann.codegen.kernels.matmul_kernel import PanelKernel, panel_scratch
 from anycann.codegen.kernels.matmul_packing import pack_columns
 from anycann.codegen.kernels.matmul_pairs import pack_pairs, wants_pairs
 from anycann.codegen.kernels.matmul_panel import emit_panels
 from anycann.codegen.kernels.matmul_shape import MatmulShape, Strides, contiguous, folded, lanes_of
-from anycann.codegen.kernels.matmul_tile import MatmulTile, default_tile, method, streams, tiles, wants_packing
+from anycann.codegen.kernels.matmul_tile import MatmulTile, method, streams, wants_packing
 from anycann.codegen.kernels.matmul_writer import MatmulIndex, Start, Write, batch_index, plain_writer
 from anycann.codegen.values import Value
 from anycann.target.target import Target

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from anycann.codegen.kernels.matmul import scratch_bytes
+from anycann.codegen.kernels.matmul_default import default_tile, most_rows, tile_estimate
 from anycann.codegen.kernels.matmul_shape import MatmulShape, folded, lanes_of
-from anycann.codegen.kernels.matmul_tile import MatmulTile, default_tile, method, most_rows, tile_estimate
+from anycann.codegen.kernels.matmul_tile import MatmulTile, method
 from anycann.codegen.space import Parameter, Space
 from anycann.target.target import Target
 
@@ -115,5 +116,5 @@ def _sizes(least: int, most: int) -> tuple[int, ...]:
 
 def _depths(k: int) -> tuple[int, ...]:
     """All of k, or equal parts of it in multiples of 16."""
-    parts = {-(-k // n // 16) * 16 for n in (2, 3, 4, 6, 8, 12, 16)}
-    return tuple(sorted({n for n in parts if 128 <= n < k} | {max(1, k)}))
+    parts = {-(-k // n // 16) * 16 for n in (2, 3, 4, 6, 8, 12, 16, 32)}
+    return tuple(sorted({n for n in parts if 48 <= n < k} | {max(1, k)}))

@@ -1,16 +1,12 @@
-"""How a matrix product is cut: the choices there are, and the one to take without measuring."""
+"""How a matrix product is cut: what there is to choose, and what follows from a choice."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import lru_cache
-import math
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from anycann.codegen.kernels.arithmetic_rate import fma_rate, has_fma, is_halved
-from anycann.codegen.kernels.matmul_shape import MatmulShape, folded, lanes_of
+from anycann.codegen.kernels.matmul_shape import MatmulShape
 from anycann.target.target import Target
-from anycann.te import dtypes
 
 Method: TypeAlias = Literal["panel", "dot"]
 
@@ -61,207 +57,20 @@ def gathers_rows(shape: MatmulShape, tile: MatmulTile) -> bool:
 
 # One row reads every weight once, and memory gives more to several streams: 9.4 MB took 0.58 to 0.65 ms for 0.64 to 0.77, with two threads
 # 0.38 for 0.49. Two rows and more gain no less from narrow panels.
-_STREAMS, _STREAMED_K = 4, 256
+STREAMS, _STREAMED_K = 4, 256
 
 
 def streams(shape: MatmulShape, target: Target, tile: MatmulTile) -> int:
     """How many parts of k the one row of A takes side by side: 1 if k is short or cut, or if all their sums do not fit the registers."""
-    fits = _STREAMS * tile.vectors <= target.registers // 2 and tile.depth >= shape.k
-    return _STREAMS if fits and _is_streamed(shape) else 1
+    fits = STREAMS * tile.vectors <= target.registers // 2 and tile.depth >= shape.k
+    return STREAMS if fits and is_streamed(shape) else 1
 
 
-def _is_streamed(shape: MatmulShape) -> bool:
+def is_streamed(shape: MatmulShape) -> bool:
+    """True for one row and a long constant B: memory is what it waits for."""
     return shape.m == 1 and shape.packed and not shape.grouped and shape.k >= _STREAMED_K
 
 
 def row_chunks(shape: MatmulShape, tile: MatmulTile) -> int:
     """Parts into which the rows are cut for tasks."""
     return -(-shape.m // (tile.rows * tile.row_blocks))
-
-
-@lru_cache(maxsize=1024)
-def default_tile(shape: MatmulShape, target: Target) -> MatmulTile:
-    """The tile with the lowest estimate."""
-    return tiles(shape, target)[0]
-
-
-def tiles(shape: MatmulShape, target: Target) -> list[MatmulTile]:
-    """Tiles that fit the registers, best estimate first: the search space of tuning."""
-    shape = folded(shape)
-    if method(shape) == "dot":
-        return [_dot_tile(shape, target)]
-    lanes = lanes_of(shape.accumulator, target.lanes)
-    sizes = [
-        (rows, vectors)
-        for vectors in range(1, _most_vectors(shape, target, lanes) + 1)
-        for rows in range(1, min(shape.m, most_rows(shape, target, vectors)) + 1)
-    ]
-    sizes = sizes or [(1, 1)]
-    sizes.sort(key=lambda size: (estimate(shape, target, *size), size[0] * size[1]))
-    best = [_tile(shape, target, rows, vectors, order) for rows, vectors in sizes[:16] for order in (False, True)]
-
-    def order(tile: MatmulTile) -> tuple[int, bool, int]:
-        return sizes.index((tile.rows, tile.vectors)), not gathers_rows(shape, tile), _traffic(shape, target, tile)
-
-    return sorted(dict.fromkeys(best), key=order)
-
-
-# Rows with which a product waits for its weights: the next panel is fetched while one is used, and both have to stay. Of [4, 3072] x
-# [3072, 768] panels of 0.6 MB in place of 1.2 take 0.90 of the time, with two threads 0.87; with 8 rows panels are small enough.
-_WAITING_ROWS = 6
-
-
-def _most_vectors(shape: MatmulShape, target: Target, lanes: int) -> int:
-    """Registers along a row of a panel: not more than there are columns, or than memory can follow."""
-    most = min(8, max(1, -(-shape.n // lanes)))
-    if _is_streamed(shape):
-        return min(most, target.registers // (2 * _STREAMS))
-    if shape.packed and not shape.grouped and shape.m <= _WAITING_ROWS:
-        return max(1, min(most, target.l2_bytes // 3 // max(1, shape.k * lanes * shape.b_dtype.nbytes)))
-    return most
-
-
-def most_rows(shape: MatmulShape, target: Target, vectors: int) -> int:
-    """Sums, one vector of B each and one of A have to fit; without FMA a product too, with unsigned bytes sums of rows of A."""
-    if shape.grouped and shape.b_dtype is dtypes.uint8:
-        return (target.registers - vectors - 2) // (vectors + 1)
-    return (target.registers - vectors - 1 - (0 if has_fma(target) else 1)) // vectors
-
-
-# Cycles a register tile costs besides its arithmetic, and those to write one vector of results.
-_TILE_CYCLES, _WRITE_CYCLES = 16.0, 4.0
-_FMA_LATENCY = 4
-_L2_BYTES_PER_CYCLE = 24
-_LINE_BYTES, _SETS = 64, 64
-
-
-def estimate(shape: MatmulShape, target: Target, rows: int, vectors: int) -> float:
-    """Cycles of one product with register tiles of this size, from the arithmetic, the loads and what edges waste."""
-    lanes = lanes_of(shape.accumulator, target.lanes)
-    all_vectors = -(-shape.n // lanes)
-    cycles = 0.0
-    for tile_vectors, panels in _parts(all_vectors, vectors):
-        for tile_rows, blocks in _heights(shape.m, rows):
-            step = _step_cycles(shape, target, tile_rows, tile_vectors)
-            steps = -(-shape.k * shape.b_dtype.nbytes // 4) if shape.grouped else shape.k
-            cycles += panels * blocks * (steps * step + _TILE_CYCLES + _WRITE_CYCLES * tile_rows * tile_vectors)
-    return cycles
-
-
-def tile_estimate(shape: MatmulShape, target: Target, tile: MatmulTile) -> float:
-    """Cycles of all products with this tile: those of the register tiles, and those to bring what does not stay in the cache."""
-    shape = folded(shape)
-    return shape.batches * (estimate(shape, target, tile.rows, tile.vectors) + _traffic(shape, target, tile) / _BEYOND_L2_RATE)
-
-
-_BEYOND_L2_RATE = 10.0  # bytes a cycle
-
-
-def _parts(total: int, size: int) -> list[tuple[int, int]]:
-    """(size, how many) of the full parts and of the remainder."""
-    parts = [(size, total // size), (total % size, 1)]
-    return [(extent, count) for extent, count in parts if extent and count]
-
-
-def _heights(m: int, rows: int) -> list[tuple[int, int]]:
-    """(rows, how many) of register tiles of up to `rows` rows: as even as they can be."""
-    count = max(1, -(-m // rows))
-    low, talls = divmod(m, count)
-    return [(low + 1, talls), (low, count - talls)] if talls else [(low, count)]
-
-
-def _step_cycles(shape: MatmulShape, target: Target, rows: int, vectors: int) -> float:
-    """Cycles of one k: limited by FMAs, by loads, or by waiting for the sums."""
-    halved = is_halved(target)
-    widened = rows * (shape.a_dtype is not shape.accumulator) + vectors * (shape.b_dtype is not shape.accumulator and not _copies(shape))
-    operations = rows * vectors + (0 if shape.grouped else widened)
-    fmas = operations / fma_rate(target)
-    loads = vectors + rows / 2 if halved else (vectors + rows) / 2
-    panel_row = vectors * target.lanes * 4
-    if shape.k * panel_row > target.l1_bytes:
-        loads = max(loads, panel_row / _L2_BYTES_PER_CYCLE)
-    return max(fmas * _stream_penalty(shape, target, rows), loads, float(_FMA_LATENCY))
-
-
-def _stream_penalty(shape: MatmulShape, target: Target, rows: int) -> float:
-    """Above 1 if the rows of A are many streams, or fall into so few sets of the first-level cache that they evict each other."""
-    ways = target.l1_bytes // (_SETS * _LINE_BYTES)
-    lines = shape.a.row * shape.a_dtype.nbytes // _LINE_BYTES
-    sets = _SETS // math.gcd(lines, _SETS) if lines else _SETS
-    crowded = -(-rows // sets) > ways and shape.a.column == 1
-    return (1.25 if crowded else 1.0) + 0.004 * max(0, rows - ways)
-
-
-# A task is worth handing to a thread from about this many operations on, more where it has to gather its panel of B from rows in place;
-# more tasks than this help nobody.
-_TASK_FLOPS, _UNPACKED_TASK_FLOPS, _MOST_TASKS = 1_000_000, 4_000_000, 256
-
-
-def _tile(shape: MatmulShape, target: Target, rows: int, vectors: int, panels_inner: bool) -> MatmulTile:
-    lanes = lanes_of(shape.accumulator, target.lanes)
-    copy = _copies(shape)
-    panels = max(1, -(-shape.n // (lanes * vectors)))
-    blocks = max(1, -(-shape.m // rows))
-    wanted = min(_MOST_TASKS, shape.flops // (_TASK_FLOPS if shape.packed else _UNPACKED_TASK_FLOPS) + 1)
-    chunks = min(blocks, max(1, wanted // (panels * shape.batches or 1)))
-    if panels_inner:
-        room = max(1, target.l2_bytes // 2 // max(1, rows * shape.k * shape.a_dtype.nbytes))
-        chunks = max(chunks, -(-blocks // room))
-    least = -(-(_ROWS_PER_COPY if copy else 4 * rows) // rows)  # a panel is fetched, or copied, once a task
-    row_blocks = max(1, min(blocks, max(-(-blocks // chunks), least)))
-    tile = MatmulTile(rows, vectors, max(1, shape.k), row_blocks, panels_inner, copy)
-    if gathers_rows(shape, tile):
-        row_blocks = _gathered_blocks(shape, target, rows, blocks)
-    return replace(tile, depth=_depth(shape, target, vectors * lanes, row_blocks), row_blocks=row_blocks)
-
-
-# Rows that repay the copy of a panel of B, and bytes of their copy that a thread can afford.
-_GATHERED_ROWS, _GATHERED_BYTES = 96, 8 << 20
-
-
-def _gathered_blocks(shape: MatmulShape, target: Target, rows: int, blocks: int) -> int:
-    """Register tiles of a task whose rows of A are copied: half of the second-level cache, but enough for the panel of B."""
-    nbytes = rows * max(1, shape.k) * shape.accumulator.nbytes
-    wanted = max(target.l2_bytes // 2 // nbytes, -(-_GATHERED_ROWS // rows))
-    return max(1, min(blocks, wanted, _GATHERED_BYTES // nbytes))
-
-
-# From so many rows on, a copy of B in place of far-apart rows pays for itself: 72 to 156 GFLOP/s with 128 rows and 4 KiB, 157 to 177 with
-# 300 rows and 1200 bytes, 55 to 131 with 64 rows and 2 KiB, 52 to 107 with 32; less than nothing with 256 bytes.
-_COPY_ROWS, _FAR_BYTES = 32, 1024
-_ROWS_PER_COPY = 384
-
-
-def _copies(shape: MatmulShape) -> bool:
-    if shape.packed:
-        return False
-    return shape.b.column != 1 or (shape.m >= _COPY_ROWS and shape.b.row * shape.b_dtype.nbytes >= _FAR_BYTES)
-
-
-def _depth(shape: MatmulShape, target: Target, width: int, row_blocks: int) -> int:
-    """All of k, or equal parts of which a panel fills at most 3/4 of the second-level cache, if several register tiles read it."""
-    most = max(256, target.l2_bytes * 3 // 4 // (width * shape.accumulator.nbytes))
-    if shape.grouped or shape.k <= most or (row_blocks == 1 and not _copies(shape)):
-        return max(1, shape.k)
-    parts = -(-shape.k // most)
-    return -(-shape.k // parts // 16) * 16
-
-
-def _traffic(shape: MatmulShape, target: Target, tile: MatmulTile) -> int:
-    """Bytes that come from behind the second-level cache when one thread takes the tasks in order."""
-    width = tile.vectors * lanes_of(shape.accumulator, target.lanes)
-    a, b = shape.m * shape.k * shape.a_dtype.nbytes, shape.k * shape.n * shape.b_dtype.nbytes
-    room = target.l2_bytes // 2
-    if tile.panels_inner:
-        return a + (b if b <= room else b * row_chunks(shape, tile))
-    return b + (a if a <= room else a * -(-shape.n // width))
-
-
-def _dot_tile(shape: MatmulShape, target: Target) -> MatmulTile:
-    """Half the registers for sums of four streams: of up to four rows, or of several vectors along k."""
-    lanes = lanes_of(shape.accumulator, target.lanes)
-    rows, results = (1, shape.m) if shape.n == 1 else (max(1, min(shape.m, target.registers // 8)), shape.n)
-    unroll = max(1, target.registers // 8 // rows)
-    groups = max(1, -(-results // lanes))
-    per_task = max(1, _TASK_FLOPS // max(1, 2 * lanes * shape.k * (1 if shape.n == 1 else shape.m)))
-    return MatmulTile(rows, unroll, max(1, shape.k), min(groups, per_task))
