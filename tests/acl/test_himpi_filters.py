@@ -193,4 +193,4 @@ def test_wrong_settings_are_named(acl: ModuleType, vpc: ModuleType) -> None:
     assert done(vpc, vpc.vpc_flip(0, {"src": source, "dst": small, "flip_mode": 0}, 100)) == VPC + ILLEGAL
     assert vpc.vpc_calc_hist_v2(0, source, 100, 16)[1] != 0
     assert vpc.vpc_set_chn_workspace(0, [{}], 1) == 0
-    assert vpc.vpc_draw_osd(0) == (0, VPC + NOT_SUPPORT)
+    assert vpc.vpc_set_chn_opt_attr(0, {}) == VPC + NOT_SUPPORT
