@@ -18,6 +18,7 @@ from anycann.runtime.denormals import denormals_ir
 from anycann.runtime.direct_ir import direct_ir
 from anycann.runtime.fork_join import RESUMES_BIT, UNITS_BIT, fork_join_ir
 from anycann.runtime.pool_layout import Field
+from anycann.runtime.turn_ir import turn_ir
 from anycann.support.errors import UnsupportedError
 from anycann.target.target import Target
 
@@ -57,13 +58,14 @@ class Block(enum.IntEnum):
 
 
 def dispatch_ir(target: Target) -> str:
-    """The module with `anycann_worker`, `anycann_run`, `anycann_call`, `anycann_direct`, `anycann_stop` and the kernel `anycann_copy`.
+    """The module with `anycann_worker`, `anycann_run`, `anycann_call`, `anycann_direct`, `anycann_stop`, and kernels: `anycann_copy` and
+    those of `turn_ir`.
 
     Raises UnsupportedError for a system without futex.
     """
     if "linux" not in target.triple:
         raise UnsupportedError(f"the thread pool needs Linux (futex); the target is {target.triple}")
-    text = "\n".join((_HEAD, denormals_ir(target), fork_join_ir(), _RUN, _ENTRY, _CALL, direct_ir(Block.ARRAYS), _STOP, _COPY))
+    text = "\n".join((_HEAD, denormals_ir(target), fork_join_ir(), _RUN, _ENTRY, _CALL, direct_ir(Block.ARRAYS), _STOP, _COPY, turn_ir()))
     for field in Field:
         text = text.replace(f"${field.name}$", f"getelementptr i8, ptr %pool, i64 {field.value}")
     for name, value in _instructions(target).items():

@@ -1,4 +1,5 @@
-"""Programs with regions as one native call: their regions' launches go into the same table, and rows choose between the branches of an If.
+"""Programs with regions as one native call: their regions' launches go into the same table, and rows choose between the branches of an If
+or lead back to the first row of a loop's body (`link_loops.py`).
 
 Branches whose results have different types are each followed by rows of their own for the rest of the program. Where a branch is not
 compiled yet, or is not native, the table stops; the steps do the run then.
@@ -8,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from anycann.om.plan import Buffer, HostStep, NativeStep, Program, RegionStep, Step, TensorSpec
 from anycann.runtime.dispatch import Row
 from anycann.runtime.launches import Launches, split_kind
 from anycann.runtime.layouts import ND
+from anycann.runtime.link_loops import turns_of, write_turns
 from anycann.runtime.link_table import Known, NotNative, OtherType, Result, Table, TooLarge, Value, nbytes_of
 from anycann.runtime.results import written_in_place
 from anycann.runtime.thread_pool import copying_kernel
@@ -36,7 +39,9 @@ class Linked:
 def may_be_linked(program: Program) -> bool:
     """Whether the steps are such as `link` writes rows for, as far as the program alone tells."""
     kinds = [step.kind for step in program.steps if isinstance(step, RegionStep)]
-    return bool(kinds) and set(kinds) <= {"if", "deferred"} and not any(isinstance(step, HostStep) for step in program.steps)
+    return (
+        bool(kinds) and set(kinds) <= {"if", "deferred", "loop", "scan"} and not any(isinstance(step, HostStep) for step in program.steps)
+    )
 
 
 def link(compiled: CompiledProgram, known: Known) -> Linked | None:
@@ -81,8 +86,10 @@ class _Part:
                 except OtherType:
                     self._apart(step, steps[number + 1 :])
                     return
+            elif step.kind == "deferred":
+                self._call(step, 0, (*step.inputs, *step.captures[0]), [self._result(name) for name in step.outputs])
             else:
-                self._deferred(step)
+                self._loop(step)
         for spec, result in zip(self._program.outputs, self._outputs, strict=True):
             self._copy(self._value(spec.name), result)
         self._table.parts.append(self._compiled)
@@ -132,19 +139,23 @@ class _Part:
             self._table.row(copying_kernel(), [to, value.buffer], to.nbytes, Row.INLINE)
 
     # ---- regions
-    def _deferred(self, step: RegionStep) -> None:
-        if step.kind != "deferred":
-            raise NotNative(f"{step.kind} {step.name}")
-        self._call(step, 0, (*step.inputs, *step.captures[0]), [self._result(name) for name in step.outputs])
-
     def _call(self, step: RegionStep, region: int, names: Sequence[str], results: Sequence[Result]) -> None:
         """The rows of a region. Raises NotNative, after undoing what was written."""
-        inputs = [self._value(name) for name in names]
-        compiled = self._table.known(step.regions[region], tuple(value.spec for value in inputs))
+        self._region(step.regions[region], [self._value(name) for name in names], results)
+        self._made |= {name: result.value for name, result in zip(step.outputs, results, strict=True) if name}
+
+    def _region(self, region: str, inputs: Sequence[Value], results: Sequence[Result]) -> None:
+        compiled = self._table.known(region, tuple(value.spec for value in inputs))
         if compiled is None:
-            raise NotNative(f"region {step.regions[region]} is not compiled")
+            raise NotNative(f"region {region} is not compiled")
         with self._table.attempt(results):
             _Part(self._table, compiled, inputs, results).write()
+
+    def _loop(self, step: RegionStep) -> None:
+        """The rows of a loop. Raises NotNative, after undoing what was written."""
+        results = [self._result(name) for name in step.outputs]
+        with self._table.attempt(results):
+            write_turns(self._table, turns_of(step, self._value), results, partial(self._region, step.regions[0]))
         self._made |= {name: result.value for name, result in zip(step.outputs, results, strict=True) if name}
 
     def _if(self, step: RegionStep) -> None:

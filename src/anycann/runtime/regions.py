@@ -65,9 +65,9 @@ def _run_loop(step: RegionStep, scope: Scope) -> list[object]:
 
 def _run_scan(step: RegionStep, scope: Scope) -> list[object]:
     """Inputs: state variables, then `num_scan_inputs` tensors that are cut along their axes. Attributes are those of Scan, version 9 up."""
-    cut = _integers(step, "num_scan_inputs", 1)[0]
+    cut = integers(step, "num_scan_inputs", 1)[0]
     states = len(step.inputs) - cut
-    axes, directions = (_integers(step, f"scan_input_{what}", cut) for what in ("axes", "directions"))
+    axes, directions = (integers(step, f"scan_input_{what}", cut) for what in ("axes", "directions"))
     slices = [_Slices(scope.value(n), a, d, n) for n, a, d in zip(step.inputs[states:], axes, directions, strict=True)]
     lengths = {one.length for one in slices}
     if len(lengths) != 1:
@@ -75,7 +75,7 @@ def _run_scan(step: RegionStep, scope: Scope) -> list[object]:
     body = _Body(step, scope, step.inputs)
     carried = [scope.value(name) for name in step.inputs[:states]]
     outputs = len(step.outputs) - states
-    scanned = _Collector(body, *(_integers(step, f"scan_output_{what}", outputs) for what in ("axes", "directions")))
+    scanned = _Collector(body, *(integers(step, f"scan_output_{what}", outputs) for what in ("axes", "directions")))
     for position in range(lengths.pop()):
         results = body.call([*carried, *(one.at(position) for one in slices)])
         carried = list(results[:states])
@@ -173,7 +173,7 @@ def _integer(value: object, what: str) -> int:
     return int(array.reshape(()))
 
 
-def _integers(step: RegionStep, name: str, count: int) -> tuple[int, ...]:
+def integers(step: RegionStep, name: str, count: int) -> tuple[int, ...]:
     """An attribute of `count` integers; zeros if the step has none, as the specification says."""
     value = step.attributes.get(name, (0,) * count)
     numbers = tuple(value) if isinstance(value, list | tuple) else (value,)

@@ -155,12 +155,29 @@ class _Native:
         self.run = ctypes.CFUNCTYPE(number, pointer, pointer, number, pointer, number, pointer)(code.address("anycann_run"))
         self.call = ctypes.CFUNCTYPE(number, pointer, pointer)(code.address("anycann_call"))
         self.copy, self.direct = code.address("anycann_copy"), code.address("anycann_direct")
+        self.turn = code.address("anycann_turn")
+        self.read_part, self.write_part = code.address("anycann_read_part"), code.address("anycann_write_part")
         self.stop = ctypes.CFUNCTYPE(ctypes.c_int32, pointer)(code.address("anycann_stop"))
 
 
 def copying_kernel() -> int:
     """The address of a kernel of two arguments that copies bytes from the second to the first, one a task."""
     return _native().copy
+
+
+def turning_kernel() -> int:
+    """The address of the kernel that counts the turns of a loop (`turn_ir.py`)."""
+    return _native().turn
+
+
+def reading_kernel() -> int:
+    """The address of a kernel that copies part number [2] of [1] to [0]."""
+    return _native().read_part
+
+
+def writing_kernel() -> int:
+    """The address of a kernel that makes [1] part number [2] of [0]."""
+    return _native().write_part
 
 
 def prepare() -> None:
