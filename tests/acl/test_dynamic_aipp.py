@@ -128,6 +128,26 @@ def test_pictures_are_made_in_the_kernel_of_the_first_convolution(acl: ModuleTyp
     assert np.array_equal(acl.util.ptr_to_numpy(at_y, (4, 32, 40), 11), expected)
 
 
+@pytest.mark.parametrize("ranks", [(0, 1), (1, 0)])
+def test_two_inputs_have_settings_of_their_own(acl: ModuleType, tmp_path: Path, ranks: tuple[int, int]) -> None:
+    text = (
+        """g (float[1, 3, 4, 6] a, float[1, 1, 6, 8] b) => (float[1, 3, 4, 6] x, float[1, 1, 6, 8] y) { x = Identity(a) y = Identity(b) }"""
+    )
+    block = " } aipp_op { ".join(f"aipp_mode: dynamic max_src_image_size: 100 related_input_rank: {rank}" for rank in ranks)
+    model = load(acl, convert(tmp_path, text, block))
+    inputs, outputs, taken, given = buffers(acl, model)
+    pictures = random_bytes(4, 6, 3), random_bytes(6, 8)
+    assert [acl.mdl.get_aipp_type(model, number)[:2] for number in range(2)] == [(2, 2), (2, 3)]
+    for number, (picture, form) in enumerate(zip(pictures, (RGB, 4), strict=True)):
+        put(acl, taken[number], picture)
+        aipp = settings(acl, 1, form, picture.shape[1], picture.shape[0])
+        assert acl.mdl.set_aipp_dtc_pixel_mean(aipp, 9 * number, 0, 0, 0, 0) == 0
+        assert acl.mdl.set_input_aipp(model, inputs, 2 + number, aipp) == 0, acl.get_recent_err_msg()
+    assert acl.mdl.execute(model, inputs, outputs) == 0, acl.get_recent_err_msg()
+    assert np.array_equal(acl.util.ptr_to_numpy(given[0], (3, 4, 6), 11), pictures[0].transpose(2, 0, 1))
+    assert np.array_equal(acl.util.ptr_to_numpy(given[1], (6, 8), 11), pictures[1] - np.float32(9))
+
+
 @pytest.mark.parametrize(
     ("shape", "option", "name", "sizes"),
     [

@@ -33,7 +33,8 @@ def apply_aipp(model: ir.Model, request: ConvertRequest) -> tuple[ConvertRequest
     blocks = _read(request.insert_op_conf)
     set_input_shapes(model.graph, request.shapes)
     sources = insert_aipp(model.graph, [block for block in blocks if block.aipp_mode == "static"], request.input_format)
-    dynamic = [_insert_dynamic(model, block, request) for block in blocks if block.aipp_mode == "dynamic"]
+    settable = {_input_name(model, block): block for block in blocks if block.aipp_mode == "dynamic"}
+    dynamic = [_insert_dynamic(model, value, settable[value.name], request) for value in list(model.graph.inputs) if value.name in settable]
     by_name = {source.name: source for source in sources}
     tables = {each.name: each.table for each in dynamic if each.table}
     shapes = {name: shape for name, shape in request.shapes.items() if name not in by_name and name not in tables}
@@ -56,10 +57,9 @@ class _Dynamic:
     facts: dict[str, object]
 
 
-def _insert_dynamic(model: ir.Model, block: Aipp, request: ConvertRequest) -> _Dynamic:
+def _insert_dynamic(model: ir.Model, value: ir.Value, block: Aipp, request: ConvertRequest) -> _Dynamic:
     """Put the operator in front of the input, if its sizes are known, gears for the batch aside."""
-    name = _input_name(model, block)
-    value = next(value for value in model.graph.inputs if value.name == name)
+    name = value.name or ""
     facts: dict[str, object] = {"max_src_image_size": block.max_src_image_size, "input_format": request.input_format}
     is_open = value.shape is not None and not isinstance(value.shape[0], int) and not request.gears
     table = f"aipp/{name}/settings"
