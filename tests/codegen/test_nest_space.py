@@ -54,6 +54,12 @@ def means(shape: tuple[int, ...]) -> Tensor:
     return te.compute(shape[:2], lambda n, c: total[n, c] / float(np.prod(shape[2:])))
 
 
+def pooled(shape: tuple[int, int, int]) -> Tensor:
+    x = te.placeholder("x", shape, dtypes.float32)
+    made = (shape[0], shape[1] // 2, shape[2] // 2)
+    return te.reduce("max", made, (2, 2), lambda c, i, j, y, z: x[c, i * 2 + y, j * 2 + z])
+
+
 CASES = {
     "softmax": (softmax((37, 83)), {}),
     "long rows": (softmax((3, 1030)), {}),
@@ -62,6 +68,7 @@ CASES = {
     "turned": (turned((70, 45)), {}),
     "blocked means": (means((2, 35, 9, 7)), {"x": NC1HWC0}),
     "large": (added((64, 40, 64)), {}),
+    "pooled": (pooled((16, 48, 38)), {}),
 }
 
 
@@ -104,6 +111,7 @@ def test_a_bank_of_the_past_does_not_fit_a_nest_that_changed() -> None:
         (means((1, 57, 59, 60)), -1),  # its one store a row lies apart, but a row has 3540 loads
         (column_sums((90, 512)), 0),
         (added((300, 77)), 1),
+        (pooled((16, 48, 38)), 1),  # neighbours share cache lines, rows don't: 0.3 of the time
     ],
 )
 def test_lanes_run_where_the_nest_takes_the_fewest_cycles(tensor: Tensor, vector: int, target: str) -> None:

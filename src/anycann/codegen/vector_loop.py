@@ -96,8 +96,8 @@ def _distance(load: Load, stage: Stage, vector: Var | None) -> float:
     """How much longer a gather takes for where its elements come from."""
     form = linear(load.indices[0])
     assert isinstance(load.tensor, Flat)
-    nbytes = load.tensor.size * load.tensor.dtype.nbytes
-    if vector is None or form.coefficient(vector) in (0, 1) or nbytes <= _NEAR_BYTES:
+    nbytes, step = load.tensor.size * load.tensor.dtype.nbytes, 0 if vector is None else form.coefficient(vector)
+    if step in (0, 1) or step in STRIDES or nbytes <= _NEAR_BYTES:  # lanes some elements apart share their cache lines
         return 1.0
     if not any(form.coefficient(v) == 1 and v.extent > 3 for v in stage.over):
         return _FAR
