@@ -136,6 +136,12 @@ def _others() -> Iterator[BackwardCase]:
         lambda: aten.max_pool2d_with_indices_backward(slope, image, [3, 3], [2, 2], [1, 1], [1, 1], False, places),
         {**window, "input_shape": list(image.shape)},
     )  # fmt: skip
+    small, large = [4, 64, 32, 32], torch.randn(4, 64, 64, 64)
+    rule = {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}
+    yield BackwardCase(
+        "bilinear upsampling backward", "ResizeGrad", {"dy": large},
+        lambda: aten.upsample_bilinear2d_backward(large, [64, 64], small, False), {**rule, "input_shape": small},
+    )  # fmt: skip
     rows, numbers = torch.randn(2048, 256), torch.randint(0, 30522, (2048,))
     yield BackwardCase(
         "embedding backward", "EmbeddingGrad", {"dy": rows, "indices": numbers},

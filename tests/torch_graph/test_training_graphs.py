@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from anycann.adapters.torch.graph.report import reports
 from tests.torch_graph.networks import NETWORKS, ResNet, Sentences, images, sentences
 from tests.torch_graph.test_inference import tensors, wide
 
@@ -28,6 +29,39 @@ def test_gradients_are_those_of_torch_in_float64(name: str, compiled: Callable[.
     for key, wanted in gradients(exact).items():
         atol = 1e-4 * float(wanted.abs().max() + 1)
         torch.testing.assert_close(mine[key].double(), wanted, rtol=1e-3, atol=atol, msg=lambda text, key=key: f"{key}: {text}")
+
+
+RESIZED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "bilinear": lambda x: functional.interpolate(x, scale_factor=2, mode="bilinear"),
+    "bilinear to a size": lambda x: functional.interpolate(x, (7, 11), mode="bilinear", align_corners=True),
+    "smaller, nearest": lambda x: functional.interpolate(x, (3, 2)),
+    "nearest": lambda x: functional.interpolate(x, scale_factor=3),
+    "nearest, exact": lambda x: functional.interpolate(x, (8, 5), mode="nearest-exact"),
+}
+
+
+@pytest.mark.parametrize("name", RESIZED)
+def test_resizing_is_one_operator_of_the_engine(name: str, compiled: Callable[..., Any]) -> None:
+    x = torch.randn(2, 5, 4, 6)
+    first, second = x.clone().requires_grad_(), x.double().requires_grad_()
+    run = compiled(lambda x: RESIZED[name](x * 2))
+    wanted = RESIZED[name](second * 2)
+    weights = torch.randn(wanted.shape)
+    got = run(first)
+    (got * weights).sum().backward()
+    (wanted * weights).sum().backward()
+    torch.testing.assert_close(got.double(), wanted, rtol=1e-4, atol=1e-5)
+    assert first.grad is not None
+    assert second.grad is not None
+    torch.testing.assert_close(first.grad.double(), second.grad, rtol=1e-4, atol=1e-5)
+    assert [report.kind for report in reports()[-2:]] == ["forward", "backward"]
+    assert not any(report.in_pytorch for report in reports()[-2:])
+
+
+def test_resizing_by_scales_that_are_not_the_ratio_stays_with_pytorch(compiled: Callable[..., Any]) -> None:
+    x = torch.randn(1, 2, 5, 5)
+    run = compiled(lambda x: functional.interpolate(x, scale_factor=1.5, mode="bilinear"))
+    torch.testing.assert_close(run(x), functional.interpolate(x, scale_factor=1.5, mode="bilinear"))
 
 
 def test_running_statistics_move_as_in_torch(compiled: Callable[..., Any]) -> None:

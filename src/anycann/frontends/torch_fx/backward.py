@@ -8,7 +8,7 @@ import onnx_ir as ir
 import torch
 
 from anycann.frontends.torch_fx.builder import Builder, axis_of, meta, shape_of
-from anycann.frontends.torch_fx.pooling import batched, windows
+from anycann.frontends.torch_fx.pooling import NEAREST, NEAREST_EXACT, batched, resizing, windows
 from anycann.frontends.torch_fx.products import spread
 from anycann.frontends.torch_fx.shapes import bounds
 from anycann.frontends.torch_fx.table import DEVICE, Call, NotTranslated, Translation, translation
@@ -92,6 +92,20 @@ def _average_pool(b: Builder, call: Call) -> ir.Value:
 def _adaptive_pool(b: Builder, call: Call) -> ir.Value:
     batched(call, 2)
     return b.op("AdaptiveAveragePoolGrad", b.value(call.grad_output), domain=DEVICE, input_shape=shape_of(call.self))
+
+
+def _resized(nearest: dict[str, str] | None) -> Translation:
+    def translate(b: Builder, call: Call) -> ir.Value:
+        shape = [int(size) for size in call.input_size]
+        attributes = resizing(call, nearest, shape[2:], shape_of(call.grad_output)[2:])
+        return b.op("ResizeGrad", b.value(call.grad_output), domain=DEVICE, input_shape=shape, **attributes)
+
+    return translate
+
+
+translation("upsample_nearest2d_backward.default")(_resized(NEAREST))
+translation("_upsample_nearest_exact2d_backward.default")(_resized(NEAREST_EXACT))
+translation("upsample_bilinear2d_backward.default")(_resized(None))
 
 
 # ---- parts

@@ -41,6 +41,8 @@ KEPT_WHOLE = frozenset(
         "upsample_bilinear2d_backward",
         "upsample_nearest2d",
         "upsample_nearest2d_backward",
+        "_upsample_nearest_exact2d",
+        "_upsample_nearest_exact2d_backward",
         "upsample_bicubic2d",
         "grid_sampler_2d",
         "grid_sampler_2d_backward",

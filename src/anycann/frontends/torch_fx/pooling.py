@@ -62,19 +62,32 @@ def _adaptive_average_pool(b: Builder, call: Call) -> ir.Value:
 
 
 # ---- resizing
-def _resized(mode: str) -> Translation:
+NEAREST = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+NEAREST_EXACT = {"mode": "nearest", "coordinate_transformation_mode": "half_pixel", "nearest_mode": "round_prefer_ceil"}
+
+
+def resizing(call: Call, nearest: dict[str, str] | None, size: Sequence[int], out: Sequence[int]) -> dict[str, str]:
+    """Attributes of Resize for planes of `size` that become `out`; bilinear without `nearest`.
+
+    Raises NotTranslated for scales by which the planes would not become just so large: torch takes coordinates by them.
+    """
+    if nearest is None and call.align_corners:
+        return {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
+    scales = (getattr(call, "scales_h", None), getattr(call, "scales_w", None))
+    if any(scale and abs(scale * before - after) > 1e-6 for scale, before, after in zip(scales, size, out, strict=True)):
+        raise NotTranslated("resizing by scales that are not the ratio of the sizes")
+    return nearest or {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}
+
+
+def _resized(nearest: dict[str, str] | None) -> Translation:
     def translate(b: Builder, call: Call) -> ir.Value:
-        if any(getattr(call, name, None) for name in ("scales_h", "scales_w", "scale_factors")):
-            raise NotTranslated("resizing by given scales")
-        attributes: dict[str, Any] = {"mode": mode, "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-        if mode == "linear":
-            rule = "align_corners" if call.align_corners else "half_pixel"
-            attributes = {"mode": mode, "coordinate_transformation_mode": rule}
-        return b.op("Resize", b.value(call.self if hasattr(call, "self") else call.input), None, None,
-                    b.integers(*call.result.shape), **attributes)  # fmt: skip
+        shape = [int(size) for size in call.result.shape]
+        attributes = resizing(call, nearest, shape_of(call.self)[2:], shape[2:])
+        return b.op("Resize", b.value(call.self), None, None, b.integers(*shape), **attributes)
 
     return translate
 
 
-translation("upsample_nearest2d.default")(_resized("nearest"))
-translation("upsample_bilinear2d.default")(_resized("linear"))
+translation("upsample_nearest2d.default")(_resized(NEAREST))
+translation("_upsample_nearest_exact2d.default")(_resized(NEAREST_EXACT))
+translation("upsample_bilinear2d.default")(_resized(None))

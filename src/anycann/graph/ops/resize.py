@@ -110,7 +110,8 @@ def _interpolation(context: Lowering, part: AxisResize, v: np.ndarray) -> tuple[
     return places, weights / weights.sum(axis=0)
 
 
-def _taps(context: Lowering, part: AxisResize) -> Taps:
+def taps_of(context: Lowering, part: AxisResize) -> Taps:
+    """Of one axis, as the attributes say. Raises NotLowered for an unknown coordinate transformation."""
     mode = context.text("coordinate_transformation_mode", "half_pixel")
     if mode not in _COORDINATES:
         raise NotLowered(f"the coordinate transformation {mode!r}")
@@ -177,7 +178,7 @@ def _resize_samples(rng: np.random.Generator) -> Iterable[Sample]:
 
 def _all_taps(context: Lowering) -> list[Taps]:
     """Of the axes that change."""
-    return [_taps(context, part) for part in _axes_to_resize(context) if part.size != part.out or part.scale != 1]
+    return [taps_of(context, part) for part in _axes_to_resize(context) if part.size != part.out or part.scale != 1]
 
 
 def _folded(context: Lowering) -> list[np.ndarray]:
@@ -206,7 +207,6 @@ def resize(context: Lowering) -> Tensor:
     work = source.dtype if source.dtype.is_float else dtypes.float32
     if all(taps.count == 1 for taps in all_taps):
         work = source.dtype
-    mixed = _written_out if math.prod(taps.count for taps in all_taps) <= UNROLLED_TAPS else _reduced
     result = mixed(source, all_taps, type_.shape, work)
     border = x.const(context.number("extrapolation_value"), work)
 
@@ -218,6 +218,12 @@ def resize(context: Lowering) -> Tensor:
         return x.cast(value, type_.dtype)
 
     return te.compute(type_.shape, element)
+
+
+def mixed(source: Tensor, all_taps: Sequence[Taps], shape: tuple[int, ...], dtype: DType) -> Tensor:
+    """Every element of `shape` as the sum of the source's elements that its taps name, in `dtype`."""
+    few = math.prod(taps.count for taps in all_taps) <= UNROLLED_TAPS
+    return (_written_out if few else _reduced)(source, all_taps, shape, dtype)
 
 
 def _weight(weights: np.ndarray, index: Expr, dtype: DType) -> Expr | None:

@@ -12,6 +12,7 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from anycann.adapters.torch.graph.attention import keep_attention_whole
 from anycann.adapters.torch.graph.compiled_graph import CompiledGraph, OpenGraph, Watch, is_open
+from anycann.adapters.torch.graph.resizing import resizing_kept_whole
 from anycann.frontends.torch_fx.decomposed import decompositions
 
 Replace = Callable[[str, torch.fx.GraphModule, Sequence[Any]], Callable[..., Any] | None]
@@ -51,7 +52,8 @@ class Backend:
             partition_fn=min_cut_rematerialization_partition,
             decompositions={**decompositions(), **self.settings.decompositions},
         )
-        compiled: Callable[..., Any] = compile_with(module, example_inputs)
+        with resizing_kept_whole():
+            compiled: Callable[..., Any] = compile_with(module, example_inputs)
         return compiled
 
     def _graph(self, module: torch.fx.GraphModule, kind: str, inputs: Sequence[Any], fixed: tuple[int, ...]) -> Any:
