@@ -20,6 +20,7 @@ from anycann.runtime import native_call
 from anycann.runtime.direct_call import direct_call
 from anycann.runtime.executor import CompiledProgram
 from anycann.runtime.thread_pool import ThreadPool
+from anycann.support.errors import UsageError
 
 TEXT = """<ir_version: 10, opset_import: ["": 20]>
 g (float[2,3] x, float[2,3] y) => (float[2,3] sum, float[2,3] product) { sum = Add(x, y) product = Mul(x, y) }"""
@@ -76,13 +77,22 @@ LEFT_TO_PYTHON: dict[str, Callable[[dict[str, Any]], Any]] = {
 }
 
 
-def test_arrays_of_another_process_do_not_keep_those_of_this_one_from_it() -> None:
+def test_arrays_of_another_process_are_taken_and_do_not_keep_those_of_this_one_from_it() -> None:
     made, given = InferenceSession(onnx.parser.parse_model(TEXT), num_threads=1), feeds()
     for _ in range(2):
         check(made.run(None, pickle.loads(pickle.dumps(given))), given)
     count = direct_calls(made)
+    check(made.run(None, pickle.loads(pickle.dumps(given))), given)
     check(made.run(None, given), given)
-    assert direct_calls(made) == count + 1
+    assert direct_calls(made) == count + 2
+
+
+@pytest.mark.parametrize("dtype", [">f4", "i4", "f8"])
+def test_other_numbers_are_refused(dtype: str) -> None:
+    made, given = session(), feeds()
+    with pytest.raises(UsageError, match=r"input 'x' has dtype .*; accepted: float32"):
+        made.run(None, {**given, "x": given["x"].astype(dtype)})
+    check(made.run(None, given), given)
 
 
 @pytest.mark.parametrize("make", LEFT_TO_PYTHON.values(), ids=LEFT_TO_PYTHON)

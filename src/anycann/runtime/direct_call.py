@@ -75,6 +75,16 @@ class Array(enum.IntEnum):
     FLAGS = memory.POINTER_OFFSET + 48
 
 
+class Description(enum.IntEnum):
+    """Where numpy's C interface has what tells an array's dtype, in bytes: its class, and a letter for the order of bytes.
+
+    There may be several objects for one dtype: arrays that come from another process, or out of a file of pickle's, have their own.
+    """
+
+    TYPE = Array.TYPE
+    ORDER = Array.TYPE + 18
+
+
 _FUNCTIONS = {
     Facts.COUNT: "PyDict_Size",
     Facts.ITEM: "PyDict_GetItemWithError",
@@ -155,4 +165,13 @@ def is_known() -> bool:
     words = {part: ctypes.c_size_t.from_address(id(probe) + part).value for part in Array}
     sizes = (ctypes.c_int64 * 2).from_address(words[Array.SIZES])
     found = (words[Array.TYPE], words[Array.ELEMENTS], words[Array.RANK] & 0xFFFFFFFF, tuple(sizes), words[Array.DTYPE])
-    return found == (id(np.ndarray), probe.ctypes.data, 2, (3, 5), id(probe.dtype)) and words[Array.FLAGS] & 0xFFFF == probe.flags.num
+    if found != (id(np.ndarray), probe.ctypes.data, 2, (3, 5), id(probe.dtype)) or words[Array.FLAGS] & 0xFFFF != probe.flags.num:
+        return False
+    return all(
+        _description(dtype) == (id(type(dtype)), dtype.byteorder.encode()) for dtype in (probe.dtype, np.dtype(">i8"), np.dtype(bool))
+    )
+
+
+def _description(dtype: np.dtype[Any]) -> tuple[int, bytes]:
+    at = id(dtype)
+    return ctypes.c_size_t.from_address(at + Description.TYPE).value, ctypes.c_char.from_address(at + Description.ORDER).value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anycann.runtime.direct_call import PLAIN, Array, Facts, Port
+from anycann.runtime.direct_call import PLAIN, Array, Description, Facts, Port
 
 
 def direct_ir(arrays: int) -> str:
@@ -12,6 +12,7 @@ def direct_ir(arrays: int) -> str:
     """
     text = _DIRECT
     words = {f"ARRAY_{part.name}": str(part.value) for part in Array} | {f"PORT_{part.name}": str(part.value) for part in Port}
+    words |= {f"DTYPE_{part.name}": str(part.value) for part in Description}
     words |= {"PORTS": str(Facts.PORTS.value), "PORT_WORDS": str(len(Port)), "ARRAYS": str(arrays), "PLAIN": str(PLAIN)}
     words |= {f"FACT_{fact.name}": _fact(fact) for fact in Facts if fact is not Facts.PORTS}
     for name, value in words.items():
@@ -102,7 +103,17 @@ check_array:
   %wanted = load ptr, ptr %wanted_at
   %dtype_at = getelementptr i8, ptr %feed, i64 $ARRAY_DTYPE$
   %dtype = load ptr, ptr %dtype_at
-  %same_dtype = icmp eq ptr %dtype, %wanted
+  %class_at = getelementptr i8, ptr %dtype, i64 $DTYPE_TYPE$
+  %class = load ptr, ptr %class_at
+  %wanted_class_at = getelementptr i8, ptr %wanted, i64 $DTYPE_TYPE$
+  %wanted_class = load ptr, ptr %wanted_class_at
+  %same_class = icmp eq ptr %class, %wanted_class
+  %order_at = getelementptr i8, ptr %dtype, i64 $DTYPE_ORDER$
+  %order = load i8, ptr %order_at
+  %wanted_order_at = getelementptr i8, ptr %wanted, i64 $DTYPE_ORDER$
+  %wanted_order = load i8, ptr %wanted_order_at
+  %same_order = icmp eq i8 %order, %wanted_order
+  %same_dtype = and i1 %same_class, %same_order
   %flags_at = getelementptr i8, ptr %feed, i64 $ARRAY_FLAGS$
   %flags = load i32, ptr %flags_at
   %how = and i32 %flags, $PLAIN$
