@@ -11,6 +11,7 @@ import simplejpeg
 
 from tests.acl.media_calls import INVALID, UNSUPPORTED_JPEG, Dvpp, address, jpeg_file
 from tests.media.pictures import smooth
+from tests.media.test_jpeg_orientation import taken, upright
 
 
 def test_a_file_says_what_it_holds(dvpp: Dvpp) -> None:
@@ -44,6 +45,18 @@ def test_strides_are_those_of_the_chip(dvpp: Dvpp, soc: str, stride: int, monkey
     ]  # fmt: skip
     luma = dvpp.bytes_of(pic)[: wanted * 120].reshape(120, wanted)[:, :150]
     assert (luma == simplejpeg.decode_jpeg(data, "GRAY")[..., 0]).all()
+
+
+def test_a_picture_is_turned_as_the_camera_noted_it(dvpp: Dvpp) -> None:
+    data = taken(6, (200, 120))
+    assert dvpp.media.dvpp_jpeg_get_image_info(address(data), len(data)) == (120, 200, 3, 0)
+    assert dvpp.media.dvpp_jpeg_predict_dec_size(address(data), len(data), 1) == (128 * 208 * 3 // 2, 0)
+    pic = dvpp.picture(120, 200, 128, 208)
+    assert dvpp.media.dvpp_jpeg_decode_async(dvpp.channel, dvpp.memory(len(data), data), len(data), pic, dvpp.stream) == 0
+    assert dvpp.done() == 0
+    assert (dvpp.media.dvpp_get_pic_desc_width(pic), dvpp.media.dvpp_get_pic_desc_height(pic)) == (120, 200)
+    luma = dvpp.bytes_of(pic)[: 128 * 200].reshape(200, 128)[:, :120]
+    assert (luma == upright(simplejpeg.decode_jpeg(data, "GRAY")[..., 0], 6)).all()
 
 
 def test_an_odd_size_is_rounded_down(dvpp: Dvpp) -> None:

@@ -77,9 +77,9 @@ def dvpp_png_predict_dec_size(data: int, size: int, output_format: int) -> int:
 
 
 # ---- decoding
-@status("acl.media.dvpp_jpeg_decode_async", limits="the orientation that a camera noted is not applied")
+@status("acl.media.dvpp_jpeg_decode_async")
 def dvpp_jpeg_decode_async(channel: int, data: int, size: int, pic: int, stream: int) -> None:
-    """Decode a JPEG file in device memory into the memory of `pic`.
+    """Decode a JPEG file in device memory into the memory of `pic`, turned as the camera noted it.
 
     The picture is as large as the file says, rounded down to even; strides are those of `pic` where its memory has room for them and they
     are aligned as the chip wants, else the chip's own. `pic` says afterwards what it holds.
@@ -111,7 +111,7 @@ def dvpp_png_decode_async(channel: int, data: int, size: int, pic: int, stream: 
 
 
 def _header(data: int, size: int) -> JpegHeader:
-    return read_file(any_bytes(data, size, "JPEG data")).header
+    return read_file(any_bytes(data, size, "JPEG data")).header.shown
 
 
 def read_file(content: bytes) -> JpegFile:
@@ -120,7 +120,7 @@ def read_file(content: bytes) -> JpegFile:
 
 
 def decodable(header: JpegHeader) -> JpegHeader:
-    """The header. Raises AclError for a picture that the chip does not decode."""
+    """What it says of the turned picture. Raises AclError for one that the chip does not decode."""
     try:
         header.check_decodable()
     except UnsupportedError as error:
@@ -129,7 +129,7 @@ def decodable(header: JpegHeader) -> JpegHeader:
         raise AclError(
             Code.INVALID_PARAM, f"the JPEG picture has {header.width} x {header.height} pixels; accepted: {_LEAST} to {_MOST} each way"
         )
-    return header
+    return header.shown
 
 
 def _chosen_format(header: JpegHeader, number: int) -> PixelFormat:

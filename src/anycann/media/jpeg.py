@@ -27,6 +27,7 @@ OUTPUTS: dict[str, tuple[int, ...]] = {
 }
 _STEPS = {"444": (1, 1), "422": (2, 1), "420": (2, 2), "440": (1, 2), "411": (4, 1)}
 _NEUTRAL = 0x80
+_UNIT = 32  # the most pixels that a unit of a scan is wide or high
 
 
 def output_format(header: JpegHeader, number: int) -> PixelFormat:
@@ -40,23 +41,52 @@ def output_format(header: JpegHeader, number: int) -> PixelFormat:
 
 
 def decode(file: JpegFile, target: Picture, scratch: Scratch | None = None) -> None:
-    """Decode `file` into `target`, of the file's size and one of its OUTPUTS.
+    """Decode `file` into `target`, of the size that the file is shown with and one of the OUTPUTS of what is shown.
 
     The samples are those of libjpeg-turbo's accurate transform. Odd sizes are rounded up in the chroma planes, and the row and column
     behind an odd edge repeat it where `target` has room for them; what is further outside is any. Raises UsageError for damaged data,
     UnsupportedError for what DVPP does not decode.
     """
-    header = file.header
+    header, shown = file.header, file.header.shown
     header.check_decodable()
-    if (target.width, target.height) != (header.width, header.height):
-        raise UsageError(f"the picture has {header.width} x {header.height} pixels; the target {target.width} x {target.height}")
+    if (target.width, target.height) != (shown.width, shown.height):
+        raise UsageError(f"the picture has {shown.width} x {shown.height} pixels; the target {target.width} x {target.height}")
     scratch = scratch or Scratch()
+    if header.orientation == 1:
+        _decode_as_stored(file, target, scratch)
+    else:
+        stored = _picture_of_blocks(_turned_format(target.format) if header.is_transposed else target.format, header)
+        _decode_as_stored(file, stored, scratch)
+        for plane, source in zip(target.view().planes, stored.view().planes, strict=True):
+            plane[:] = _turned(source, header)[: plane.shape[0], : plane.shape[1]]
+    _repeat_edges(target)
+
+
+def _decode_as_stored(file: JpegFile, target: Picture, scratch: Scratch) -> None:
     if not decode_planes(file, target, scratch):
         _decode_by_library(file, target, scratch)
-    if header.components == 1:
+    if file.header.components == 1:
         for plane in target.view().planes[1:]:
             plane[:] = _NEUTRAL
-    _repeat_edges(target)
+
+
+def _turned_format(form: PixelFormat) -> PixelFormat:
+    """The format whose transposed planes are those of `form`."""
+    alike = (other for other in FORMATS.values() if (other.layout, other.order) == (form.layout, form.order))
+    return next(other for other in alike if (other.across, other.down) == (form.down, form.across))
+
+
+def _picture_of_blocks(form: PixelFormat, header: JpegHeader) -> Picture:
+    """Memory for all blocks of a coded picture."""
+    stride, rows = (-(-size // _UNIT) * _UNIT for size in (header.width, header.height))
+    return Picture(form, header.width, header.height, stride, rows, np.empty(form.nbytes(stride, rows), np.uint8))
+
+
+def _turned(plane: Samples, header: JpegHeader) -> Samples:
+    """By Exif: 2 mirrored left to right, 3 upside down, 4 mirrored top to bottom, 5 to 8 transposed 1, 4, 3 and 2."""
+    mirrors = {2: (1, -1), 3: (-1, -1), 4: (-1, 1), 5: (1, 1), 6: (-1, 1), 7: (-1, -1), 8: (1, -1)}[header.orientation]
+    mirrored = plane[:: mirrors[0], :: mirrors[1]]
+    return mirrored.swapaxes(0, 1) if header.is_transposed else mirrored
 
 
 def _decode_by_library(file: JpegFile, target: Picture, scratch: Scratch) -> None:

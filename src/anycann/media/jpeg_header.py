@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+import struct
 from typing import NamedTuple
 
 from anycann.support.errors import UnsupportedError, UsageError
@@ -12,7 +13,11 @@ from anycann.support.errors import UnsupportedError, UsageError
 _START, _SCAN, _END = 0xD8, 0xDA, 0xD9
 _SCAN_MARKER = b"\xff\xda"
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-_JFIF, _ADOBE = 0xE0, 0xEE
+_JFIF, _EXIF, _ADOBE = 0xE0, 0xE1, 0xEE
+_EXIF_MARK, _BYTE_ORDERS = b"Exif\0\0", {b"II*\0": "<", b"MM\0*": ">"}
+_ORIENTATION, _SHORT, _ENTRY_BYTES = 0x0112, 3, 12
+_FIRST_TRANSPOSED, _LAST = 5, 8
+_TRANSPOSED = {"422": "440", "440": "422"}
 _ALONE = frozenset({0x01, *range(0xD0, 0xD8)})  # markers without a length
 _AS_STORED = b"\xff\xd8\xff\xee\x00\x0eAdobe\x00\x64\x00\x00\x00\x00\x00"
 _KINDS = {0xC1: "extended sequential", 0xC2: "progressive", 0xC3: "lossless"}
@@ -27,7 +32,10 @@ _SUBSAMPLINGS: dict[tuple[tuple[int, int], ...], str] = {
 
 @dataclass(frozen=True)
 class JpegHeader:
-    """`subsampling`: "444", "422", "420", "440", "411", "gray" or "unknown". `frame`: the marker SOFn that says how it was coded."""
+    """`subsampling`: "444", "422", "420", "440", "411", "gray" or "unknown". `frame`: the marker SOFn that says how it was coded.
+
+    Sizes and subsampling are those of the coded picture; `orientation` is Exif's number of how it is to be turned, 1 for not at all.
+    """
 
     width: int
     height: int
@@ -37,6 +45,20 @@ class JpegHeader:
     frame: int
     adobe_transform: int | None
     has_jfif: bool
+    orientation: int = 1
+
+    @property
+    def is_transposed(self) -> bool:
+        """Whether rows become columns."""
+        return self.orientation >= _FIRST_TRANSPOSED
+
+    @property
+    def shown(self) -> JpegHeader:
+        """The same of the picture once it is turned."""
+        if not self.is_transposed:
+            return replace(self, orientation=1)
+        turned = _TRANSPOSED.get(self.subsampling, self.subsampling)
+        return replace(self, width=self.height, height=self.width, subsampling=turned, orientation=1)
 
     def check_decodable(self) -> None:
         """Raises UnsupportedError for what DVPP does not decode: all but baseline Huffman-coded YUV of 8 bits."""
@@ -106,28 +128,44 @@ def _header_of(head: bytes, segments: tuple[Segment, ...]) -> JpegHeader:
 
 
 def _read_header(data: bytes, segments: tuple[Segment, ...]) -> JpegHeader:
-    jfif, transform, frame = False, None, None
+    jfif, transform, frame, orientation = False, None, None, 1
     for segment in segments:
         body = data[segment.start + 4 : segment.end]
         if segment.code == _JFIF:
             jfif = jfif or body.startswith(b"JFIF")
         elif segment.code == _ADOBE and body.startswith(b"Adobe") and len(body) >= 12:
             transform = body[11]
+        elif segment.code == _EXIF and body.startswith(_EXIF_MARK):
+            orientation = _orientation(body[len(_EXIF_MARK) :])
         elif segment.code in _FRAMES:
             frame = (segment.code, body)
     if frame is None:
         raise UsageError("the JPEG data has no frame header (SOF) before its first scan; it is damaged")
-    return _header(*frame, transform, jfif)
+    return _header(*frame, transform, jfif, orientation)
 
 
-def _header(code: int, body: bytes, transform: int | None, jfif: bool) -> JpegHeader:
+def _orientation(tiff: bytes) -> int:
+    """What the first directory of Exif data says; 1 where it cannot be read."""
+    order = _BYTE_ORDERS.get(tiff[:4])
+    if order is None or len(tiff) < 8:
+        return 1
+    (at,) = struct.unpack_from(f"{order}I", tiff, 4)
+    (count,) = struct.unpack_from(f"{order}H", tiff, at) if at + 2 <= len(tiff) else (0,)
+    for entry in range(at + 2, min(at + 2 + count * _ENTRY_BYTES, len(tiff) - _ENTRY_BYTES + 1), _ENTRY_BYTES):
+        tag, kind, _, value = struct.unpack_from(f"{order}HHIH", tiff, entry)
+        if (tag, kind) == (_ORIENTATION, _SHORT):
+            return int(value) if 1 <= value <= _LAST else 1
+    return 1
+
+
+def _header(code: int, body: bytes, transform: int | None, jfif: bool, orientation: int) -> JpegHeader:
     if len(body) < 6 or len(body) < 6 + 3 * body[5]:
         raise UsageError(f"the frame header of the JPEG data has {len(body)} bytes; it is damaged")
     height, width, count = int.from_bytes(body[1:3], "big"), int.from_bytes(body[3:5], "big"), body[5]
     if not height or not width or not count:
         raise UsageError(f"the JPEG data says it has {width} x {height} pixels of {count} components; it is damaged")
     factors = [(body[7 + 3 * number] >> 4, body[7 + 3 * number] & 15) for number in range(count)]
-    return JpegHeader(width, height, count, _subsampling(factors), body[0], code, transform, jfif)
+    return JpegHeader(width, height, count, _subsampling(factors), body[0], code, transform, jfif, orientation)
 
 
 def _subsampling(factors: list[tuple[int, int]]) -> str:
