@@ -16,13 +16,12 @@ from anycann.media.jpeg_header import read_jpeg
 from tests.media.pictures import poisoned, smooth
 
 
-def taken(orientation: int, size: tuple[int, int] = (96, 64), kind: str = "420") -> bytes:
+def taken(orientation: int, size: tuple[int, int] = (96, 64), kind: str = "4:2:0") -> bytes:
     """A file that says how the camera was held."""
     file = io.BytesIO()
     exif = Image.Exif()
     exif[0x0112] = orientation
-    options = {"subsampling": kind} if kind else {}
-    Image.fromarray(smooth(*size)).save(file, "JPEG", quality=90, exif=exif, **options)
+    Image.fromarray(smooth(*size)).save(file, "JPEG", quality=90, exif=exif, subsampling=kind)
     return file.getvalue()
 
 
