@@ -328,7 +328,9 @@ def test_the_names_of_ascend_are_there(tmp_path: Path, process: Process) -> None
         "import aclruntime\nfrom ais_bench.infer.interface import InferSession, MultiDeviceSession, MemorySummary\n"
         "options = aclruntime.session_options()\noptions.loop = 2\nassert aclruntime.dtype.double is aclruntime.dtype.float64\n"
         f"session = aclruntime.InferenceSession({write(tmp_path, '2, 3')!r}, 0, options)\nprint(session.get_inputs()[0].datatype)\n"
+        "import numpy\nprint(aclruntime.Tensor(numpy.ones((2, 3), numpy.float32)))\n"
     )
     done = process("run", program)
-    assert (done.returncode, done.stdout) == (0, "dtype.float32\n"), done.stderr
+    tensor = "<Tensor>\nshape:\t(2, 3)\ndtype:\tfloat32\ndevice:\t-1\n"
+    assert (done.returncode, done.stdout) == (0, f"dtype.float32\n{tensor}"), done.stderr
     assert process("run", "msit", "benchmark", "-om", tmp_path / "model.om").returncode == 0

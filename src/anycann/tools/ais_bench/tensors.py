@@ -119,6 +119,10 @@ class Tensor:
     def __init__(self, array: np.ndarray, device: int = HOST):
         self._array, self.device = np.asarray(array), device
 
+    def __repr__(self) -> str:
+        sizes = ", ".join(map(str, self.shape))
+        return f"<Tensor>\nshape:\t({sizes})\ndtype:\t{self._array.dtype.name}\ndevice:\t{self.device}"
+
     @property
     def shape(self) -> list[int]:
         return list(self._array.shape)
