@@ -78,13 +78,13 @@ class Generators:
             return stored
         return wanted_layout(found[0], value.name or "", stored, self.target, self.choices) if found else stored
 
-    def gains_by_planes(self, node: ir.Node) -> bool:
-        """Whether a node is a convolution that had better read and write row-major planes."""
+    def gains_by_planes(self, node: ir.Node, written: bool) -> bool:
+        """Whether a node is a convolution that had better read and write row-major planes; `written`: it has to write them anyway."""
         try:
             found = contractions(lower_node(node, self.registry, {}))
         except NotLowered:
             return False
-        return bool(found) and gains_by_planes(found[0], self.target, self.choices)
+        return bool(found) and gains_by_planes(found[0], self.target, self.choices, written)
 
     def reads_planes(self, node: ir.Node) -> bool:
         """Whether the kernel of a node reads its first operand as row-major planes."""

@@ -70,10 +70,12 @@ def wanted_layout(contraction: Contraction, name: str, stored: str, target: Targ
     return convolution_layout(operator, name, stored, target, choices)
 
 
-def gains_by_planes(contraction: Contraction, target: Target, choices: Choices = UNASKED) -> bool:
-    """Whether it is a convolution that had better read and write row-major planes."""
+def gains_by_planes(contraction: Contraction, target: Target, choices: Choices, written: bool) -> bool:
+    """Whether it is a convolution that had better read and write row-major planes; `written`: it has to write them in any case."""
     operator = contraction.operator
-    return isinstance(operator, Convolution) and not takes_convolution(operator, target) and convolution_gains(operator, target, choices)
+    if not isinstance(operator, Convolution) or takes_convolution(operator, target):
+        return False
+    return convolution_gains(operator, target, choices, written)
 
 
 def rows_read(contraction: Contraction, name: str, target: Target, choices: Choices = UNASKED) -> RowTasks | str:

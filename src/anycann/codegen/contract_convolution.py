@@ -68,12 +68,15 @@ def _uses_winograd(operator: Convolution, shape: ConvolutionShape, target: Targe
     return choices.winograd and choices.tile(AlgorithmSpace(shape, target)).winograd
 
 
-def gains_by_planes(operator: Convolution, target: Target, choices: Choices) -> bool:
-    """Whether lanes along the pixels of row-major planes are better than lanes along the output channels, for an image in planes."""
+def gains_by_planes(operator: Convolution, target: Target, choices: Choices, written: bool) -> bool:
+    """Whether lanes along the pixels of row-major planes are better than lanes along the output channels, for an image in planes.
+
+    `written`: whether the result has to be planes in any case.
+    """
     if has_phases(operator) or operator.computed or operator.weight_zero is not None or operator.zero_point is not None:
         return False
     shape = kernel_shape(operator)
-    return planes_profitable(shape, target) and not _uses_winograd(operator, shape, target, choices)
+    return planes_profitable(shape, target, written) and not _uses_winograd(operator, shape, target, choices)
 
 
 def generate_convolution(
@@ -89,7 +92,7 @@ def generate_convolution(
     shape, x = kernel_shape(operator), memory_name(operator.x)
     channels_last, window = layouts.get(x, ND) == NHWC, window_rows(layouts.get(x, ND)) or 0
     planes = (window or layouts.get(x, ND) == ND) and all(o.place.layout == ND for o in outputs)
-    if planes and gains_by_planes(operator, target, choices):
+    if planes and gains_by_planes(operator, target, choices, written=True):
         return _generate_planes(anchor, operator, outputs, layouts, target, constants, choices)
     blocked = layouts.get(x, ND) == NC1HWC0 or channels_last
     tail = Tail(anchor, outputs, layouts, target, 1, split=True)

@@ -20,11 +20,13 @@ FEW_PIXELS = 64  # of a plane: what is so small is copied in no time
 def planar_convolutions(
     graph: ir.Graph,
     groups: Mapping[ir.Node, Group],
-    gains: Callable[[ir.Node], bool],
+    gains: Callable[[ir.Node, bool], bool],
     reads: Callable[[ir.Node], bool],
 ) -> frozenset[ir.Node]:
-    """The convolutions that compute planes. `gains(node)`: whether one would gain by it; `reads(node)`: whether the kernel of another one
-    reads planes as they are. Both are asked of nodes that multiply only.
+    """The convolutions that compute planes.
+
+    gains(node, written): whether one would gain by it; written: its result has to be planes in any case. reads(node): whether the kernel
+    of another one reads planes as they are.
     """
     finder = _Finder(graph, groups, gains, reads)
     return frozenset(finder.planar)
@@ -32,7 +34,7 @@ def planar_convolutions(
 
 class _Finder:
     def __init__(
-        self, graph: ir.Graph, groups: Mapping[ir.Node, Group], gains: Callable[[ir.Node], bool], reads: Callable[[ir.Node], bool]
+        self, graph: ir.Graph, groups: Mapping[ir.Node, Group], gains: Callable[[ir.Node, bool], bool], reads: Callable[[ir.Node], bool]
     ):
         self._groups, self._gains, self._reads = groups, gains, reads
         self._taken: dict[ir.Value, bool] = {}
@@ -58,13 +60,18 @@ class _Finder:
             return handed_on
         if anchor is node and operand == 0 and self._reads(node):
             return True
-        return operand == 0 and self._gains(anchor) and handed_on
+        return operand == 0 and handed_on and self._gains(anchor, self._is_written(group))
 
     def _hands_on(self, value: ir.Value) -> bool:
         """Whether all readers of a result take planes; of one that is computed before, as nodes go backwards."""
         type_ = static_type(value)
         small = type_ is not None and math.prod(type_.shape[2:]) < FEW_PIXELS
         return small or self._taken.get(value, True)
+
+    def _is_written(self, group: Group) -> bool:
+        """Whether all that reads the results, if anything does, is no kernel, or one of row-major operands only."""
+        readers = [self._groups.get(use.node) for value in group.outputs for use in value.uses()]
+        return all(reader is None or reader.alone for reader in readers)
 
     def _decide(self, node: ir.Node, group: Group | None) -> None:
         """Note whether the results of a node, or of its group, are row-major."""
@@ -73,7 +80,7 @@ class _Finder:
         anchor = None if group is None else _anchor(group)
         flat = group is None or group.alone or all(self._is_flat(value) for value in inputs)
         if anchor is not None and group is not None:
-            flat = flat and all(self._hands_on(value) for value in group.outputs) and self._gains(anchor)
+            flat = flat and all(self._hands_on(value) for value in group.outputs) and self._gains(anchor, self._is_written(group))
             if flat:
                 self.planar[anchor] = None
         if flat:

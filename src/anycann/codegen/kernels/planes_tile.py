@@ -8,7 +8,7 @@ from functools import lru_cache
 from math import prod
 
 from anycann.codegen.emitter import Emitter
-from anycann.codegen.kernels.arithmetic_rate import fma_rate, has_fma, is_halved
+from anycann.codegen.kernels.arithmetic_rate import fma_rate, has_fma
 from anycann.codegen.kernels.convolution_estimate import estimate
 from anycann.codegen.kernels.convolution_kernel import INLINE_CYCLES
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape, used_axes
@@ -117,29 +117,32 @@ def most_outputs(target: Target, vectors: int) -> int:
 
 # Cycles a tile costs besides its arithmetic, an input channel of it, and the writing of a vector of results.
 _TILE_CYCLES, _CHANNEL_CYCLES, _WRITE_CYCLES = 20.0, 1.0, 5.0
-_FMA_LATENCY, _LOAD_SHARE = 4.5, 0.2
+_FMA_LATENCY, _LOAD_SHARE, _SHUFFLE_CYCLES = 4.5, 0.2, 0.75
 
 
-def planes_profitable(shape: ConvolutionShape, target: Target) -> bool:
+def planes_profitable(shape: ConvolutionShape, target: Target, written: bool = False) -> bool:
     """True if lanes along the pixels are estimated to be clearly better than lanes along the output channels.
 
-    Memory counts too: blocks of channels are filled up.
+    `written`: the result is planes in any case, else it may be blocks of channels. These are filled up, which takes time to write.
     """
     if planes_refusal(shape, target):
         return False
     direct = estimate(shape, target, default_tile(shape, target, False), False)
-    moved = [4 * (shape.in_pixels * ins + shape.out_pixels * outs) / _MEMORY_RATE for ins, outs in _channels(shape, target)]
+    read = shape.in_pixels * _channels(shape.in_channels, target) * 4 / _MEMORY_RATE
+    blocks = shape.out_pixels * target.lanes * shape.out_blocks(target.lanes) * 4 / _MEMORY_RATE
+    direct += read + (shape.out_pixels * shape.out_channels * _SCATTER_CYCLES if written else blocks)
     planes = planes_estimate(shape, target, default_planes_tile(shape, target))
-    return planes + moved[0] < _CLEARLY * (direct + moved[1])
+    planes += 4 * (shape.in_pixels * shape.in_channels + shape.out_pixels * shape.out_channels) / _MEMORY_RATE
+    return planes < _CLEARLY * direct
 
 
-def _channels(shape: ConvolutionShape, target: Target) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Channels that are read and written: of planes, and of blocks."""
-    blocks = shape.in_blocks(target.lanes) * target.lanes, shape.out_blocks(target.lanes) * target.lanes
-    return (shape.in_channels, shape.out_channels), blocks
+def _channels(count: int, target: Target) -> int:
+    """Channels of an image as others than the first layer read it: whole blocks of those that fill more than half a vector."""
+    return -(-count // target.lanes) * target.lanes if 2 * count > target.lanes else count
 
 
-_MEMORY_RATE = 6.0  # bytes a cycle, of images that do not stay in the second-level cache
+# Bytes a cycle of images that do not stay in the second-level cache; cycles of an element that goes to the plane of its channel.
+_MEMORY_RATE, _SCATTER_CYCLES = 6.0, 1.5
 _CLEARLY = 0.95
 
 
@@ -158,6 +161,6 @@ def planes_estimate(shape: ConvolutionShape, target: Target, tile: PlanesTile) -
 def _step_cycles(target: Target, outputs: int, vectors: int, stride: int) -> float:
     """Cycles of one tap of an input channel."""
     arithmetic = outputs * vectors / (fma_rate(target) if has_fma(target) else 0.75)
-    loads = (outputs + vectors * stride * (2 if is_halved(target) else 1)) / 2
-    shuffles = vectors * (stride - 1)
-    return max(arithmetic + shuffles / 2, loads, _FMA_LATENCY) + _LOAD_SHARE * loads
+    loads = (outputs + 2 * vectors * stride) / 2  # pixels seldom begin where a cache line does
+    shuffles = vectors * (stride - 1) * _SHUFFLE_CYCLES
+    return max(arithmetic + shuffles, loads, _FMA_LATENCY) + _LOAD_SHARE * loads
