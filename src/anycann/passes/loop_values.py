@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 
 @dataclass(frozen=True)
-class _Carried:
+class Carried:
     """One carried value: what it begins as, what a turn of the body gets and gives, and what is left after the last."""
 
     first: ir.Value | None
@@ -37,19 +37,21 @@ def drop_carried_values(graph: ir.Graph) -> list[str]:
 
 def _unchanged(node: ir.Node, graph: ir.Graph) -> set[int]:
     """The values that are the same in every turn, now used from outside by all who read them."""
-    found = {i: one for i, one in enumerate(_carried(node)) if one.first is not None and _source(one.handed_on) is one.given}
+    found = {i: one for i, one in enumerate(carried_of(node)) if one.first is not None and source_of(one.handed_on) is one.given}
     for one in found.values():
         assert one.first is not None
-        _read_instead(one.given, one.first, _body(node))
+        _read_instead(one.given, one.first, body_of(node))
         _read_instead(one.last, one.first, graph)
     return set(found)
 
 
 def _unread(node: ir.Node) -> set[int]:
-    return {number for number, one in enumerate(_carried(node)) if not any(v.uses() or v.is_graph_output() for v in (one.given, one.last))}
+    return {
+        number for number, one in enumerate(carried_of(node)) if not any(v.uses() or v.is_graph_output() for v in (one.given, one.last))
+    }
 
 
-def _source(value: ir.Value) -> ir.Value:
+def source_of(value: ir.Value) -> ir.Value:
     """What `value` is a copy of."""
     while (producer := value.producer()) is not None and producer.domain == "" and producer.op_type == "Identity":
         source = producer.inputs[0]
@@ -76,7 +78,8 @@ def _outputs(value: ir.Value, graph: ir.Graph) -> list[tuple[ir.Graph, int]]:
 
 
 # ---- the places of carried values
-def _body(node: ir.Node) -> ir.Graph:
+def body_of(node: ir.Node) -> ir.Graph:
+    """What a Loop or Scan repeats."""
     return node.attributes["body"].as_graph()
 
 
@@ -85,15 +88,16 @@ def _offsets(node: ir.Node) -> tuple[int, int]:
     return (2, 1) if node.op_type == "Loop" else (0, 0)
 
 
-def _carried(node: ir.Node) -> list[_Carried]:
-    body, (taken, made) = _body(node), _offsets(node)
+def carried_of(node: ir.Node) -> list[Carried]:
+    """The carried values of a Loop or Scan."""
+    body, (taken, made) = body_of(node), _offsets(node)
     count = len(node.inputs) - taken - (node.attributes.get_int("num_scan_inputs", 0) if node.op_type == "Scan" else 0)
-    return [_Carried(node.inputs[taken + i], body.inputs[taken + i], body.outputs[made + i], node.outputs[i]) for i in range(count)]
+    return [Carried(node.inputs[taken + i], body.inputs[taken + i], body.outputs[made + i], node.outputs[i]) for i in range(count)]
 
 
 def _without(node: ir.Node, dropped: set[int]) -> None:
     """Put a node without these carried values in the place of `node`."""
-    body, (taken, made), graph = _body(node), _offsets(node), node.graph
+    body, (taken, made), graph = body_of(node), _offsets(node), node.graph
     assert graph is not None
     body.inputs[:] = [v for i, v in enumerate(body.inputs) if i - taken not in dropped]
     body.outputs[:] = [v for i, v in enumerate(body.outputs) if i - made not in dropped]

@@ -12,6 +12,7 @@ from anycann.graph.registry import TensorType
 from anycann.graph.verify import verify
 from anycann.passes.identities import remove_identities
 from anycann.passes.loop_invariants import move_invariants
+from anycann.passes.loop_sequences import stack_appended_values
 from anycann.passes.loop_values import drop_carried_values
 from anycann.passes.rules import RULES, apply_rules
 from anycann.passes.specialise import specialise
@@ -35,6 +36,7 @@ def passes(input_types: Mapping[str, TensorType | None], switched_off: frozenset
     every: list[tuple[str, Pass]] = [
         ("early rules", lambda model: apply_rules(model.graph, [rule for rule in rules if rule.early])),
         ("unread", _common(common.RemoveUnusedNodesPass)),
+        ("appended values", lambda model: stack_appended_values(model.graph)),
         ("carried values", lambda model: drop_carried_values(model.graph)),
         ("loop invariants", lambda model: move_invariants(model.graph)),
         ("specialise", lambda model: _specialise(model, input_types)),
