@@ -16,6 +16,7 @@ from anycann.acl.media_jpeg import decodable, decode_target, read_file
 from anycann.acl.media_memory import device_bytes
 from anycann.acl.media_pictures import PicDesc
 from anycann.media import jpeg
+from anycann.media.convert import ColourMatrix, Matrix
 from anycann.media.formats import pixel_format
 from anycann.media.picture import Picture, View
 from anycann.media.scratch import Scratch
@@ -60,6 +61,7 @@ class VdecChannel:
         self._done: deque[Sent] = deque()
         self._changed = threading.Condition()
         self.ready = Readiness()
+        self.matrix: ColourMatrix = Matrix.BT601_WIDE
 
     @property
     def left(self) -> int:
@@ -119,7 +121,7 @@ class VdecChannel:
         for frame in frames:
             if self._pending:
                 sent = self._pending.popleft()
-                self._attempt(sent, lambda sent=sent, frame=frame: _place(sent, frame))  # type: ignore[misc]
+                self._attempt(sent, lambda sent=sent, frame=frame: _place(sent, frame, self.matrix))  # type: ignore[misc]
 
     def _attempt(self, sent: Sent, work: Callable[[], None]) -> None:
         try:
@@ -137,7 +139,7 @@ class VdecChannel:
             self._changed.notify_all()
 
 
-def _place(sent: Sent, frame: View) -> None:
+def _place(sent: Sent, frame: View, matrix: ColourMatrix) -> None:
     target = sent.target
     if target is None:
         return
@@ -150,7 +152,7 @@ def _place(sent: Sent, frame: View) -> None:
     if needed > target.size:
         raise AclError(Code.INVALID_PARAM, f"the picture has {target.size} bytes; the decoded frame needs {needed}")
     memory = device_bytes(target.data, needed, "the picture")
-    store(frame, Picture(form, frame.width, frame.height, target.width_stride, target.height_stride, memory))
+    store(frame, Picture(form, frame.width, frame.height, target.width_stride, target.height_stride, memory), matrix)
 
 
 CHANNELS: Channels[VdecChannel] = Channels("VDEC")

@@ -13,18 +13,17 @@ from anycann.acl.entries import status, value_and_status
 from anycann.acl.errors import AclError
 from anycann.acl.himpi_system import Channels, code_of, errors_of
 from anycann.acl.process import PROCESS
-from anycann.media.convert import Matrix
+from anycann.media.convert import ColourMatrix, Matrix
 from anycann.runtime.stream import Stream
 
 FOREVER = -1
-_VPC_MODULE = 7
 
 
 class VpcChannel:
     """Does its tasks in order on a thread of its own, and keeps how each went until it is asked."""
 
     def __init__(self) -> None:
-        self.matrix = Matrix.BT601_WIDE
+        self.matrix: ColourMatrix = Matrix.BT601_WIDE
         self._stream = Stream("VPC channel")
         self._numbers = itertools.count(1)
         self._results: dict[int, BaseException | None] = {}
@@ -89,29 +88,6 @@ def vpc_sys_create_chn(attributes: dict[str, Any]) -> int:
         CHANNELS.check_free(number)
         CHANNELS.add(number, VpcChannel())
         return number
-
-
-@status("acl.himpi.sys_set_chn_csc_matrix", limits="coefficients of one's own are not used")
-def sys_set_chn_csc_matrix(module: int, channel: int, matrix: int, coefficients: dict[str, Any]) -> None:
-    """Which RGB the YUV of a VPC channel (module 7) is: 0 BT.601 wide, 1 narrow, 2 and 3 BT.709, 4 and 5 BT.2020."""
-    with errors_of("VPC"):
-        found = _with_matrix(module, channel)
-        if matrix not in tuple(Matrix):
-            raise AclError(Code.INVALID_PARAM, f"colour matrix {matrix}; accepted: {', '.join(f'{m.value} ({m.name})' for m in Matrix)}")
-        found.matrix = Matrix(matrix)
-
-
-@value_and_status("acl.himpi.sys_get_chn_csc_matrix", failed=(0, {}), returns="(matrix, dict, ret)", limits="the dict is empty")
-def sys_get_chn_csc_matrix(module: int, channel: int) -> tuple[int, dict[str, object]]:
-    """What was set."""
-    with errors_of("VPC"):
-        return int(_with_matrix(module, channel).matrix), {}
-
-
-def _with_matrix(module: int, channel: int) -> VpcChannel:
-    if module != _VPC_MODULE:
-        raise AclError(Code.INVALID_PARAM, f"module {module} has no colour matrix; accepted: {_VPC_MODULE} (VPC)")
-    return CHANNELS.get(channel)
 
 
 @status("acl.himpi.vpc_destroy_chn")

@@ -14,7 +14,7 @@ from anycann.acl.errors import AclError
 from anycann.acl.himpi_system import Dict, dict_in, errors_of, number_in, picture_of
 from anycann.acl.himpi_vpc_channel import CHANNELS
 from anycann.acl.media_memory import device_bytes
-from anycann.media.convert import Matrix
+from anycann.media.convert import ColourMatrix
 from anycann.media.draw import Colour, Pixels, Point, line, mosaic, paint, quadrangle, rectangle
 from anycann.media.overlay import lay_over, read_bitmap, row_bytes
 from anycann.media.picture import Picture, Region, View
@@ -26,7 +26,7 @@ _RECTANGLE, _QUADRANGLE = 0, 1
 _CORNERS = 4
 _MOST_ALPHA, _COLOURS = 255, 16
 _BLOCKS = (4, 8, 16, 32, 64, 128)
-_Drawing = Callable[[View, Matrix], None]
+_Drawing = Callable[[View, ColourMatrix], None]
 
 
 def _draw(channel: int, given: Dict, name: str, drawing_of: Callable[[Dict, Picture], _Drawing]) -> int:
@@ -149,7 +149,7 @@ def vpc_draw_osd(channel: int, parameters: dict[str, Any], timeout_ms: int) -> i
         device_bytes(address, nbytes, "the bitmap")
         alphas, table = _alphas(given), _table(parameters)
 
-        def lay(view: View, matrix: Matrix) -> None:
+        def lay(view: View, matrix: ColourMatrix) -> None:
             data = device_bytes(address, nbytes, "the bitmap")
             rows = np.lib.stride_tricks.as_strided(data, (region.height, least), (stride, 1))
             lay_over(view, read_bitmap(rows, form, region.width, alphas, table).inverted(*inverted), region, matrix)

@@ -44,6 +44,7 @@ _FILES = (
     "himpi_vpc_tables",
     "himpi_vpc_warp",
     "himpi_vdec",
+    "himpi_colours",
     "himpi_pngd",
     "himpi_epoll",
     "himpi_venc",

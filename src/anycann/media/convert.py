@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,20 @@ class Matrix(IntEnum):
     BT2020_NARROW = 5
 
 
+Numbers = tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class OwnMatrix:
+    """Weights row by row, and three biases: RGB = to_rgb . (YUV - its biases), YUV = to_yuv . RGB + its biases."""
+
+    to_rgb: Numbers
+    to_yuv: Numbers
+
+
+ColourMatrix: TypeAlias = Matrix | OwnMatrix
+
+
 @dataclass(frozen=True)
 class Coefficients:
     """Tables for `multiply`: [k, :3] weights and [k, 3] what is added, in 1 / 2 ** 14."""
@@ -37,7 +52,7 @@ class Coefficients:
 
 
 @lru_cache(maxsize=8)
-def coefficients(matrix: Matrix) -> Coefficients:
+def numbers_of(matrix: Matrix) -> OwnMatrix:
     """By ITU-R BT.601, BT.709, BT.2020: the weights of red and blue in Y say everything."""
     red, blue = {0: (0.299, 0.114), 1: (0.2126, 0.0722), 2: (0.2627, 0.0593)}[matrix // 2]
     narrow = matrix % 2 == 1
@@ -46,9 +61,16 @@ def coefficients(matrix: Matrix) -> Coefficients:
     u = (np.array([0, 0, 1]) - weights) / (2 * (1 - blue))
     v = (np.array([1, 0, 0]) - weights) / (2 * (1 - red))
     forward = np.stack([weights * luma, u * chroma, v * chroma])
-    offsets = np.array([16 if narrow else 0, 128, 128])
-    back = np.linalg.inv(forward)
-    return Coefficients(_table(forward, offsets), _table(back, -(_fixed(back) @ offsets) / (1 << COEFFICIENT_BITS)))
+    offsets = (16.0 if narrow else 0.0, 128.0, 128.0)
+    return OwnMatrix((*np.linalg.inv(forward).ravel().tolist(), *offsets), (*forward.ravel().tolist(), *offsets))
+
+
+@lru_cache(maxsize=16)
+def coefficients(matrix: ColourMatrix) -> Coefficients:
+    """The tables of a matrix."""
+    numbers = numbers_of(matrix) if isinstance(matrix, Matrix) else matrix
+    (back, subtracted), (forward, added) = ((np.reshape(each[:9], (3, 3)), np.array(each[9:])) for each in (numbers.to_rgb, numbers.to_yuv))
+    return Coefficients(_table(forward, added), _table(back, -(_fixed(back) @ subtracted) / (1 << COEFFICIENT_BITS)))
 
 
 def _fixed(weights: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -61,7 +83,7 @@ def _table(weights: NDArray[np.float64], added: NDArray[np.float64]) -> NDArray[
     return np.ascontiguousarray(table.astype(np.int32))
 
 
-def convert(source: View, target: View, matrix: Matrix = Matrix.BT601_WIDE) -> None:
+def convert(source: View, target: View, matrix: ColourMatrix = Matrix.BT601_WIDE) -> None:
     """Write the pixels of `source` to `target`, of the same size and any format.
 
     Chroma is repeated where the target has more of it, and the mean where it has less. Alpha is 255.
@@ -91,23 +113,29 @@ def _is_triple(form: PixelFormat) -> bool:
     return form.layout == "packed" and len(form.order) == 3
 
 
-def _yuv_to_rgb(source: View, target: View, matrix: Matrix) -> None:
+def _yuv_to_rgb(source: View, target: View, matrix: ColourMatrix) -> None:
     if not _is_triple(target.format):
         store_rgb(_multiplied(full_yuv(source), coefficients(matrix).to_rgb), target)
-    elif source.format.layout == "semi-planar":
+    elif source.format.layout == "semi-planar" and _luma_is_alike(matrix):
         multiply_planes(source, target.planes[0], _ordered(matrix, target.format.order, source.format.order))
     else:
         multiply(full_yuv(source), target.planes[0], _ordered(matrix, target.format.order, "YUV"))
 
 
+def _luma_is_alike(matrix: ColourMatrix) -> bool:
+    """Whether Y has one weight of 16 bits in R, G and B."""
+    weights = coefficients(matrix).to_rgb[:, 0]
+    return bool((weights == weights[0]).all() and abs(int(weights[0])) < 1 << 15)
+
+
 @lru_cache(maxsize=64)
-def _ordered(matrix: Matrix, results: str, samples: str) -> NDArray[np.int32]:
+def _ordered(matrix: ColourMatrix, results: str, samples: str) -> NDArray[np.int32]:
     """The table that makes R, G and B in the order of `results` from Y, U and V in that of `samples`."""
     rows, columns = ["RGB".index(letter) for letter in results], ["YUV".index(letter) for letter in samples]
     return np.ascontiguousarray(coefficients(matrix).to_rgb[rows][:, [*columns, 3]])
 
 
-def _rgb_to_yuv(source: View, target: View, matrix: Matrix) -> None:
+def _rgb_to_yuv(source: View, target: View, matrix: ColourMatrix) -> None:
     table = coefficients(matrix).to_yuv
     if _is_triple(source.format):
         columns = ["RGB".index(letter) for letter in source.format.order]
@@ -233,11 +261,11 @@ def store_rgb(pixels: Samples, target: View) -> None:
         planes[0][..., target.format.order.index("A")] = 255
 
 
-def to_yuv(pixels: Samples, matrix: Matrix) -> Samples:
+def to_yuv(pixels: Samples, matrix: ColourMatrix) -> Samples:
     """[rows, columns, R G B] as [rows, columns, Y U V]."""
     return _multiplied(np.ascontiguousarray(pixels), coefficients(matrix).to_yuv)
 
 
-def to_rgb(pixels: Samples, matrix: Matrix) -> Samples:
+def to_rgb(pixels: Samples, matrix: ColourMatrix) -> Samples:
     """[rows, columns, Y U V] as [rows, columns, R G B]."""
     return _multiplied(np.ascontiguousarray(pixels), coefficients(matrix).to_rgb)

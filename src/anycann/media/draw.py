@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from anycann.media.convert import Matrix, to_yuv
+from anycann.media.convert import ColourMatrix, to_yuv
 from anycann.media.formats import PixelFormat
 from anycann.media.picture import Bytes, Region, View
 from anycann.support.errors import UnsupportedError, UsageError
@@ -82,7 +82,7 @@ def _strip(x: NDArray[np.int64], y: NDArray[np.int64], start: Point, end: Point,
     return (along > -0.5) & (along < length + 0.5) & _near(beside, thick)
 
 
-def paint(target: View, pixels: Pixels, colour: Colour, matrix: Matrix) -> None:
+def paint(target: View, pixels: Pixels, colour: Colour, matrix: ColourMatrix) -> None:
     """Give pixels a colour. A chroma sample gets it where any of its pixels does. Raises UnsupportedError for packed YUV 4:2:2."""
     check_drawable(target.format)
     values = _samples(target.format, colour, matrix)
@@ -101,7 +101,7 @@ def check_drawable(form: PixelFormat) -> None:
         raise UnsupportedError(f"nothing is drawn in {form.name}; accepted: gray, semi-planar, packed RGB and YUV, planar RGB")
 
 
-def _samples(form: PixelFormat, colour: Colour, matrix: Matrix) -> Bytes:
+def _samples(form: PixelFormat, colour: Colour, matrix: ColourMatrix) -> Bytes:
     """What `colour` is in a format, in the order of its samples."""
     yuv = to_yuv(np.array([[colour]], np.uint8), matrix).reshape(-1)
     values = dict(zip("RGBYUVA", (*colour, *yuv.tolist(), 255), strict=True))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from anycann.media.convert import Matrix, to_yuv
+from anycann.media.convert import ColourMatrix, to_yuv
 from anycann.media.draw import check_drawable
 from anycann.media.formats import PixelFormat
 from anycann.media.picture import Bytes, Region, View
@@ -67,7 +67,7 @@ def _split(words: NDArray[np.uint32], bits: int) -> Bytes:
     return np.stack([words >> shift * bits & (1 << bits) - 1 for shift in (3, 2, 1, 0)], -1).astype(np.uint8)
 
 
-def lay_over(target: View, bitmap: Bitmap, place: Region, matrix: Matrix) -> None:
+def lay_over(target: View, bitmap: Bitmap, place: Region, matrix: ColourMatrix) -> None:
     """Blend a bitmap of the size of `place` into a picture. A chroma sample gets what its pixels come to on the average."""
     check_drawable(target.format)
     alpha, colours = bitmap.pixels[..., :1].astype(np.int64), _samples(bitmap, target.format, matrix)
@@ -83,7 +83,7 @@ def lay_over(target: View, bitmap: Bitmap, place: Region, matrix: Matrix) -> Non
         first += plane.shape[2]
 
 
-def _samples(bitmap: Bitmap, form: PixelFormat, matrix: Matrix) -> NDArray[np.int64]:
+def _samples(bitmap: Bitmap, form: PixelFormat, matrix: ColourMatrix) -> NDArray[np.int64]:
     """Its colours as the samples of a format, in their order."""
     rgb = np.ascontiguousarray(bitmap.pixels[..., 1:])
     yuv = to_yuv(rgb, matrix)

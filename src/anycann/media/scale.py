@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anycann.media.convert import Matrix, convert
+from anycann.media.convert import ColourMatrix, Matrix, convert
 from anycann.media.filters import Border, add_border
 from anycann.media.formats import FORMATS
 from anycann.media.picture import Picture, Region, View, new_picture
@@ -16,7 +16,7 @@ def transfer(
     crop: Region | None = None,
     paste: Region | None = None,
     interpolation: Interpolation = Interpolation.BILINEAR,
-    matrix: Matrix = Matrix.BT601_WIDE,
+    matrix: ColourMatrix = Matrix.BT601_WIDE,
 ) -> None:
     """Scale the region `crop` of `source` to the region `paste` of `target` (None: all of it); the rest of `target` stays as it is.
 
@@ -34,7 +34,7 @@ def transfer(
     convert(scaled, target.view(paste), matrix)
 
 
-def cut_and_frame(source: View, target: View, border: Border, interpolation: Interpolation, matrix: Matrix) -> None:
+def cut_and_frame(source: View, target: View, border: Border, interpolation: Interpolation, matrix: ColourMatrix) -> None:
     """Scale `source` to what `border` leaves of `target`, convert its colours, and put the border around it."""
     width, height = target.width - border.left - border.right, target.height - border.top - border.bottom
     scaled, inner = new_picture(source.format, width, height).view(), new_picture(target.format, width, height).view()

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from anycann.media.convert import Matrix, convert
+from anycann.media.convert import ColourMatrix, Matrix, convert
 from anycann.media.formats import FORMATS
 from anycann.media.libraries import video_library
 from anycann.media.picture import Bytes, Picture, View
@@ -76,7 +76,7 @@ def _plane(plane: Any, bits: int) -> Bytes:
     return (wide >> (bits - 8)).astype(np.uint8)
 
 
-def store(frame: View, target: Picture, matrix: Matrix = Matrix.BT601_WIDE) -> None:
+def store(frame: View, target: Picture, matrix: ColourMatrix = Matrix.BT601_WIDE) -> None:
     """Write a decoded frame to `target`, of the frame's size and any format. Raises UsageError for another size."""
     if (frame.width, frame.height) != (target.width, target.height):
         raise UsageError(f"the frame has {frame.width} x {frame.height} pixels; the target {target.width} x {target.height}")
