@@ -123,6 +123,15 @@ def test_one_projection_of_queries_keys_and_values_is_read_in_place() -> None:
     assert_same(run(made, given), by_definition(made, given))
 
 
+@pytest.mark.parametrize("sizes", ["2,4,27,1", "2,1,1,1"])
+def test_values_of_which_one_element_stands_for_a_row_are_written_out_for_the_kernel(sizes: str) -> None:
+    body = f"v2 = Expand(v1, wide) {USUAL.split('hv')[0]} s = MatMul(qt, kt) w = Softmax<axis = -1>(s) o = MatMul(w, v2) {JOIN}"
+    made = model(body, f", float[{sizes}] v1", wide=np.array([2, 4, 27, 16]))
+    assert kinds(made) == [("Expand",), ("Attention",)]
+    given = feeds(v1=floats(*map(int, sizes.split(",")), seed=3))
+    assert_same(run(made, given), by_definition(made, given))
+
+
 def test_keys_shared_by_heads_are_not_copied() -> None:
     text = """
     g (float[2,8,19,16] q, float[2,2,27,16] k, float[2,2,27,16] v) => (float[2,8,19,16] y) {

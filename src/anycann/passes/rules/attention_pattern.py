@@ -111,7 +111,8 @@ def _even(view: Strided | None) -> Strided | None:
 
 
 def _side_by_side(view: Strided | None) -> Strided | None:
-    return view if view is not None and view.axes[-1].step in (0, 1) else None
+    """The view if the elements of a row are neighbours, not one that stands for all."""
+    return view if view is not None and (view.axes[-1].extent == 1 or view.axes[-1].step == 1) else None
 
 
 def _changes_nothing(mask: Mask) -> bool:
