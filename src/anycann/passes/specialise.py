@@ -18,6 +18,7 @@ from anycann.graph.evaluate import evaluate_node
 from anycann.graph.infer import infer_outputs
 from anycann.graph.registry import OPSET, Lowering, NotLowered, Registry, TensorType, library, static_type
 from anycann.passes.branches import branch_types
+from anycann.passes.unroll import unroll
 from anycann.support.errors import AnyCANNError
 from anycann.te import tensor as te
 
@@ -57,6 +58,10 @@ class _Specialiser:
         if node.op_type == "If" and condition is not None and condition.const_value is not None:
             taken = "then_branch" if bool(condition.const_value.numpy().reshape(-1)[0]) else "else_branch"
             self._inline(node, node.attributes[taken].as_graph())
+            return
+        if node.op_type == "Loop" and (turns := unroll(self.graph, node)) is not None:
+            for inner in turns:
+                self._visit(inner)
             return
         for output in node.outputs:
             output.shape = None

@@ -1,0 +1,123 @@
+"""A loop of few turns whose shapes change from turn to turn becomes its turns, one after the other.
+
+Loop(3, true) { i -> Gather(x[begins[i] : ends[i]]) }      before: each turn is compiled for the shapes it meets, and run apart
+Gather(x[0 : 4])  Gather(x[4 : 5])  Gather(x[5 : 9])       after: all shapes are known; EmbeddingBag is exported as such a loop
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+MOST_TURNS, MOST_NODES = 64, 512  # more of them take longer to compile than they save
+SHAPED_BY = {"Slice": 1, "Reshape": 1, "Expand": 1, "Tile": 1, "Pad": 1, "Range": 0, "ConstantOfShape": 0}  # the first operand that says so
+
+
+def unroll(graph: ir.Graph, loop: ir.Node) -> list[ir.Node] | None:
+    """The nodes that took the place of `loop` in `graph`; None, and nothing is done, for a loop that stays."""
+    turns, body = _turns(loop), loop.attributes["body"].as_graph()
+    if turns is None or turns * len(body) > MOST_NODES or not _changes_shapes(body):
+        return None
+    made, carried = list[ir.Node](), list(loop.inputs[2:])
+    rows: list[list[ir.Value]] = [[] for _ in body.outputs[1 + len(carried) :]]
+    for turn in range(turns):
+        nodes, results = _turn(graph, body, turn, carried, f"{loop.name}/{turn}")
+        made += nodes
+        carried = list(results[: len(carried)])
+        for kept, result in zip(rows, results[len(carried) :], strict=True):
+            kept.append(result)
+    graph.insert_before(loop, made)
+    for kept, output in zip(rows, loop.outputs[len(carried) :], strict=True):
+        stacked = _stacked(graph, kept, output.name or "")
+        graph.insert_before(loop, stacked)
+        made += stacked
+        carried.append(stacked[-1].outputs[0])
+    for output, value in zip(loop.outputs, carried, strict=True):
+        assert value is not None
+        output.replace_all_uses_with(value, replace_graph_outputs=True)
+    graph.remove(loop, safe=True)
+    return made
+
+
+def _turns(loop: ir.Node) -> int | None:
+    """How often the body runs, if that is known, more than once or twice, and not often."""
+    count, going, body = loop.inputs[0], loop.inputs[1], loop.attributes["body"].as_graph()
+    if count is None or count.const_value is None or not (going is None or _is_true(going, body)) or not _is_true(body.outputs[0], body):
+        return None
+    turns = int(count.const_value.numpy().reshape(-1)[0])
+    return turns if 0 < turns <= MOST_TURNS else None
+
+
+def _is_true(value: ir.Value, body: ir.Graph) -> bool:
+    """Whether a condition is known to hold: a constant, or the one that each turn is given."""
+    if value is body.inputs[1]:
+        return True
+    if value.const_value is not None:
+        return bool(value.const_value.numpy().all())
+    node = value.producer()
+    if node is None or node.domain or node.op_type not in ("Identity", "Cast", "Constant"):
+        return False
+    if node.op_type == "Constant":
+        known = node.attributes.get_tensor("value", None)
+        return known is not None and bool(known.numpy().all())
+    return node.inputs[0] is not None and _is_true(node.inputs[0], body)
+
+
+def _changes_shapes(body: ir.Graph) -> bool:
+    """Whether a shape follows from what a turn computes; and no turn has a body of its own."""
+    if any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for node in body for a in node.attributes.values()):
+        return False
+    for node in body:
+        first = None if node.domain else SHAPED_BY.get(node.op_type)
+        if first is not None and any(_is_computed(value, body) for value in node.inputs[first:]):
+            return True
+    return False
+
+
+def _is_computed(value: ir.Value | None, body: ir.Graph) -> bool:
+    if value is None or value.const_value is not None:
+        return False
+    node = value.producer()
+    return value in body.inputs if node is None else node.graph is body and node.op_type != "Constant"
+
+
+def _turn(
+    graph: ir.Graph, body: ir.Graph, turn: int, carried: Sequence[ir.Value | None], name: str
+) -> tuple[list[ir.Node], list[ir.Value]]:
+    """The nodes of one turn, and what it gives but for the condition."""
+    copy = body.clone(allow_outer_scope_values=True)
+    for value in list(copy.initializers.values()):
+        del copy.initializers[value.name or ""]
+        value.name = f"{name}/{value.name}"
+        graph.register_initializer(value)
+    given = [_constant(graph, f"{name}/turn", np.array(turn)), _constant(graph, f"{name}/goes_on", np.array(True)), *carried]
+    for old, new in zip(copy.inputs, given, strict=True):
+        assert new is not None
+        old.replace_all_uses_with(new, replace_graph_outputs=True)
+    results, nodes = list(copy.outputs)[1:], list(copy)
+    copy.outputs.clear()
+    copy.remove(nodes)
+    for node in nodes:
+        node.name = f"{name}/{node.name}"
+        for output in node.outputs:
+            output.name = f"{name}/{output.name}"
+    return nodes, results
+
+
+def _stacked(graph: ir.Graph, rows: Sequence[ir.Value], name: str) -> list[ir.Node]:
+    """One array of what the turns gave."""
+    axis = _constant(graph, f"{name}/axis", np.array([0]))
+    lifted = [ir.node("Unsqueeze", [row, axis], name=f"{name}/row{number}") for number, row in enumerate(rows)]
+    together = ir.node("Concat", [node.outputs[0] for node in lifted], {"axis": 0}, name=f"{name}/rows")
+    for node in (*lifted, together):
+        node.outputs[0].name = f"{node.name}:0"
+    return [*lifted, together]
+
+
+def _constant(graph: ir.Graph, name: str, array: np.ndarray) -> ir.Value:
+    tensor = ir.tensor(array, name=name)
+    value = ir.Value(name=name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor)
+    graph.register_initializer(value)
+    return value
