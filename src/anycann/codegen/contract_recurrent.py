@@ -15,6 +15,7 @@ from anycann.codegen.kernel import Kernel
 from anycann.codegen.kernels.recurrent import Pointers, emit_recurrent, recurrent_scratch_bytes
 from anycann.codegen.kernels.recurrent_packing import RecurrentWeights, gate_columns, pack_weights
 from anycann.codegen.kernels.recurrent_shape import RecurrentShape, default_recurrent_tile, parse_activations
+from anycann.codegen.kernels.recurrent_tiles import multiplies_by_tiles
 from anycann.codegen.nest_kernel import Output
 from anycann.codegen.space import Choices
 from anycann.codegen.tail import Constants, Generated, Packed, memory_name, pack
@@ -76,7 +77,9 @@ def generate_recurrent(
     """The projection into the workspace `gates`, the loop over time, and the bytes of the workspace. `layers`: by name of the result."""
     layer = next(iter(layers.values()))
     shape = recurrent_shape(layer)
-    tile = default_recurrent_tile(shape, target)
+    x = layer.operands[X]
+    by_tiles = x is not None and x.dtype is dtypes.bfloat16 and multiplies_by_tiles(shape, target)
+    tile = default_recurrent_tile(shape, target, by_tiles)
     parts = [None if (t := layer.operands[n]) is None else np.asarray(constants(memory_name(t)), np.float32) for n in (W, R, B, PEEPHOLES)]
     weights = pack_weights(shape, tile, target.lanes, *parts)  # type: ignore[arg-type]
     rows, columns = shape.steps * shape.batch, gate_columns(shape, tile, target.lanes)

@@ -14,6 +14,7 @@ from anycann.codegen.kernels.matmul_shape import multiply_add
 from anycann.codegen.kernels.recurrent_kernel import RecurrentKernel, only_if, panel_offset, projected_gates
 from anycann.codegen.kernels.recurrent_shape import RecurrentShape, RecurrentTile
 from anycann.codegen.kernels.recurrent_state import Pointers, Sequences, emit_final_states, emit_initial_states, memory_of
+from anycann.codegen.kernels.recurrent_tiles import emit_factors, emit_tile_sums, tiles_of
 from anycann.codegen.kernels.recurrent_update import emit_cells
 from anycann.codegen.values import Value, vector_type
 from anycann.target.target import Target
@@ -44,6 +45,8 @@ def emit_recurrent(
     groups = -(-shape.batch // tile.rows)
     if 0 in (shape.batch, shape.hidden):
         return 0
+    if tile.by_tiles:
+        tiles_of(tile).configure(e)
     with e.loop(e.begin, e.end) as task:
         direction, first = e.udiv(task.index, groups), e.mul(e.urem(task.index, groups), tile.rows)
         count = e.smin(e.const(tile.rows), e.sub(e.const(shape.batch), first))
@@ -55,15 +58,23 @@ def emit_recurrent(
                 _emit_phase(e, kernel, sequences, phase, step.index, step.values)
             step.carry([step.values[1], step.values[0]])
         emit_final_states(e, sequences, kernel.memory, step.values[0])
+    if tile.by_tiles:
+        tiles_of(tile).release(e)
     return recurrent_tasks(shape, tile)
 
 
 def _emit_phase(e: Emitter, kernel: RecurrentKernel, sequences: Sequences, phase: int, step: Value, states: list[Value]) -> None:
     """The gates of one phase, for every block of cells: their sums, then the cell's equations row by row."""
     source = states[0] if phase == 0 else kernel.memory.at(e, "reset")
+    if kernel.tile.by_tiles:
+        emit_factors(e, kernel, sequences, source)
     with e.loop(0, kernel.blocks) as turn:
         block = _there_and_back(e, kernel.blocks, step, turn.index)
-        for rows, condition in _heights(e, kernel, sequences):
+        if kernel.tile.by_tiles:
+            emit_tile_sums(e, kernel, sequences, phase, block)
+            with e.loop(0, sequences.count) as row:
+                _add_first_sums(e, kernel, sequences, phase, step, block, row.index)
+        for rows, condition in () if kernel.tile.by_tiles else _heights(e, kernel, sequences):
             with only_if(e, condition):
                 _emit_sums(e, kernel, sequences, phase, step, block, source, rows)
         with e.loop(0, sequences.count) as row:
@@ -99,7 +110,7 @@ def _emit_sums(
     stored = kernel.panels
     head = e.gep(kernel.pointers.panels, panel_offset(e, kernel, sequences, phase, block), stored.storage)
     panel = e.gep(head, kernel.head_rows * gates * kernel.width, stored.storage)
-    first = [total for i in range(rows) for total in _first_sums(e, kernel, sequences, phase, step, block, i)]
+    first = [total for i in range(rows) for total in _first_sums(e, kernel, sequences, phase, step, block, e.const(i))]
     sums = [e.zero(kernel.vector)] * len(first) if kernel.head_rows else first
     with e.loop(0, shape.hidden, carried=sums) as k:
         row_of_r = e.gep(panel, e.mul(k.index, gates * kernel.width), stored.storage)
@@ -120,10 +131,12 @@ def _emit_sums(
         e.store(total, e.gep(tile, line * kernel.memory.sums_per_row + offsets[column], "float"), 4)
 
 
-def _first_sums(e: Emitter, kernel: RecurrentKernel, sequences: Sequences, phase: int, step: Value, block: Value, row: int) -> list[Value]:
+def _first_sums(
+    e: Emitter, kernel: RecurrentKernel, sequences: Sequences, phase: int, step: Value, block: Value, row: Value
+) -> list[Value]:
     """What the products of one sequence are added to: its projected gates, or zero where these are added after the reset gate."""
     shape = kernel.shape
-    start = projected_gates(e, kernel, sequences, step, block, e.const(row))
+    start = projected_gates(e, kernel, sequences, step, block, row)
     sums = []
     for gate in shape.phases[phase]:
         is_separate = shape.cell == "GRU" and shape.linear_before_reset and gate == 2
@@ -131,3 +144,11 @@ def _first_sums(e: Emitter, kernel: RecurrentKernel, sequences: Sequences, phase
             place = e.gep(start, gate * kernel.width + v * kernel.lanes, "float")
             sums.append(e.zero(kernel.vector) if is_separate else e.load(place, kernel.vector, 4))
     return sums
+
+
+def _add_first_sums(e: Emitter, kernel: RecurrentKernel, sequences: Sequences, phase: int, step: Value, block: Value, row: Value) -> None:
+    """What the products of one sequence are added to, added to them."""
+    line = e.gep(kernel.memory.at(e, "sums"), e.mul(row, kernel.memory.sums_per_row), "float")
+    for number, first in enumerate(_first_sums(e, kernel, sequences, phase, step, block, row)):
+        place = e.gep(line, number * kernel.lanes, "float")
+        e.store(e.binary("fadd", e.load(place, kernel.vector, 4), first), place, 4)

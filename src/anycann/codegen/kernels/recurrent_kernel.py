@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from anycann.codegen.emitter import Emitter
-from anycann.codegen.kernels.recurrent_packing import HEAD_ROWS, blocks_of, gate_columns, padded_hidden
+from anycann.codegen.kernels.recurrent_packing import HEAD_ROWS, blocks_of, gate_columns, padded_hidden, panel_depth
 from anycann.codegen.kernels.recurrent_shape import RecurrentShape, RecurrentTile
 from anycann.codegen.kernels.recurrent_state import Memory, Pointers, Sequences
 from anycann.codegen.values import Value, vector_type
@@ -54,7 +54,7 @@ class RecurrentKernel:
 
 def panel_offset(e: Emitter, kernel: RecurrentKernel, sequences: Sequences, phase: int, block: Value) -> Value:
     """Where the panel of one block begins in `RecurrentWeights.panels`."""
-    shape, rows = kernel.shape, kernel.head_rows + kernel.shape.hidden
+    shape, rows = kernel.shape, kernel.head_rows + panel_depth(kernel.shape, kernel.tile)
     before = sum(len(p) for p in shape.phases[:phase]) * shape.directions * rows * kernel.padded
     number = e.add(e.mul(sequences.direction, kernel.blocks), block)
     return e.add(e.mul(number, rows * len(shape.phases[phase]) * kernel.width), before)

@@ -24,8 +24,9 @@ class RecurrentWeights:
 
     panels: R for the kernel, per phase [direction][block][hidden][gate][cell], flat. Each step reads them all again, so they are kept in
     what holds every one as it is: bfloat16, or int8 for large ones that were quantised, of which a block begins with the float32
-    [gate][cell] that its columns are multiples of. vectors [direction][row][padded hidden]: what the cell
-    adds or multiplies, the three peepholes i, o, f of an LSTM or the recurrent bias of the candidate of a GRU.
+    [gate][cell] that its columns are multiples of. For matrix tiles they are rounded to bfloat16, in the order of the tiles. vectors
+    [direction][row][padded hidden]: what the cell adds or multiplies, the three peepholes i, o, f of an LSTM or the recurrent bias of the
+    candidate of a GRU.
     """
 
     projection: Array
@@ -42,6 +43,14 @@ def blocks_of(shape: RecurrentShape, tile: RecurrentTile, lanes: int) -> int:
 def padded_hidden(shape: RecurrentShape, tile: RecurrentTile, lanes: int) -> int:
     """Hidden cells rounded up to whole blocks."""
     return blocks_of(shape, tile, lanes) * tile.width(lanes)
+
+
+_TILE_DEPTH, _TILE_COLUMNS = 32, 16
+
+
+def panel_depth(shape: RecurrentShape, tile: RecurrentTile) -> int:
+    """Rows of weights in a panel: one for each hidden cell, and for matrix tiles whole tiles of them."""
+    return -(-shape.hidden // _TILE_DEPTH) * _TILE_DEPTH if tile.by_tiles else shape.hidden
 
 
 def gate_columns(shape: RecurrentShape, tile: RecurrentTile, lanes: int) -> int:
@@ -65,7 +74,7 @@ def pack_weights(
     return RecurrentWeights(
         np.ascontiguousarray(columns.reshape(-1, shape.inputs).T),
         np.ascontiguousarray(_blocks(total[..., None], shape, tile, lanes).reshape(-1)),
-        _narrowest(r.reshape(directions, gates, hidden, hidden), shape, tile, lanes),
+        (_tiles if tile.by_tiles else _narrowest)(r.reshape(directions, gates, hidden, hidden), shape, tile, lanes),
         np.ascontiguousarray(_pad(separate[..., None], padded_hidden(shape, tile, lanes))[..., 0]),
     )
 
@@ -83,6 +92,17 @@ def _narrowest(r: Array, shape: RecurrentShape, tile: RecurrentTile, lanes: int)
     panels = np.concatenate([part.reshape(-1) for part in _panels(r, shape, tile, lanes)]).astype(np.float32)
     narrow = panels.astype(dtypes.bfloat16.numpy)
     return narrow if np.array_equal(narrow.astype(np.float32), panels) else panels
+
+
+def _tiles(r: Array, shape: RecurrentShape, tile: RecurrentTile, lanes: int) -> npt.NDArray[np.generic]:
+    """For each phase [direction][block][tile of 16 columns][pair of cells][column][cell of the pair], in bfloat16, flat."""
+    parts = []
+    for panel in _panels(r, shape, tile, lanes):
+        directions, blocks, cells, *columns = panel.shape
+        deep = np.pad(panel, ((0, 0), (0, 0), (0, panel_depth(shape, tile) - cells), (0, 0), (0, 0)))
+        pairs = deep.reshape(directions, blocks, -1, 2, int(np.prod(columns)) // _TILE_COLUMNS, _TILE_COLUMNS)
+        parts.append(pairs.transpose(0, 1, 4, 2, 5, 3).reshape(-1))
+    return np.concatenate(parts).astype(dtypes.bfloat16.numpy)
 
 
 def _multiples(r: Array) -> tuple[npt.NDArray[np.int8], Array] | None:

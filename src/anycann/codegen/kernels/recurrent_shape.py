@@ -91,20 +91,30 @@ class RecurrentShape:
 
 @dataclass(frozen=True)
 class RecurrentTile:
-    """`rows` sequences of a batch and `vectors` registers of hidden cells (of every gate) are computed together."""
+    """`rows` sequences of a batch and `vectors` registers of hidden cells (of every gate) are computed together.
+
+    by_tiles: the recurrent product multiplies bfloat16 by matrix tiles (recurrent_tiles.py).
+    """
 
     rows: int
     vectors: int
+    by_tiles: bool = False
 
     def width(self, lanes: int) -> int:
         """Hidden cells of a block."""
         return self.vectors * lanes
 
 
-def default_recurrent_tile(shape: RecurrentShape, target: Target) -> RecurrentTile:
+_TILE_ROWS, _TILE_SUMS = 16, 4  # of the matrix tiles of a target that has them
+
+
+def default_recurrent_tile(shape: RecurrentShape, target: Target, by_tiles: bool = False) -> RecurrentTile:
     """As many sequences as the registers hold; two vectors of cells where one would leave the multipliers waiting."""
     gates = max(len(phase) for phase in shape.phases)
     blocks = -(-shape.hidden // target.lanes)
+    if by_tiles:
+        fitting = [vectors for vectors in (4, 2, 1) if blocks % vectors == 0 and vectors * gates <= _TILE_SUMS]
+        return RecurrentTile(max(1, min(shape.batch, _TILE_ROWS)), fitting[0], by_tiles=True)
     for vectors in (4, 2, 1):
         most = (target.registers - 1) // (gates * vectors) - 1
         rows = min(max(1, shape.batch), most)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from anycann.codegen.emitter import Emitter
-from anycann.codegen.kernels.recurrent_packing import padded_hidden
+from anycann.codegen.kernels.recurrent_packing import padded_hidden, panel_depth
 from anycann.codegen.kernels.recurrent_shape import RecurrentShape, RecurrentTile
 from anycann.codegen.values import Value, vector_type
 
@@ -47,12 +47,18 @@ class Memory:
 
 
 def memory_of(shape: RecurrentShape, tile: RecurrentTile, lanes: int) -> Memory:
-    """The states a kernel needs: the hidden state twice, an LSTM's memory, a GRU's update gate and reset hidden state, a block's sums."""
+    """The states a kernel needs: the hidden state twice, an LSTM's memory, a GRU's update gate and reset hidden state, a block's sums.
+
+    For matrix tiles also what is multiplied, in bfloat16.
+    """
     state = tile.rows * padded_hidden(shape, tile, lanes)
     names = ["hidden", "next"] + (["memory"] if shape.cell == "LSTM" else ["update", "reset"] if len(shape.phases) == 2 else [])
     sums = max(len(phase) for phase in shape.phases) * tile.width(lanes)
     offsets = tuple((name, i * state) for i, name in enumerate([*names, "sums"]))
-    return Memory(offsets, len(names) * state + tile.rows * sums, sums)
+    elements = len(names) * state + tile.rows * sums
+    if not tile.by_tiles:
+        return Memory(offsets, elements, sums)
+    return Memory((*offsets, ("factors", elements)), elements + tile.rows * panel_depth(shape, tile) // 2, sums)
 
 
 @dataclass(frozen=True)
