@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+import math
 from typing import Any
 
 from anycann.acl import types
@@ -11,11 +12,14 @@ from anycann.acl.data_buffers import check_index
 from anycann.acl.entries import value_and_status
 from anycann.acl.errors import AclError
 from anycann.acl.model_loading import MODELS
-from anycann.acl.models import AIPP_INPUT
+from anycann.acl.models import AIPP_CHANNELS, AIPP_INPUT, bytes_of
 from anycann.acl.process import PROCESS
+from anycann.om.plan import TensorSpec
+from anycann.runtime.memory import numpy_dtype
 
 NO_AIPP, STATIC_AIPP, DYNAMIC_AIPP, AIPP_SETTINGS = 0, 1, 2, 3
 NO_INDEX = 0xFFFFFFFF  # there is no input with the settings of a dynamic AIPP
+_OF_THE_MODEL = ("batch", "rows", "columns", "channels", "axes", "dtype")  # what atc adds to the block of a configuration
 _INPUT_FORMATS = {"YUV420SP_U8": 1, "XRGB8888_U8": 2, "RGB888_U8": 3, "YUV400_U8": 4}
 
 
@@ -37,9 +41,9 @@ def get_first_aipp_info(model_id: int, index: int) -> dict[str, object]:
     if block is None:
         raise AclError(Code.NOT_STATIC_AIPP, f"input {index} has no static AIPP")
     model = MODELS.get(model_id)
-    shown = {_camel(name): int(setting) if isinstance(setting, bool) else setting for name, setting in block.items()}
+    told = {name: setting for name, setting in block.items() if name not in _OF_THE_MODEL}
+    shown = {_camel(name): int(setting) if isinstance(setting, bool) else setting for name, setting in told.items()}
     tensor = model.inputs[index]
-    dims = {"srcDims": {"name": tensor.name, "dimCount": len(tensor.dims), "dims": list(tensor.dims)}, "srcSize": tensor.most_bytes}
     return {
         **shown,
         "inputFormat": _INPUT_FORMATS[block["input_format"]],
@@ -52,8 +56,32 @@ def get_first_aipp_info(model_id: int, index: int) -> dict[str, object]:
         "srcDatatype": tensor.data_type,
         "srcDimNum": len(tensor.dims),
         "shapeCount": max(len(model.gears), 1),
-        "outDims": [dims],
+        "outDims": [_out_dims(block, spec) for spec in model.shapes_of(index)],
     }
+
+
+def _out_dims(block: Mapping[str, Any], spec: TensorSpec) -> dict[str, object]:
+    """What goes into AIPP in one gear, pixels of bytes, and what comes out of it, as the model takes it."""
+    batch, high, wide = (int(size or 0) for size in spec.shape[:3])
+    high = high * 2 // 3 if block["input_format"] == "YUV420SP_U8" else high
+    rows = block["crop_size_h"] or high - block["load_start_pos_h"] if block["crop"] else high
+    columns = block["crop_size_w"] or wide - block["load_start_pos_w"] if block["crop"] else wide
+    if block["padding"]:
+        rows += block["top_padding_size"] + block["bottom_padding_size"]
+        columns += block["left_padding_size"] + block["right_padding_size"]
+    channels = AIPP_CHANNELS[block["input_format"]]
+    sizes = {"N": batch, "C": block.get("channels", channels), "H": rows, "W": columns}
+    made = [sizes[axis] for axis in block.get("axes", "NCHW")]
+    return {
+        "srcDims": _io_dims(spec.name, [batch, high, wide, channels]),
+        "srcSize": bytes_of(spec),
+        "aippOutdims": _io_dims(spec.name, made),
+        "aippOutSize": math.prod(made) * numpy_dtype(block.get("dtype", "float32")).itemsize,
+    }
+
+
+def _io_dims(name: str, dims: list[int]) -> dict[str, object]:
+    return {"name": name, "dimCount": len(dims), "dims": dims}
 
 
 def _block(model_id: int, index: int) -> Mapping[str, Any] | None:

@@ -22,7 +22,7 @@ from anycann.runtime.memory import numpy_dtype
 from anycann.support.errors import UsageError
 
 GEAR_INPUT = "ascend_mbatch_shape_data"  # the input that says which gear a run takes
-_AIPP_CHANNELS = {"YUV420SP_U8": 3, "RGB888_U8": 3, "XRGB8888_U8": 4, "YUV400_U8": 1}
+AIPP_CHANNELS = {"YUV420SP_U8": 3, "RGB888_U8": 3, "XRGB8888_U8": 4, "YUV400_U8": 1}
 AIPP_INPUT = "ascend_dynamic_aipp_data"  # the input that takes the settings of a dynamic AIPP
 _AIPP_HEAD, _AIPP_PICTURE = 64, 96  # bytes of the settings, of those for each picture
 _GEAR_OPTIONS = {"dynamic_batch_size": "batch", "dynamic_image_size": "hw", "dynamic_dims": "dims"}
@@ -230,7 +230,7 @@ class Model:
             return Tensor(spec.name, "uint8", (most,), most, types.NHWC)
         block = self.aipp.get(spec.name)
         if block is not None and spec.dtype == "uint8":  # told as pixels, as Ascend does; the bytes are those of the source format
-            sizes = (block["batch"], block["rows"], block["columns"], _AIPP_CHANNELS[block["input_format"]])
+            sizes = (block["batch"], block["rows"], block["columns"], AIPP_CHANNELS[block["input_format"]])
             most = max((bytes_of(gear[number]) for gear in gears), default=bytes_of(spec))
             return Tensor(spec.name, spec.dtype, sizes, most, types.NHWC)
         dims = tuple(size if isinstance(size, int) else -1 for size in spec.shape)
@@ -244,6 +244,10 @@ class Model:
             return types.NC1HWC0
         usual = "NHWC" if self.arguments.get("framework") == "3" else "NCHW"
         return types.format_number(self.arguments.get("input_format", usual)) if len(dims) == 4 else types.ND
+
+    def shapes_of(self, index: int) -> Sequence[TensorSpec]:
+        """Input `index` in each gear; as it is declared where there are none."""
+        return [gear.inputs[index] for gear in self.gears] or [self._own_specs[index]]
 
     # ---- runs
     def check_ranges(self, shapes: Sequence[tuple[int, ...]]) -> None:

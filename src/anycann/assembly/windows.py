@@ -96,7 +96,7 @@ def _type(value: ir.Value) -> TensorType:
 
 
 def _is_pointwise(unit: Unit, layouts: Mapping[ir.Value, str], generators: Generators) -> bool:
-    """True if a unit computes its image, element by element, from what is stored row by row."""
+    """True if a unit computes its image, element by element, from what is stored row by row, or from pictures that a table speaks of."""
     group = unit.group
     if group is None or unit.nodes[0].op_type == "Concat" or any(value in layouts for value in group.inputs):
         return False

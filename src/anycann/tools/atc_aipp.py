@@ -80,7 +80,8 @@ def _input_name(model: ir.Model, block: Aipp) -> str:
 def facts(source: Source) -> Mapping[str, object]:
     """What the metadata of an offline model say of an input with AIPP; open sizes are -1."""
     sizes = {"batch": source.batch, "rows": source.rows, "columns": source.columns}
-    return {**asdict(source.block), **{name: -1 if size is None else size for name, size in sizes.items()}}
+    made = {"channels": source.channels, "axes": source.axes, "dtype": source.dtype}
+    return {**asdict(source.block), **{name: -1 if size is None else size for name, size in sizes.items()}, **made}
 
 
 def _read(path: str) -> tuple[Aipp, ...]:

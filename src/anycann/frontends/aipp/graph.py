@@ -27,13 +27,17 @@ Size: TypeAlias = int | None  # None: gears or runs decide
 
 @dataclass(frozen=True)
 class Source:
-    """What an input takes once AIPP is in front of it: pictures of rows and columns of pixels."""
+    """What an input takes once AIPP is in front of it (pictures of rows and columns of pixels), and
+    what the model itself took: `channels`, in the order `axes`, of `dtype`."""
 
     name: str
     block: Aipp
     batch: Size
     rows: Size
     columns: Size
+    channels: int
+    axes: str
+    dtype: str
 
     @property
     def shape(self) -> tuple[Size, ...]:
@@ -76,10 +80,11 @@ def _insert(graph: ir.Graph, value: ir.Value, block: Aipp, input_format: str) ->
         raise UsageError(f"the input has shape {shape}; accepted: a known number of channels, which --input_shape gives")
     rows, columns = picture_size(block, height, width)
     dtype, uses, outputs = value.dtype, list(value.uses()), [n for n, out in enumerate(graph.outputs) if out is value]
-    source = Source(value.name or "", block, batch, rows, columns)
+    kind = dtype or ir.DataType.FLOAT
+    source = Source(value.name or "", block, batch, rows, columns, channels, input_format, kind.numpy().name)
     value.type, value.shape = ir.TensorType(ir.DataType.UINT8), ir.Shape(source.shape)
     attributes = operator_attributes(block, channels, rows, columns)
-    _put_in_front(graph, uses, outputs, _nodes("Aipp", [value], attributes, input_format, dtype or ir.DataType.FLOAT))
+    _put_in_front(graph, uses, outputs, _nodes("Aipp", [value], attributes, input_format, kind))
     return source
 
 
