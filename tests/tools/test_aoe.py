@@ -118,6 +118,9 @@ def test_subgraph_tuning_tries_algorithms_fusion_and_layout(invoke: Invoke, conv
     assert result.exit_code == 0, result.output
     (facts,) = json.loads(result.stdout)
     assert facts["candidates"] >= 3
+    (journal,) = (place / "work").rglob("journal.jsonl")
+    points = [json.loads(line)["point"] for line in journal.read_text().splitlines()]
+    assert {name for point in points for name, choice in point.items() if not choice} >= {"winograd", "fusion", "layout", "bands"}
     (report,) = (place / "work").glob("aoe_result_sgat_*_pid*.json")
     assert "SGAT" in json.loads(report.read_text())[1]
     x = np.random.default_rng(1).standard_normal((1, 32, 24, 24)).astype(np.float32)

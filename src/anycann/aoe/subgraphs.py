@@ -1,13 +1,15 @@
 """Subgraph tuning (SGAT, job type 1): algorithms, fusion, layout and rules, decided one after the other by measuring the whole model.
 
-A decision is turned against the default, the model compiled and measured in turn with the best so far, and kept that way if it is faster
-in two measurements. All that was kept is measured once more beside the model as it was, and given up where that is not faster.
+A decision is turned against the default, the model compiled and, where that makes another one of it, measured in turn with the best so
+far, and kept that way if it is faster in two measurements. All that was kept is measured once more beside the model as it was, and given
+up where that is not faster.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+import filecmp
 from pathlib import Path
 from shutil import copyfile
 import time
@@ -17,7 +19,7 @@ from anycann.aoe.comparing import compare
 from anycann.aoe.model_tasks import model_tasks
 from anycann.aoe.operators import Job
 from anycann.aoe.result_file import INTERRUPTED, SUCCEEDED, UNCHANGED, Modified, Result
-from anycann.assembly import GRAPH_SWITCHES, GraphSpace
+from anycann.assembly import ASSEMBLY_SWITCHES, GRAPH_SWITCHES, GraphSpace
 from anycann.codegen.space import Point, Space, Tuned, usable
 from anycann.compiler import convert_model
 from anycann.om.writer import write_offline_model
@@ -102,7 +104,7 @@ class _Search:
                 self._try(key, decision)
 
     def _decisions(self) -> Iterator[Decision]:
-        """Every algorithm the other way round, then every switch that did something to this graph."""
+        """Every algorithm the other way round, then how kernels are put together, and every rule that did something to this graph."""
         for key, space in self.spaces.items():
             if key not in self._unknown or isinstance(space, GraphSpace):
                 continue
@@ -113,18 +115,21 @@ class _Search:
         for key, space in self.spaces.items():
             if key in self._unknown and isinstance(space, GraphSpace):
                 for switch in GRAPH_SWITCHES:
-                    if switch in ("fusion", "layout") or switch in self._named:
+                    if switch in ASSEMBLY_SWITCHES or switch in self._named:
                         yield Decision(space, {switch: 1 - self.points[key][switch]}, f"{switch} off")
 
     def _try(self, key: str, decision: Decision) -> None:
         """Compile and measure one decision; keep it if it is faster twice."""
-        self.tried += 1
         point = decision.applied(self.points[key])
         if usable(decision.space, point) is None:
             return
         trial = self._best.with_name("trial.om")
         options = replace(self._job.compiling, tuned=_Chosen({**self.points, key: point}, self._job.known()))
         write_offline_model(trial, convert_model(self._job.make(), options).model)
+        if filecmp.cmp(trial, self._best, shallow=False):
+            self._journal.add([Line(key, dict(point), 1.0, 0.0)])
+            return
+        self.tried += 1
         before, after = self._compared(trial, FIRST_SECONDS)
         if after < WORTHWHILE * before:
             before, after = self._compared(trial, SECOND_SECONDS)

@@ -2,8 +2,19 @@
 
 from anycann.assembly.compiled import Apart, Compiled, NodeReport
 from anycann.assembly.graph_compiler import GraphCompiler
-from anycann.assembly.graph_space import GRAPH_SWITCHES, GraphSpace
+from anycann.assembly.graph_space import ASSEMBLY_SWITCHES, GRAPH_SWITCHES, GraphSpace
 from anycann.assembly.kernels import Planned, Watch
 from anycann.assembly.known_regions import KnownRegions
 
-__all__ = ["GRAPH_SWITCHES", "Apart", "Compiled", "GraphCompiler", "GraphSpace", "KnownRegions", "NodeReport", "Planned", "Watch"]
+__all__ = [
+    "ASSEMBLY_SWITCHES",
+    "GRAPH_SWITCHES",
+    "Apart",
+    "Compiled",
+    "GraphCompiler",
+    "GraphSpace",
+    "KnownRegions",
+    "NodeReport",
+    "Planned",
+    "Watch",
+]

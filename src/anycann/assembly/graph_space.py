@@ -16,7 +16,8 @@ from anycann.target.target import Target
 
 # several nodes in one kernel; channels in blocks between convolutions; convolutions one after the other over bands of rows
 FUSION, LAYOUT, BANDS = "fusion", "layout", "bands"
-GRAPH_SWITCHES = (FUSION, LAYOUT, BANDS, *(rule.name for rule in RULES if not rule.early))
+ASSEMBLY_SWITCHES = (FUSION, LAYOUT, BANDS)
+GRAPH_SWITCHES = (*ASSEMBLY_SWITCHES, *(rule.name for rule in RULES if not rule.early))
 
 
 @dataclass(frozen=True)
