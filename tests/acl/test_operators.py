@@ -128,6 +128,12 @@ def test_an_operator_whose_result_is_decided_by_values_writes_into_the_buffer(pr
     np.testing.assert_array_equal(program.get(out, like), x[1:3, 2:5])
 
 
+def test_a_truth_value_is_a_byte(program: Program) -> None:
+    attr, set_one, set_list = program.attributes(), program.acl.op.set_attr_bool, program.acl.op.set_attr_list_bool
+    assert [set_one(attr, "a", 0), set_one(attr, "b", 255), set_list(attr, "c", [4, 0, True])] == [0, 0, 0]
+    assert [set_one(attr, "d", 256), set_list(attr, "e", [0, -1]), set_list(attr, "f", [0.5])] == [100000] * 3
+
+
 def test_a_handle_runs_its_operator_again_and_again(program: Program) -> None:
     acl, x = program.acl, floats(2, 6)
     desc = program.desc(x)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import json
 from pathlib import Path
 import re
@@ -320,6 +321,22 @@ def test_pictures_go_through_a_dynamic_aipp(tmp_path: Path, capsys: pytest.Captu
     assert "src_image_size_w is 'wide'; accepted: a number" in capsys.readouterr().out
     with pytest.raises(UsageError, match="has no dynamic AIPP"):
         InferSession(0, write(tmp_path, "2, 3")).load_aipp_config_file(str(settings))
+
+
+def test_errors_are_runtime_errors(tmp_path: Path) -> None:
+    session = InferSession(0, write(tmp_path, "2, 3"))
+    mistakes: list[Callable[[], object]] = [
+        lambda: InferSession(100, write(tmp_path, "2, 3")),
+        lambda: InferSession(0, "not_there.om"),
+        lambda: session.infer([np.zeros((4, 3), np.float32)]),
+        lambda: session.session.set_dynamic_batchsize(7),
+    ]
+    for mistake in mistakes:
+        with pytest.raises(RuntimeError, match=r"."):
+            mistake()
+    session.free_resource()
+    with pytest.raises(RuntimeError, match="unloaded"):
+        session.infer([np.zeros((2, 3), np.float32)])
 
 
 def test_the_names_of_ascend_are_there(tmp_path: Path, process: Process) -> None:

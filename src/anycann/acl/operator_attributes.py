@@ -42,7 +42,7 @@ def attributes_of(attr: int) -> dict[str, object]:
 
 @status("acl.op.set_attr_bool")
 def set_attr_bool(attr: int, name: str, setting: int) -> None:
-    """A truth value, 0 or 1."""
+    """A truth value of a byte: 0, or another for true."""
     _set(attr, name, _truth(setting))
 
 
@@ -66,7 +66,7 @@ def set_attr_string(attr: int, name: str, setting: str) -> None:
 
 @status("acl.op.set_attr_list_bool")
 def set_attr_list_bool(attr: int, name: str, settings: object) -> None:
-    """A list of truth values, 0 or 1."""
+    """A list of truth values of a byte: 0, or another for true."""
     _set(attr, name, [_truth(item) for item in _listed(settings, int)])
 
 
@@ -120,9 +120,9 @@ def _single(setting: float) -> float:
         return float(np.float32(setting))
 
 
-def _truth(setting: object) -> bool:
-    if setting not in (0, 1):
-        raise AclError(Code.INVALID_PARAM, f"the value is {setting!r}; accepted: 0, 1")
+def _truth(setting: int) -> bool:
+    if not 0 <= setting <= 255:
+        raise AclError(Code.INVALID_PARAM, f"the value is {setting!r}; accepted: 0 to 255")
     return bool(setting)
 
 

@@ -15,14 +15,14 @@ from anycann.acl.models import Model
 from anycann.om.plan import TensorSpec
 from anycann.picture_input import Aipp
 from anycann.runtime import memory
-from anycann.support.errors import UsageError
+from anycann.tools.ais_bench.tensors import CallError
 
 _SECTION = "aipp_op"
 _NEEDED = ("input_format", "src_image_size_w", "src_image_size_h")
 
 
 def read_aipp(path: str | os.PathLike[str], batch: int) -> DynamicAipp:
-    """The settings in `path`, the same for each picture of the batch. Raises UsageError.
+    """The settings in `path`, the same for each picture of the batch. Raises CallError.
 
     A section [aipp_op] with lines `name : value`, by the names of atc's --insert_op_conf; switches are 0 or 1.
     """
@@ -30,14 +30,14 @@ def read_aipp(path: str | os.PathLike[str], batch: int) -> DynamicAipp:
     try:
         found = parser.read(path, "utf-8")
     except (Error, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: {error}") from error
+        raise CallError(f"{path}: {error}") from error
     if not found or parser.sections() != [_SECTION]:
-        raise UsageError(f"{path} has the sections {parser.sections()}; accepted: a file with one section [{_SECTION}]")
+        raise CallError(f"{path} has the sections {parser.sections()}; accepted: a file with one section [{_SECTION}]")
     defaults = {field.name: field.default for field in fields(Aipp)}
     given = dict(parser[_SECTION])
     missing, unknown = [name for name in _NEEDED if name not in given], [name for name in given if name not in defaults]
     if missing or unknown:
-        raise UsageError(f"{path} lacks {', '.join(missing) or 'nothing'} and has unknown fields: {', '.join(unknown) or 'none'}")
+        raise CallError(f"{path} lacks {', '.join(missing) or 'nothing'} and has unknown fields: {', '.join(unknown) or 'none'}")
     return DynamicAipp(batch, {name: _value(path, name, text, defaults[name]) for name, text in given.items()}, [{} for _ in range(batch)])
 
 
@@ -46,7 +46,7 @@ def _value(path: object, name: str, text: str, default: object) -> object:
     try:
         return bool(int(text)) if kind is bool else kind(text) if kind in (int, float) else text
     except ValueError:
-        raise UsageError(f"{path}: {name} is {text!r}; accepted: {'0 or 1' if kind is bool else 'a number'}") from None
+        raise CallError(f"{path}: {name} is {text!r}; accepted: {'0 or 1' if kind is bool else 'a number'}") from None
 
 
 def shape_of_pictures(model: Model, number: int, spec: TensorSpec, settings: DynamicAipp) -> tuple[int, int]:

@@ -21,9 +21,8 @@ from anycann.acl.process import PROCESS
 from anycann.acl.runs import run_program
 from anycann.om.plan import TensorSpec
 from anycann.support import options as settings
-from anycann.support.errors import UsageError
 from anycann.tools.ais_bench.aipp import converted, read_aipp, shape_of_pictures
-from anycann.tools.ais_bench.tensors import COPIES, BaseTensor, Tensor, TensorDescription, description
+from anycann.tools.ais_bench.tensors import COPIES, BaseTensor, CallError, Tensor, TensorDescription, description, raises_call_error
 
 
 @dataclass
@@ -58,17 +57,18 @@ class RunTimes:
 
 
 def parse_shapes(text: str) -> dict[str, tuple[int, ...]]:
-    """ "data:1,600;info:1,2" as {"data": (1, 600), ...}. Raises UsageError."""
+    """ "data:1,600;info:1,2" as {"data": (1, 600), ...}. Raises CallError."""
     try:
         pairs = [part.rpartition(":") for part in text.split(";") if part.strip()]
         return {name.strip(): tuple(int(size) for size in sizes.split(",")) for name, _, sizes in pairs}
     except ValueError:
-        raise UsageError(f"shapes are {text!r}; accepted: 'name:1,3,224,224;other:1,10'") from None
+        raise CallError(f"shapes are {text!r}; accepted: 'name:1,3,224,224;other:1,10'") from None
 
 
 class InferenceSession:
     """A model of `path` on device `device`."""
 
+    @raises_call_error
     def __init__(self, path: str, device: int, options: SessionOptions | None = None):
         self._options, self.device = options or SessionOptions(), device
         self._owns_acl = not PROCESS.references
@@ -125,19 +125,22 @@ class InferenceSession:
 
     # ---- choosing shapes
     def set_staticbatch(self) -> None:
-        """Shapes are those of the model. Raises UsageError for a model that needs a choice; the run would fail otherwise."""
+        """Shapes are those of the model. Raises CallError for a model that needs a choice; the run would fail otherwise."""
         if self.model.gears:
-            raise UsageError(f"{self.model.where} has gears; choose one: {self.model.gear_words}")
+            raise CallError(f"{self.model.where} has gears; choose one: {self.model.gear_words}")
         self._shapes = None
 
+    @raises_call_error
     def set_dynamic_batchsize(self, batch: int) -> None:
         """Choose the gear with that batch."""
         self._gear = self.model.find_gear("batch", (int(batch),))
 
+    @raises_call_error
     def set_dynamic_hw(self, height: int, width: int) -> None:
         """Choose the gear with images of that size."""
         self._gear = self.model.find_gear("hw", (int(height), int(width)))
 
+    @raises_call_error
     def set_dynamic_dims(self, shapes: str) -> None:
         """Choose the gear with these shapes of all inputs: "data:1,600;info:1,2"."""
         wanted = self._by_name(shapes)
@@ -149,10 +152,11 @@ class InferenceSession:
         """The inputs of the next runs have these shapes."""
         self._shapes = self._by_name(shapes)
 
+    @raises_call_error
     def set_aipp(self, path: str) -> None:
-        """The settings of the dynamic AIPP, from a file of --aipp-config, for the shapes that are set. Raises UsageError."""
+        """The settings of the dynamic AIPP, from a file of --aipp-config, for the shapes that are set. Raises CallError."""
         if not self.model.dynamic_aipp:
-            raise UsageError(f"{self.model.where} has no dynamic AIPP; atc makes one of --insert_op_conf with aipp_mode: dynamic")
+            raise CallError(f"{self.model.where} has no dynamic AIPP; atc makes one of --insert_op_conf with aipp_mode: dynamic")
         number = next(iter(self.model.dynamic_aipp))
         self._aipp = read_aipp(path, self._batch(number))
 
@@ -178,18 +182,20 @@ class InferenceSession:
         names = [tensor.name for tensor in own]
         given |= {t.name: () for t in own if not t.dims and given.get(t.name) == (1,)}  # a shape in text has a size at least
         if sorted(given) != sorted(names) or any(len(given[t.name]) != len(t.dims) for t in own):
-            raise UsageError(f"shapes are {text!r}; accepted: one for each of {', '.join(f'{t.name} {list(t.dims)}' for t in own)}")
+            raise CallError(f"shapes are {text!r}; accepted: one for each of {', '.join(f'{t.name} {list(t.dims)}' for t in own)}")
         return [given[name] for name in names]
 
     # ---- runs
+    @raises_call_error
     def run(self, names: Sequence[str], feeds: Sequence[Tensor | BaseTensor] | Mapping[str, Tensor | BaseTensor]) -> list[Tensor]:
         """Run on one tensor for each input, in order or by name, and answer with those outputs that are named, on the device."""
+        MODELS.get(self._number)  # raises for a session that was given back
         descriptions = self.get_inputs()
         if isinstance(feeds, Mapping):
             feeds = self._in_order(feeds, [wanted.name for wanted in descriptions])
         feeds_there = [self._on_device(feed) for feed in feeds]
         if len(feeds_there) != len(descriptions):
-            raise UsageError(f"{len(feeds_there)} tensors are given; {self.model.where} has {len(descriptions)} inputs")
+            raise CallError(f"{len(feeds_there)} tensors are given; {self.model.where} has {len(descriptions)} inputs")
         program = self.model.executable(self._gear, None if self._gear is not None else self._shapes)
         arrays = [
             converted(self.model, number, spec, self._aipp, data) if number in self.model.dynamic_aipp else _as_described(data, wanted)
@@ -206,12 +212,12 @@ class InferenceSession:
         by_name = dict(zip((tensor.name for tensor in self.model.outputs), values, strict=True))
         unknown = [name for name in names if name not in by_name]
         if unknown:
-            raise UsageError(f"output {unknown[0]!r} is not there; {self.model.where} has {', '.join(by_name)}")
+            raise CallError(f"output {unknown[0]!r} is not there; {self.model.where} has {', '.join(by_name)}")
         return [Tensor(np.asarray(by_name[name]), self.device) for name in names]
 
     def _in_order(self, feeds: Mapping[str, Tensor | BaseTensor], names: Sequence[str]) -> list[Tensor | BaseTensor]:
         if set(feeds) != set(names):
-            raise UsageError(f"tensors are given for {', '.join(feeds)}; {self.model.where} has the inputs {', '.join(names)}")
+            raise CallError(f"tensors are given for {', '.join(feeds)}; {self.model.where} has the inputs {', '.join(names)}")
         return [feeds[name] for name in names]
 
     def _on_device(self, feed: Tensor | BaseTensor) -> np.ndarray:
@@ -225,10 +231,10 @@ class InferenceSession:
     def _check_sizes(self, values: Sequence[object]) -> None:
         for tensor, value, most in zip(self.model.outputs, values, self._most_bytes, strict=False):
             if isinstance(value, np.ndarray) and not tensor.most_bytes and value.nbytes > most:
-                raise UsageError(f"output {tensor.name!r} came to {value.nbytes} bytes; its custom size is {most} (--outputSize)")
+                raise CallError(f"output {tensor.name!r} came to {value.nbytes} bytes; its custom size is {most} (--outputSize)")
 
     def create_tensor_from_fileslist(self, wanted: TensorDescription, files: Sequence[str]) -> Tensor:
-        """The raw files one after another as a tensor on the device. Raises UsageError where they have not the bytes it needs."""
+        """The raw files one after another as a tensor on the device. Raises CallError where they have not the bytes it needs."""
         parts = [np.fromfile(path, np.uint8) for path in files]
         tensor = Tensor(_as_described(np.concatenate(parts), wanted))
         tensor.to_device(self.device)
@@ -271,14 +277,14 @@ def _sizes(shape: Sequence[object]) -> tuple[int, ...]:
 
 
 def _as_described(data: np.ndarray, wanted: TensorDescription) -> np.ndarray:
-    """The bytes as the input has them; open sizes are those of the array. Raises UsageError."""
+    """The bytes as the input has them; open sizes are those of the array. Raises CallError."""
     if wanted.realsize or 0 in wanted.shape:
         if data.nbytes != wanted.realsize:
-            raise UsageError(f"input {wanted.name!r} has {data.nbytes} bytes; {wanted.dtype.name}{wanted.shape} needs {wanted.realsize}")
+            raise CallError(f"input {wanted.name!r} has {data.nbytes} bytes; {wanted.dtype.name}{wanted.shape} needs {wanted.realsize}")
         return np.ascontiguousarray(data).reshape(-1).view(np.uint8).view(wanted.dtype).reshape(wanted.shape)
     fits = data.ndim == len(wanted.shape) and all(d in (-1, s) for d, s in zip(wanted.shape, data.shape, strict=True))
     if not fits or data.nbytes != math.prod(data.shape) * wanted.dtype.itemsize:
-        raise UsageError(
+        raise CallError(
             f"input {wanted.name!r} is {data.dtype.name}{list(data.shape)}; accepted: {wanted.dtype.name}{wanted.shape}, -1 open. "
             "Set shapes with set_dynamic_shape (--dymShape)"
         )
@@ -286,7 +292,7 @@ def _as_described(data: np.ndarray, wanted: TensorDescription) -> np.ndarray:
 
 
 def _ask(function: Callable[..., object], *arguments: object) -> None:
-    """Call a function of AscendCL. Raises UsageError with its sentence for a code that is not 0."""
+    """Call a function of AscendCL. Raises CallError with its sentence for a code that is not 0."""
     code = function(*arguments)
     if code:
-        raise UsageError(PROCESS.thread.error or f"AscendCL answered {code}")
+        raise CallError(PROCESS.thread.error or f"AscendCL answered {code}")

@@ -8,10 +8,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from anycann.support.errors import UsageError
 from anycann.tools.ais_bench import tensors
 from anycann.tools.ais_bench.inference import InferenceSession, RunTimes, SessionOptions
-from anycann.tools.ais_bench.tensors import BaseTensor, Tensor, TensorDescription
+from anycann.tools.ais_bench.tensors import BaseTensor, CallError, Tensor, TensorDescription
 
 Feed: TypeAlias = Any  # an array, a number of numpy, a torch tensor or a Tensor
 _MODES = {"static": "static"} | {f"dy{letter}{mode}": mode for letter in "mn" for mode in ("batch", "hw", "dims", "shape")}
@@ -134,7 +133,7 @@ class InferSession:
         """
         links = list(in_out_list) if in_out_list is not None else [-1] * len(feeds)
         if len(links) != len(feeds) or iteration_times < 1:
-            raise UsageError(
+            raise CallError(
                 f"{len(feeds)} feeds, in_out_list {links}, {iteration_times} turns; accepted: a number for each feed, 1 turn or more"
             )
         current, outputs = list(feeds), []
@@ -150,7 +149,7 @@ class InferSession:
     def _set_mode(self, mode: str, shapes: Sequence[tuple[int, ...]], custom_sizes: int | Sequence[int]) -> None:
         kind = _MODES.get(mode)
         if kind is None:
-            raise UsageError(f"mode is {mode!r}; accepted: static, dymbatch, dymhw, dymdims, dymshape")
+            raise CallError(f"mode is {mode!r}; accepted: static, dymbatch, dymhw, dymdims, dymshape")
         inputs = self.session.model.inputs
         text = ";".join(f"{tensor.name}:{','.join(map(str, shape))}" for tensor, shape in zip(inputs, shapes, strict=False))
         if kind == "shape":
@@ -213,7 +212,7 @@ def _arrays(feeds: Sequence[Feed]) -> list[np.ndarray]:
 
 
 def _array(feed: Feed) -> np.ndarray:
-    """An array, a number of numpy, a torch tensor, or a tensor that is on the host. Raises UsageError."""
+    """An array, a number of numpy, a torch tensor, or a tensor that is on the host. Raises CallError."""
     if isinstance(feed, np.ndarray):
         return feed
     if isinstance(feed, np.generic):
@@ -222,4 +221,4 @@ def _array(feed: Feed) -> np.ndarray:
         return feed.data
     if hasattr(feed, "detach") and hasattr(feed, "numpy"):
         return np.ascontiguousarray(feed.detach().cpu().numpy())
-    raise UsageError(f"a feed is a {type(feed).__name__}; accepted: a numpy array, a torch tensor or an aclruntime.Tensor")
+    raise CallError(f"a feed is a {type(feed).__name__}; accepted: a numpy array, a torch tensor or an aclruntime.Tensor")

@@ -2,21 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import ctypes
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import wraps
 import math
 import time
-from typing import Any, ClassVar
+from typing import Any, ClassVar, ParamSpec, TypeVar
 
 import numpy as np
 
 from anycann.acl.types import DATA_TYPES
 from anycann.runtime import memory
-from anycann.support.errors import UsageError
+from anycann.support.errors import AnyCANNError, UsageError, describe
 
 HOST = -1
+_Taken = ParamSpec("_Taken")
+_Given = TypeVar("_Given")
 _NUMBERS = {name: number for number, name in DATA_TYPES.items()}
+
+
+class CallError(UsageError, RuntimeError):
+    """A call of aclruntime or of ais_bench is wrong. They raise RuntimeError, so programs catch it."""
+
+
+def raises_call_error(function: Callable[_Taken, _Given]) -> Callable[_Taken, _Given]:
+    """The function with whatever AnyCANN raises in it as a CallError."""
+
+    @wraps(function)
+    def call(*arguments: _Taken.args, **named: _Taken.kwargs) -> _Given:
+        try:
+            return function(*arguments, **named)
+        except CallError:
+            raise
+        except AnyCANNError as error:
+            raise CallError(describe(error)) from error
+
+    return call
 
 
 class DataType(Enum):
@@ -156,5 +179,5 @@ class Tensor:
 
     def __array__(self, dtype: np.dtype[Any] | None = None, copy: bool | None = None) -> np.ndarray:
         if self.device != HOST:
-            raise UsageError(f"the tensor is on device {self.device}; call to_host() before it becomes an array")
+            raise CallError(f"the tensor is on device {self.device}; call to_host() before it becomes an array")
         return np.array(self._array, dtype=dtype) if copy or dtype is not None else self._array
