@@ -242,7 +242,14 @@ def test_products_written_as_einsum_are_an_attention() -> None:
     [
         *(("mbk,nkb->bmn", True), ("kb,bkn->nb", False), ("mk,kn->nm", True), ("bmk,bkn->bmn", True), ("nk,bmk->bnm", True)),
         *(("mbk,knl->mbnl", True), ("mbnl,knl->mbk", True), ("klm,bnkl->mnb", True), ("kl,nmbkl->nbm", False)),
-        *(("bkm,lnbk->lbmn", True), ("lnbk,bkm->lbnm", True), ("mlk,nk->mn", False), ("bm,bn->bmn", False), ("mk,k->m", False)),
+        *(
+            ("bkm,lnbk->lbmn", True),
+            ("lnbk,bkm->lbnm", True),
+            ("mlk,nk->mn", True),
+            ("bkm,lnbk->bnm", True),
+            ("bm,bn->bmn", False),
+            ("mk,k->m", False),
+        ),
     ],
 )
 def test_an_einsum_in_another_order_is_a_product_between_transposes(equation: str, applies: bool) -> None:
@@ -254,6 +261,18 @@ def test_an_einsum_in_another_order_is_a_product_between_transposes(equation: st
     given = {name: floats(*(sizes[label] for label in term), seed=n) for n, (term, name) in enumerate(((a, "a"), (b, "b")))}
     (report,) = [r for r in convert_model(made, CompileOptions(target=AVX512)).reports if r.name == "rules"]
     assert any("ProductOfEinsum applied" in line for line in report.lines) == applies
+    assert_same(run(made, given), by_definition(made, given))
+
+
+@pytest.mark.parametrize("equation", ["mk,lnk->mn", "lmk,knb->mbn", "km,kn->nm"])
+def test_known_operands_of_an_einsum_are_put_in_order_while_compiling(equation: str) -> None:
+    sizes = {"b": 2, "m": 3, "n": 4, "k": 5, "l": 6}
+    (first, known), result = equation.split("->")[0].split(","), equation.split("->")[1]
+    sides = {name: [sizes[label] for label in term] for name, term in (("a", first), ("w", known), ("y", result))}
+    text = f'g (float{sides["a"]} a) => (float{sides["y"]} y) {{ y = Einsum<equation = "{equation}">(a, w) }}'
+    made = parse(text, w=floats(*sides["w"], seed=1))
+    given = {"a": floats(*sides["a"])}
+    assert ("Transpose",) not in kinds(made)
     assert_same(run(made, given), by_definition(made, given))
 
 

@@ -46,6 +46,7 @@ class ProductOfEinsum(Rule):
     """Einsum<"bqhd,bkhd->bhqk">(a, b) -> MatMul(Transpose(a), Transpose(b)), transposed if the result has another order.
 
     Several labels of rows, columns or sums, as in "ibh,hnd->ibnd", are one axis of the product; a batch may be of one operand alone.
+    What is summed over in one operand alone is summed up first.
     """
 
     anchors = frozenset({("", "Einsum")})
@@ -64,7 +65,9 @@ class ProductOfEinsum(Rule):
         values = reversed(node.inputs) if product.swapped else node.inputs
         for number, (value, (own, *groups)) in enumerate(zip(values, sides, strict=True)):
             assert value is not None
-            turned = writer.transposed(value, own, product.order(*groups, own=own), f"{name}/operand{number}")
+            order = product.order(*groups, own=own)
+            value, own = writer.summed(value, own, order, f"{name}/operand{number}/sum")
+            turned = writer.transposed(value, own, order, f"{name}/operand{number}")
             operands.append(writer.shaped(turned, product.shape(*groups, own=own), f"{name}/operand{number}/joined"))
         order = product.batch + product.rows + product.columns
         made = typed_node("MatMul", operands, name, like, product.shape(product.rows, product.columns, own=product.batch))
@@ -92,7 +95,7 @@ def _product(node: ir.Node) -> _Product | None:
     rows, columns = _labels(result, set(a) - set(b)), _labels(result, set(b) - set(a))
     first = constant_of(node.inputs[1 if swapped else 0]) is None
     depth = _labels(a if first else b, set(a) & set(b) - set(result))
-    if not rows or not columns or not depth or (set(a) ^ set(b)) - set(result):
+    if not rows or not columns or not depth:
         return None
     before = result[: result.index(rows[0])]  # what is of columns there would have to change places with the rows
     batch, columns = _labels(result, set(a) & set(b) | set(before)), _labels(columns, set(columns) - set(before))
@@ -108,6 +111,19 @@ class _Writer:
 
     def __init__(self, graph: ir.Graph):
         self._graph, self.nodes = graph, list[ir.Node]()
+
+    def summed(self, value: ir.Value, own: str, labels: str, name: str) -> tuple[ir.Value, str]:
+        """(the value summed over its labels that are none of `labels`, the labels that it has then)."""
+        axes, known, type_ = [axis for axis, label in enumerate(own) if label not in labels], constant_of(value), static_type(value)
+        if not axes:
+            return value, own
+        assert type_ is not None
+        if known is not None:
+            return new_constant(self._graph, name, known.sum(axis=tuple(axes))), _labels(own, labels)
+        shape = [extent for axis, extent in enumerate(type_.shape) if axis not in axes]
+        listed = new_constant(self._graph, f"{name}/axes", np.array(axes))
+        self.nodes.append(typed_node("ReduceSum", [value, listed], name, value, shape, keepdims=0))
+        return self.nodes[-1].outputs[0], _labels(own, labels)
 
     def transposed(self, value: ir.Value, own: str, order: str, name: str) -> ir.Value:
         """The value with its labels in another order; a known one is put in order here."""
