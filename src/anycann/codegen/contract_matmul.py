@@ -13,14 +13,13 @@ from anycann.codegen.kernels.matmul import (
     MatmulIndex,
     MatmulShape,
     Strides,
+    b_arrangement,
     emit_matmul,
     pack_b,
-    panel_width,
     scratch_bytes,
     wants_groups,
     wants_packing,
 )
-from anycann.codegen.kernels.matmul_packing import columns_arrangement
 from anycann.codegen.kernels.matmul_space import MatmulSpace
 from anycann.codegen.nest_kernel import Output
 from anycann.codegen.space import Choices
@@ -101,8 +100,7 @@ def generate_matmul(
     tile = choices.tile(MatmulSpace(shape, target))
     if known is not None and shape.packed:
         columns = np.swapaxes(known, -1, -2) if operator.transpose_b else known
-        width = panel_width(shape, target, tile)
-        arrangement = None if shape.grouped else columns_arrangement(operator.b.shape, width, operator.transpose_b)
+        arrangement = b_arrangement(shape, target, tile, tuple(operator.b.shape), operator.transpose_b)
         packed = (pack("panels", pack_b(shape, target, tile, columns), name, arrangement),)
         name = packed[0].name
     tail = Tail(anchor, outputs, layouts, target, len(anchor.shape) - 1, split=False)

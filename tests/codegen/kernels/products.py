@@ -65,7 +65,7 @@ def packed(p: Problem, target: Target, tile: MatmulTile) -> Problem:
     shape = replace(
         p.shape, packed=True, b=Strides(tuple(np.cumprod([1, *p.shape.batch[:0:-1]])[::-1].tolist()) if p.shape.batch else (), 0, 0)
     )
-    return replace(p, shape=shape, b_memory=matmul.pack_columns(p.b, matmul.panel_width(p.shape, target, tile)))
+    return replace(p, shape=shape, b_memory=matmul.pack_b(shape, target, tile, p.b))
 
 
 def write(shape: MatmulShape, target: Target, tile: MatmulTile, inline: bool = False) -> tuple[Emitter, int]:

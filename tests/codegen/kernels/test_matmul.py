@@ -231,7 +231,7 @@ def test_sums_start_from_what_the_caller_says_and_end_in_its_writer(size: tuple[
 def guarded_cases() -> None:
     """Every form with each operand and the result right before a page that must not be touched."""
     for target in runnable():
-        for m, n, k in ((1, 17, 33), (13, 37, 21), (9, 1, 19), (2, 3, 5), (40, 30, 18)):
+        for m, n, k in ((1, 17, 33), (13, 37, 21), (9, 1, 19), (2, 3, 5), (40, 30, 18), (23, 3, 45)):
             for transpose_a, transpose_b in ((False, False), (False, True), (True, False)):
                 for dtype in (dtypes.float32, dtypes.bfloat16):
                     p = problem(m, n, k, (2,), transpose_a=transpose_a, transpose_b=transpose_b, a_dtype=dtype, b_dtype=dtype)

@@ -13,13 +13,15 @@ from anycann.codegen.kernels.matmul_bytes import pack_quads, wants_quads
 from anycann.codegen.kernels.matmul_default import default_tile, tiles
 from anycann.codegen.kernels.matmul_dot import dot_scratch, emit_dots
 from anycann.codegen.kernels.matmul_kernel import PanelKernel, panel_scratch
-from anycann.codegen.kernels.matmul_packing import pack_columns
+from anycann.codegen.kernels.matmul_narrow import k_group, narrow_arrangement, pack_narrow
+from anycann.codegen.kernels.matmul_packing import columns_arrangement, pack_columns
 from anycann.codegen.kernels.matmul_pairs import pack_pairs, wants_pairs
 from anycann.codegen.kernels.matmul_panel import emit_panels
 from anycann.codegen.kernels.matmul_shape import MatmulShape, Strides, contiguous, folded, lanes_of
 from anycann.codegen.kernels.matmul_tile import MatmulTile, method, streams, wants_packing
 from anycann.codegen.kernels.matmul_writer import MatmulIndex, Start, Write, batch_index, plain_writer
 from anycann.codegen.values import Value
+from anycann.support.arrangement import Arrangement
 from anycann.target.target import Target
 
 Result = TypeVar("Result")
@@ -31,6 +33,7 @@ __all__ = [
     "Start",
     "Strides",
     "Write",
+    "b_arrangement",
     "contiguous",
     "default_tile",
     "emit_matmul",
@@ -69,7 +72,8 @@ def emit_matmul(
     if inner.batch != shape.batch:
         sizes = (*shape.batch[len(inner.batch) :], shape.m)
         write, start = _unfolded(write, sizes), _unfolded(start, sizes) if start else None
-    kernel = PanelKernel(inner, tile, lanes_of(shape.accumulator, target.lanes), a, b, write, start, inline, streams(inner, target, tile))
+    lanes, group = lanes_of(shape.accumulator, target.lanes), k_group(inner, target) if inner.packed or tile.copy else 1
+    kernel = PanelKernel(inner, tile, lanes, a, b, write, start, inline, streams(inner, target, tile), group)
     return emit_dots(e, kernel) if method(inner) == "dot" else emit_panels(e, kernel)
 
 
@@ -100,8 +104,17 @@ def pack_b(
     """B[..., K, N] as the kernel of this packed shape and tile reads it. `start`: integers that the sums of `grouped` bytes begin with."""
     width = panel_width(shape, target, tile)
     if not shape.grouped:
-        return pack_columns(b, width)
+        group = k_group(shape, target)
+        return pack_narrow(b, width, group) if group > 1 else pack_columns(b, width)
     return pack_quads(b, width, shape.a_dtype, start) if shape.b_dtype.nbytes == 1 else pack_pairs(b, width)
+
+
+def b_arrangement(shape: MatmulShape, target: Target, tile: MatmulTile, stored: tuple[int, ...], transposed: bool) -> Arrangement | None:
+    """Where the elements of B, of sizes `stored`, lie in what `pack_b` made; None for groups, which do not hold them as they were."""
+    if shape.grouped:
+        return None
+    width, group = panel_width(shape, target, tile), k_group(shape, target)
+    return narrow_arrangement(stored, width, group, transposed) if group > 1 else columns_arrangement(stored, width, transposed)
 
 
 def panel_width(shape: MatmulShape, target: Target, tile: MatmulTile) -> int:

@@ -7,6 +7,7 @@ from functools import lru_cache
 import math
 
 from anycann.codegen.kernels.arithmetic_rate import fma_rate, has_fma, is_halved
+from anycann.codegen.kernels.matmul_narrow import k_group
 from anycann.codegen.kernels.matmul_shape import MatmulShape, folded, lanes_of
 from anycann.codegen.kernels.matmul_tile import STREAMS, MatmulTile, gathers_rows, is_streamed, method, row_chunks
 from anycann.target.target import Target
@@ -108,7 +109,8 @@ def _heights(m: int, rows: int) -> list[tuple[int, int]]:
 def _step_cycles(shape: MatmulShape, target: Target, rows: int, vectors: int) -> float:
     """Cycles of one k: limited by FMAs, by loads, or by waiting for the sums."""
     halved = is_halved(target)
-    widened = rows * (shape.a_dtype is not shape.accumulator) + vectors * (shape.b_dtype is not shape.accumulator and not _copies(shape))
+    widens_b = shape.b_dtype is not shape.accumulator and not _copies(shape, target)
+    widened = rows * (shape.a_dtype is not shape.accumulator) + vectors * widens_b
     operations = rows * vectors + (0 if shape.grouped else widened)
     fmas = operations / fma_rate(target)
     loads = vectors + rows / 2 if halved else (vectors + rows) / 2
@@ -157,7 +159,7 @@ _TASK_FLOPS, _UNPACKED_TASK_FLOPS, _MOST_TASKS = 1_000_000, 4_000_000, 256
 
 def _tile(shape: MatmulShape, target: Target, rows: int, vectors: int, panels_inner: bool) -> MatmulTile:
     lanes = lanes_of(shape.accumulator, target.lanes)
-    copy = _copies(shape)
+    copy = _copies(shape, target)
     panels = max(1, -(-shape.n // (lanes * vectors)))
     blocks = max(1, -(-shape.m // rows))
     wanted = min(_MOST_TASKS, shape.flops // (_TASK_FLOPS if shape.packed else _UNPACKED_TASK_FLOPS) + 1)
@@ -192,10 +194,10 @@ _COPY_ROWS, _FAR_BYTES = 32, 1024
 _ROWS_PER_COPY = 384
 
 
-def _copies(shape: MatmulShape) -> bool:
+def _copies(shape: MatmulShape, target: Target) -> bool:
     if shape.packed:
         return False
-    return shape.b.column != 1 or (shape.m >= _COPY_ROWS and shape.b.row * shape.b_dtype.nbytes >= _FAR_BYTES)
+    return shape.b.column != 1 or k_group(shape, target) > 1 or (shape.m >= _COPY_ROWS and shape.b.row * shape.b_dtype.nbytes >= _FAR_BYTES)
 
 
 # A copy of a panel that so few register tiles read is made in parts that stay in the first-level cache: B transposed with 9 rows and
@@ -205,7 +207,7 @@ _FEW_TILES, _LEAST_DEPTH = 3, 48
 
 def _depth(shape: MatmulShape, target: Target, width: int, row_blocks: int) -> int:
     """All of k, or equal parts of which a panel fills a third of the first-level cache, or at most 3/4 of the second-level one."""
-    copies, row_bytes = _copies(shape), width * shape.accumulator.nbytes
+    copies, row_bytes = _copies(shape, target), width * shape.accumulator.nbytes
     if copies and row_blocks <= _FEW_TILES:
         most = max(_LEAST_DEPTH, target.l1_bytes // 3 // row_bytes)
     elif row_blocks == 1:

@@ -39,7 +39,10 @@ def even_heights(m: int, rows: int) -> Heights:
 
 @dataclass(frozen=True)
 class PanelKernel:
-    """Everything decided about one kernel, and the pointers of its operands. streams: parts of k that are read side by side."""
+    """Everything decided about one kernel, and the pointers of its operands.
+
+    streams: parts of k that are read side by side. group: neighbours of k in the lanes of each column (`matmul_narrow.py`).
+    """
 
     shape: MatmulShape
     tile: MatmulTile
@@ -50,6 +53,7 @@ class PanelKernel:
     start: Start | None
     inline: bool
     streams: int = 1
+    group: int = 1
 
     @property
     def width(self) -> int:

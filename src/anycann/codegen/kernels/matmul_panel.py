@@ -7,6 +7,7 @@ from collections.abc import Callable
 from anycann.codegen.emitter import Emitter, Loop
 from anycann.codegen.kernels.matmul_bytes import byte_panel_bytes, emit_byte_sums
 from anycann.codegen.kernels.matmul_kernel import Panel, PanelKernel
+from anycann.codegen.kernels.matmul_narrow import add_neighbours, emit_narrow_copy, spread
 from anycann.codegen.kernels.matmul_packing import PanelCopy, emit_copy
 from anycann.codegen.kernels.matmul_pairs import emit_pair_sums, pair_panel_bytes
 from anycann.codegen.kernels.matmul_rows import RowGather, emit_gather
@@ -102,7 +103,7 @@ def _for_each_height(e: Emitter, kernel: PanelKernel, tile: Value, emit: Callabl
 
 def _whole_sums(e: Emitter, kernel: PanelKernel, panel: Panel, tile: Value, m: Value, rows: int, rows_of_b: Value, step: int) -> None:
     places = [MatmulIndex(panel.batch, e.add(m, i), e.add(panel.n, j * kernel.lanes)) for i, j in _tile(rows, panel.vectors)]
-    sums = [kernel.start(e, place) if kernel.start else e.zero(kernel.vector) for place in places]
+    sums = [kernel.start(e, place) if kernel.start and kernel.group == 1 else e.zero(kernel.vector) for place in places]
     if kernel.shape.grouped:
         corners = [_corner_of_a(e, kernel, panel, e.add(m, i), e.const(0)) for i in range(rows)]
         emit_sums = emit_byte_sums if kernel.shape.b_dtype.nbytes == 1 else emit_pair_sums
@@ -110,6 +111,7 @@ def _whole_sums(e: Emitter, kernel: PanelKernel, panel: Panel, tile: Value, m: V
         sums = [e.binary(addition(a), a, b) for a, b in zip(sums, found, strict=True)] if kernel.start else found
     else:
         sums = _innermost(e, kernel, panel, tile, m, rows, sums, rows_of_b, step, e.const(0), e.const(kernel.shape.k))
+        sums = [_finished(e, kernel, place, total) for place, total in zip(places, sums, strict=True)]
     if not kernel.inline:
         _store_sums(e, kernel, panel, e.scratch, sums)
         return
@@ -142,6 +144,8 @@ def _innermost(
 ) -> list[Value]:
     """sums[i, j] += A[m + i, k..k+count] B[k..k+count, vector j]: the loop where the time goes."""
     corner_of_a = _corner_of_a(e, kernel, panel, m, k)
+    if kernel.group > 1:
+        return _grouped_steps(e, kernel, rows, sums, rows_of_b, corner_of_a, count)
     if kernel.streams > 1:
         return _streamed(e, kernel, panel, rows, sums, rows_of_b, step, corner_of_a)
     mask = panel.mask if not (kernel.shape.packed or kernel.tile.copy) else None
@@ -204,6 +208,35 @@ def _streamed(
     return loop.values
 
 
+def _grouped_steps(
+    e: Emitter, kernel: PanelKernel, rows: int, sums: list[Value], rows_of_b: Value, corner_of_a: Value, count: Value
+) -> list[Value]:
+    """The same with several neighbours of k in a step; the last step of all has those that are left."""
+    left, right, group = kernel.left, kernel.right, kernel.group
+    whole, rest = e.udiv(count, group), kernel.shape.k % group
+    for first, last, present in ((e.const(0), whole, group), (whole, e.udiv(e.add(count, group - 1), group), rest)):
+        if not present:
+            continue
+        with e.loop(first, last, carried=sums) as step:
+            vector = right.load(e, right.step(e, rows_of_b, e.mul(step.index, kernel.lanes)), kernel.lanes)
+            column = left.step(e, corner_of_a, e.mul(step.index, group))
+            factors = [spread(e, left, left.step(e, column, i * kernel.left_row), kernel.lanes, group, present) for i in range(rows)]
+            step.carry([multiply_add(e, factor, vector, total) for factor, total in zip(factors, step.values, strict=True)])
+        sums = step.values
+    return sums
+
+
+def _finished(e: Emitter, kernel: PanelKernel, place: MatmulIndex, total: Value) -> Value:
+    """A sum as its writer takes it: with one lane for each column, and with what it starts from."""
+    if kernel.group == 1:
+        return total
+    total = add_neighbours(e, total, kernel.group)
+    if not kernel.start:
+        return total
+    first = kernel.start(e, place)
+    return e.binary(addition(first), first, total)
+
+
 # How far ahead of the products a panel is fetched; measured from 1 to 8 KiB with panels that fill the second-level cache.
 _PREFETCH_BYTES, _LINE_BYTES = 4096, 64
 
@@ -253,12 +286,16 @@ def _rows_of_b(e: Emitter, kernel: PanelKernel, panel: Panel, k: Value, count: V
         if shape.grouped:
             nbytes = byte_panel_bytes(shape, width) if shape.b_dtype.nbytes == 1 else pair_panel_bytes(shape, width)
             return e.gep(kernel.b, e.mul(number, nbytes), "i8"), 0
-        return source.step(e, kernel.b, e.mul(e.add(e.mul(number, shape.k), k), width)), width
+        steps = -(-shape.k // kernel.group)
+        return source.step(e, kernel.b, e.mul(e.add(e.mul(number, steps), e.udiv(k, kernel.group)), width)), width
     corner = e.add(batch, e.add(e.mul(k, shape.b.row), e.mul(panel.n, shape.b.column)))
     place = source.step(e, kernel.b, corner)
     if not kernel.tile.copy:
         return place, shape.b.row
     copy = e.gep(e.scratch, kernel.sums_bytes, "i8")
+    if kernel.group > 1:
+        emit_narrow_copy(e, shape, kernel.lanes, kernel.group, place, count, copy)
+        return copy, width
     rest = shape.k % kernel.lanes if not kernel.is_blocked or kernel.tile.depth % kernel.lanes == 0 else None
     emit_copy(e, PanelCopy(source, shape.b.row, shape.b.column, panel.columns, width, kernel.lanes, rest or None), place, count, copy)
     return copy, width
@@ -283,7 +320,7 @@ def _start_rows(e: Emitter, kernel: PanelKernel, panel: Panel) -> None:
         tile = e.gep(e.scratch, e.mul(e.sub(row.index, panel.m), kernel.width), kernel.shape.accumulator.register)
         for j in range(panel.vectors):
             place = MatmulIndex(panel.batch, row.index, e.add(panel.n, j * kernel.lanes))
-            first = kernel.start(e, place) if kernel.start else e.zero(kernel.vector)
+            first = kernel.start(e, place) if kernel.start and kernel.group == 1 else e.zero(kernel.vector)
             e.store(first, _sum_at(e, kernel, tile, 0, j), kernel.shape.accumulator.nbytes)
 
 
@@ -294,4 +331,6 @@ def _write_rows(e: Emitter, kernel: PanelKernel, panel: Panel, m: Value, count: 
         for j in range(panel.vectors):
             total = e.load(_sum_at(e, kernel, tile, 0, j), kernel.vector, kernel.shape.accumulator.nbytes)
             place = MatmulIndex(panel.batch, e.add(m, row.index), e.add(panel.n, j * kernel.lanes))
+            if kernel.is_blocked:
+                total = _finished(e, kernel, place, total)
             kernel.write(e, place, total, panel.mask if j == panel.vectors - 1 else None)
