@@ -122,6 +122,33 @@ def test_quantisers_may_be_fixed(mpi: ModuleType, kind: int) -> None:
     assert mpi.venc_create_chn(1, channel(52, 20)) == VENC + ILLEGAL
 
 
+@pytest.mark.parametrize(("kind", "mode"), [(H264, "h264_cbr"), (H265, "h265_vbr")])
+def test_quantisers_have_limits(mpi: ModuleType, kind: int, mode: str) -> None:
+    started(mpi, kind, gop=100, bit_rate=20000)
+    before = sum(map(len, coded(mpi, 4)))
+    given, ret = mpi.venc_get_rc_param(0, 1)
+    assert (ret, given[f"{mode}_param"]["max_qp"]) == (0, 51)
+    given[f"{mode}_param"] |= {"max_reencode_times": 0, "min_qp": 45, "min_i_qp": 45}
+    assert mpi.venc_set_rc_param(0, given) == 0
+    assert mpi.venc_get_rc_param(0, 1) == (given, 0)
+    assert sum(map(len, coded(mpi, 4))) < 0.5 * before
+    given[f"{mode}_param"]["max_qp"] = 44
+    assert mpi.venc_set_rc_param(0, given) == VENC + ILLEGAL
+
+
+def test_a_new_scene_begins_with_a_key_frame_where_that_is_wanted(mpi: ModuleType) -> None:
+    def keys() -> list[bool]:
+        frames = [*coded(mpi, 20, 40), *coded(mpi, 1)]
+        return [units(H264, data)[0] in KEYS[H264] for data in frames]
+
+    started(mpi, H264, gop=100)
+    assert keys() == [True] + [False] * 20
+    given, _ = mpi.venc_get_rc_param(0, 1)
+    given["scene_chg_detect"] = {"detect_scene_chg_en": 1, "adapt_insert_idr_frame_en": 1}
+    assert mpi.venc_set_rc_param(0, given) == 0
+    assert keys() == [True] + [False] * 19 + [True]
+
+
 def test_pictures_become_grey(mpi: ModuleType) -> None:
     started(mpi, H264)
     parameters, _ = mpi.venc_get_chn_param(0)

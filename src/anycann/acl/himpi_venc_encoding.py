@@ -9,7 +9,7 @@ from typing import Any
 from anycann.acl.codes import Code
 from anycann.acl.errors import AclError
 from anycann.acl.himpi_system import Dict, code_of, dict_in, number_in
-from anycann.media.video_encoder import Colours, EncoderSettings, Profile, Slices
+from anycann.media.video_encoder import ALL_QUANTISERS, Colours, EncoderSettings, Profile, Slices
 
 H264, H265 = 96, 265
 _PROFILES: dict[int, Profile] = {0: "baseline", 1: "main", 2: "high"}
@@ -21,14 +21,18 @@ _ASPECTS = dict(enumerate(
     ((1, 1), (12, 11), (10, 11), (16, 11), (40, 33), (24, 11), (20, 11), (32, 11), (80, 33), (18, 11), (15, 11), (64, 33), (160, 99),
      (4, 3), (3, 2), (2, 1)), 1,
 ))  # fmt: skip
-_EXTENDED, _MOST_QUANTISER = 255, 51
+_EXTENDED, (_, _MOST_QUANTISER) = 255, ALL_QUANTISERS
+_THRESHOLDS = 16
+_FIXED = ("fixqp", "qpmap")  # modes without limits of their own
+_LIMITS = {"max_i_proportion": 100, "min_i_proportion": 1, "max_qp": _MOST_QUANTISER, "min_qp": 0, "max_i_qp": _MOST_QUANTISER,
+           "min_i_qp": 0, "max_reencode_times": 0, "qpmap_en": 0}  # fmt: skip
 
 
 def encoder_settings(kind: int, attributes: Dict, settings: Mapping[str, Any]) -> EncoderSettings:
     """Raises AclError for what is not accepted."""
     given, rate = (dict_in(attributes, name, "hi_venc_chn_attr") for name in ("venc_attr", "rc_attr"))
     prefix = "h264_" if kind == H264 else "h265_"
-    own = next((found for name, found in rate.items() if name.startswith(prefix) and isinstance(found, dict)), {})
+    mode, own = _rate_mode(kind, rate)
     profile = number_in(given, "profile", "venc_attr")
     if kind == H264 and profile not in _PROFILES:
         raise AclError(code_of("VENC", "NOT_SUPPORT"), f"profile {profile} of H.264; accepted: 0 (baseline), 1 (main), 2 (high)")
@@ -49,7 +53,42 @@ def encoder_settings(kind: int, attributes: Dict, settings: Mapping[str, Any]) -
         _colours(usability),
         _aspect(usability),
         _quantisers(own),
+        *_limits(settings.get("rc_param", {}), mode),
     )
+
+
+def rate_parameters(kind: int, attributes: Dict) -> dict[str, Any]:
+    """What holds of a channel's rate until it is set: the library's own ways."""
+    mode, _ = _rate_mode(kind, attributes.get("rc_attr", {}))
+    own = {} if not mode or mode.endswith(_FIXED) else {f"{mode}_param": dict(_LIMITS)}
+    return {f"threshold_{letter}": [0] * _THRESHOLDS for letter in "ipb"} | {
+        "direction": 0, "row_qp_delta": 0, "first_frame_start_qp": -1,
+        "scene_chg_detect": {"detect_scene_chg_en": 0, "adapt_insert_idr_frame_en": 0}, **own,
+    }  # fmt: skip
+
+
+def _rate_mode(kind: int, rate: Dict) -> tuple[str, Dict]:
+    """The entry of rc_attr that is the channel's: h264_cbr, h265_vbr, ...; no name where there is none."""
+    prefix = {H264: "h264_", H265: "h265_"}.get(kind, "no video")
+    return next(((name, found) for name, found in rate.items() if name.startswith(prefix) and isinstance(found, dict)), ("", {}))
+
+
+def _limits(given: Dict, mode: str) -> tuple[tuple[int, int], bool]:
+    """The least and the greatest quantiser of any frame, and whether a new scene begins with a key frame."""
+    own = {**_LIMITS, **_own(given, f"{mode}_param")}
+    pairs = [(number_in(own, f"min_{kind}", f"{mode}_param"), number_in(own, f"max_{kind}", f"{mode}_param")) for kind in ("qp", "i_qp")]
+    for least, most in pairs:
+        if not 0 <= least <= most <= _MOST_QUANTISER:
+            raise AclError(
+                Code.INVALID_PARAM, f"quantisers {least} to {most} of {mode}_param; accepted: 0 to {_MOST_QUANTISER}, least first"
+            )
+    scenes = _own(given, "scene_chg_detect")
+    with_keys = bool(scenes.get("detect_scene_chg_en", 0) and scenes.get("adapt_insert_idr_frame_en", 0))
+    return (min(least for least, _ in pairs), max(most for _, most in pairs)), with_keys
+
+
+def _own(given: Dict, name: str) -> Dict:
+    return dict_in(given, name, "hi_venc_rc_param") if name in given else {}
 
 
 def _quantisers(rate: Dict) -> tuple[int, int] | None:

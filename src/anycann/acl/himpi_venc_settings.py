@@ -10,11 +10,11 @@ from anycann.acl.entries import status, value, value_and_status
 from anycann.acl.errors import AclError
 from anycann.acl.himpi_system import dict_in, errors_of, number_in
 from anycann.acl.himpi_venc_channel import CHANNELS, JPEG
-from anycann.acl.himpi_venc_encoding import H264, H265
+from anycann.acl.himpi_venc_encoding import H264, H265, rate_parameters
 from anycann.acl.process import PROCESS
 
 _QUALITIES = range(1, 101)
-_THRESHOLDS, _REGIONS = 16, 8
+_REGIONS = 8
 _MODULES = {1: "venc_mod_param", 2: "h264_mod_param", 3: "h265_mod_param", 4: "jpeg_mod_param"}
 _CODEC = dict.fromkeys(("one_stream_buf", "mini_buf_mode", "low_power_mode", "vb_src", "qp_hist_en", "max_user_data_len"), 0)
 _MODULE_DEFAULTS: dict[str, dict[str, int]] = {
@@ -144,6 +144,25 @@ def venc_set_chn_attr(channel: int, attributes: dict[str, Any]) -> None:
         found.use(deepcopy(dict(attributes)), found.settings)
 
 
+@status(
+    "acl.himpi.venc_set_rc_param",
+    limits="one range of quantisers holds for all frames; new scenes have key frames in H.264 only; the rest is kept",
+)
+def venc_set_rc_param(channel: int, parameters: dict[str, Any]) -> None:
+    """How the bit rate is kept, from the next picture on."""
+    with errors_of("VENC"):
+        found = CHANNELS.get(channel)
+        found.use(found.attributes, {**found.settings, "rc_param": deepcopy(dict(parameters))})
+
+
+@value_and_status("acl.himpi.venc_get_rc_param", failed=({},), returns="(dict, ret)")
+def venc_get_rc_param(channel: int, mode: int) -> dict[str, Any]:
+    """How the bit rate is kept. `mode`: that of the channel."""
+    with errors_of("VENC"):
+        found = CHANNELS.get(channel)
+        return deepcopy(found.settings.get("rc_param") or rate_parameters(found.kind, found.attributes))
+
+
 # ---- maps of quantisation: a byte for each block of 16 x 16 pixels, rows as the chip aligns them
 _BLOCK, _ROW_PIXELS, _MOST_PIXELS = 16, 256, 10000
 
@@ -164,24 +183,6 @@ def venc_get_qpmap_size(kind: int, width: int, height: int) -> int:
 
 
 # ---- what is only kept
-@status("acl.himpi.venc_set_rc_param", limits=_NO_EFFECT)
-def venc_set_rc_param(channel: int, parameters: dict[str, Any]) -> None:
-    """How the bit rate is kept."""
-    with errors_of("VENC"):
-        CHANNELS.get(channel).settings["rc_param"] = deepcopy(dict(parameters))
-
-
-@value_and_status("acl.himpi.venc_get_rc_param", failed=({},), returns="(dict, ret)")
-def venc_get_rc_param(channel: int, mode: int) -> dict[str, Any]:
-    """How the bit rate is kept. `mode`: that of the channel."""
-    with errors_of("VENC"):
-        before = {f"threshold_{letter}": [0] * _THRESHOLDS for letter in "ipb"} | {
-            "direction": 0, "row_qp_delta": 0, "first_frame_start_qp": -1,
-            "scene_chg_detect": {"detect_scene_chg_en": 0, "adapt_insert_idr_frame_en": 0},
-        }  # fmt: skip
-        return deepcopy(CHANNELS.get(channel).settings.get("rc_param", before))
-
-
 @status("acl.himpi.venc_set_scene_mode", limits=_NO_EFFECT)
 def venc_set_scene_mode(channel: int, mode: int) -> None:
     """0 surveillance, 1 driving, streams, films."""

@@ -16,6 +16,8 @@ from anycann.support.errors import UnsupportedError, UsageError
 
 _LIMITED_RANGE, _FULL_RANGE = 1, 2  # as FFmpeg counts
 _DOUBLE = 6  # so much more of a quantiser is a step twice as large
+ALL_QUANTISERS = (0, 51)
+_SCENE = 40  # how unlike the last picture a new scene is, as x264 counts
 _BLOCK = 16  # pixels that a block of H.264 is high and wide
 
 Profile: TypeAlias = Literal["main", "baseline", "high"]
@@ -44,6 +46,7 @@ class EncoderSettings:
     """What a stream is encoded with. `bit_rate_kbps` 0: by quality, or by `quantisers`, those of key frames and of the others.
 
     intra_refresh: parts of each frame are coded anew, and none is a key frame after the first. aspect: width of a pixel by its height.
+    quantiser_range: least and greatest. keys_of_scenes: a new scene of H.264 begins with a key frame.
     """
 
     codec: Literal["h264", "hevc"]
@@ -58,6 +61,8 @@ class EncoderSettings:
     colours: Colours | None = None
     aspect: Fraction | None = None
     quantisers: tuple[int, int] | None = None
+    quantiser_range: tuple[int, int] = ALL_QUANTISERS
+    keys_of_scenes: bool = False
 
 
 class VideoEncoder:
@@ -137,12 +142,15 @@ class VideoEncoder:
 
 
 def _options(settings: EncoderSettings) -> dict[str, str]:
-    """Of the library: one key frame in each interval, no more where a scene changes, as on the chip."""
+    """Of the library: one key frame in each interval, no more where a scene changes unless that is wanted, as on the chip."""
     options = {"preset": "veryfast", "tune": "zerolatency", "forced-idr": "1"}
-    own = {"scenecut": "0", "intra-refresh": str(int(settings.intra_refresh))}
+    own = {"scenecut": str(_SCENE * settings.keys_of_scenes), "intra-refresh": str(int(settings.intra_refresh))}
     if settings.quantisers is not None:
         key, others = settings.quantisers
         own |= {"qp": str(others), "ipratio": f"{2 ** ((others - key) / _DOUBLE):.6f}"}
+    elif settings.quantiser_range != ALL_QUANTISERS:
+        least, most = settings.quantiser_range
+        own |= {"qpmin": str(least), "qpmax": str(most)}
     if settings.codec == "h264":
         own |= _h264_slices(settings)
         return options | {"profile": settings.profile, "x264-params": _joined(own)}
