@@ -69,3 +69,8 @@ def test_taps_that_only_meet_padding_are_dropped():
     shape = ConvolutionShape(1, 1, 1, 1, (1,), (5,), (1,), (1,), (2,), (1,))
     (axis,) = axes(shape, merge=False)
     assert (axis.kernel, axis.tap_offset, axis.pad) == (1, 2, 0)
+
+
+def test_taps_count_as_often_as_they_meet_the_input():
+    depth, rows, _ = axes(shape_of(8, 8, (2, 9, 9), 3, pads=1), merge=False)
+    assert (depth.mean_taps, rows.mean_taps) == (2, (7 * 3 + 2 * 2) / 9)

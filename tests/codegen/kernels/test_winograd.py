@@ -125,6 +125,8 @@ def test_it_pays_for_large_images_but_not_where_only_weights_are_moved():
     assert winograd_profitable(shape_of(256, 256, (14, 14), 3, pads=1), target)
     assert not winograd_profitable(shape_of(512, 512, (2, 2), 3, pads=1), target)
     assert not winograd_profitable(shape_of(64, 64, (56, 56), 3, pads=1, batch=0), target)
+    assert winograd_profitable(shape_of(64, 64, (3, 10, 10), 3, pads=1), target)
+    assert not winograd_profitable(shape_of(128, 128, (2, 7, 7), 3, pads=1), target)  # a third of the products are with padding
 
 
 @pytest.mark.parametrize(

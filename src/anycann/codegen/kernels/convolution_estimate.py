@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache, partial
+from math import prod
 
 from anycann.codegen.kernels.arithmetic_rate import fma_rate, has_fma, is_halved
 from anycann.codegen.kernels.convolution_columns import segments
@@ -73,12 +74,7 @@ def _row_cycles(
     shape: ConvolutionShape, target: Target, all_axes: tuple[Axis, ...], tile: ConvolutionTile, how: Method, blocks: int, saved: float
 ) -> float:
     """Cycles of a row for a group of channel blocks of which the fraction `saved` of a block is not computed."""
-    above = 1.0
-    for axis in all_axes[:-1]:
-        above *= axis.kernel
-    if tile.images and all_axes[-2].kernel:  # of a row of pixels, every tap counts only where it is valid
-        row = all_axes[-2]
-        above *= sum(len(row.taps(position)) for position in range(row.out_size)) / (row.out_size * row.kernel)
+    above = prod(axis.mean_taps for axis in all_axes[:-1])
     steps = above * (shape.in_blocks(target.lanes) if how == "inner" else shape.group_inputs)
     write = _WRITE_CYCLES + (ADDING_CYCLES if how == "inner" else 0)
     weights, widening = _weight_cycles(shape, target, blocks, tile.depth), _WIDENING_CYCLES.get(shape.dtype.name, 0.8)

@@ -129,6 +129,12 @@ class Axis:
         return self.pad <= 0 and last < self.in_size
 
 
+    @cached_property
+    def mean_taps(self) -> float:
+        """Taps that read inside the input, in the mean of all output positions."""
+        return sum(len(self.taps(position)) for position in range(self.out_size)) / max(1, self.out_size)
+
+
 @lru_cache(maxsize=1024)
 def axes(shape: ConvolutionShape, merge: bool) -> tuple[Axis, ...]:
     """The axes of `shape`, outer first, without taps that never meet the input.

@@ -148,7 +148,7 @@ _CLEARLY = 0.95
 
 def planes_estimate(shape: ConvolutionShape, target: Target, tile: PlanesTile) -> float:
     """Cycles of one image."""
-    last, above = used_axes(shape)[-1], prod(axis.kernel for axis in used_axes(shape)[:-1])
+    last, above = used_axes(shape)[-1], prod(axis.mean_taps for axis in used_axes(shape)[:-1])
     row = 0.0
     for part in row_parts(shape, target, tile):
         tiles = -(-(part.stop - part.first) // (part.vectors * target.lanes))

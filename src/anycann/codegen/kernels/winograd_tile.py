@@ -58,11 +58,11 @@ def winograd_refusal(shape: ConvolutionShape, target: Target) -> str | None:
 
 
 def winograd_profitable(shape: ConvolutionShape, target: Target) -> bool:
-    """True if Winograd applies and its estimate is clearly below that of the direct kernel."""
+    """True if Winograd applies and its estimate is below that of the direct kernel, which is more exact."""
     if winograd_refusal(shape, target) or shape.batch * shape.out_pixels == 0:
         return False
     direct = shape.batch * estimate(shape, target, default_tile(shape, target))
-    return winograd_estimate(shape, target, default_winograd_tile(shape, target)) < 0.9 * direct
+    return winograd_estimate(shape, target, default_winograd_tile(shape, target)) < 0.96 * direct
 
 
 def tile_grid(shape: ConvolutionShape) -> tuple[int, int]:
