@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from anycann.codegen.emitter import Emitter
-from anycann.codegen.kernels.matmul_shape import MatmulShape, Operand, addition, first_lanes, folded, lanes_of
-from anycann.codegen.values import Value
+from anycann.codegen.kernels.matmul_shape import MatmulShape, folded, lanes_of
 from anycann.support.arrangement import Arrangement
 from anycann.target.target import Target
 
@@ -43,31 +41,3 @@ def narrow_arrangement(shape: tuple[int, ...], lanes: int, group: int, transpose
     axes = (outer + 1, outer, outer + 2) if transposed else (outer, outer + 2, outer + 1)
     padded = (columns, steps * group) if transposed else (steps * group, columns)
     return Arrangement((*batch, steps, columns, group), (*range(outer), *axes), (*batch, *padded), shape)
-
-
-def emit_narrow_copy(e: Emitter, shape: MatmulShape, lanes: int, group: int, source: Value, count: Value, to: Value) -> None:
-    """The same from `count` rows of B at `source`, in the type of the sums; what is beyond them in the last step is zero."""
-    operand, register = Operand(shape.b_dtype, shape.accumulator), shape.accumulator.register
-    last = e.gep(to, e.mul(e.udiv(e.sub(count, 1), group), lanes), register)
-    e.store(e.zero(f"<{lanes} x {register}>"), last, shape.accumulator.nbytes)
-    with e.loop(0, count) as k:
-        row = operand.step(e, source, e.mul(k.index, shape.b.row))
-        place = e.gep(to, e.add(e.mul(e.udiv(k.index, group), lanes), e.urem(k.index, group)), register)
-        for column in range(shape.n):
-            raw = e.load(operand.step(e, row, column * shape.b.column), operand.dtype.storage, operand.dtype.nbytes)
-            e.store(operand.widen(e, raw), e.gep(place, column * group, register), shape.accumulator.nbytes)
-
-
-def spread(e: Emitter, left: Operand, pointer: Value, lanes: int, group: int, count: int) -> Value:
-    """`group` neighbours of A over and over; those from `count` on are not read and are zero."""
-    few = left.load(e, pointer, group, first_lanes(e, count, group))
-    return e.shuffle(few, few, [lane % group for lane in range(lanes)])
-
-
-def add_neighbours(e: Emitter, sums: Value, group: int) -> Value:
-    """The finished sums of the columns, side by side from the first lane on."""
-    lanes, distance = sums.lanes, group // 2
-    while distance:
-        other = e.shuffle(sums, sums, [lane ^ distance for lane in range(lanes)])
-        sums, distance = e.binary(addition(sums), sums, other), distance // 2
-    return e.shuffle(sums, sums, [lane * group % lanes for lane in range(lanes)])

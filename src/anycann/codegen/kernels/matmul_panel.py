@@ -7,7 +7,7 @@ from collections.abc import Callable
 from anycann.codegen.emitter import Emitter, Loop
 from anycann.codegen.kernels.matmul_bytes import byte_panel_bytes, emit_byte_sums
 from anycann.codegen.kernels.matmul_kernel import Panel, PanelKernel
-from anycann.codegen.kernels.matmul_narrow import add_neighbours, emit_narrow_copy, spread
+from anycann.codegen.kernels.matmul_narrow_steps import emit_narrow_copy, emit_steps, finished
 from anycann.codegen.kernels.matmul_packing import PanelCopy, emit_copy
 from anycann.codegen.kernels.matmul_pairs import emit_pair_sums, pair_panel_bytes
 from anycann.codegen.kernels.matmul_rows import RowGather, emit_gather
@@ -111,7 +111,7 @@ def _whole_sums(e: Emitter, kernel: PanelKernel, panel: Panel, tile: Value, m: V
         sums = [e.binary(addition(a), a, b) for a, b in zip(sums, found, strict=True)] if kernel.start else found
     else:
         sums = _innermost(e, kernel, panel, tile, m, rows, sums, rows_of_b, step, e.const(0), e.const(kernel.shape.k))
-        sums = [_finished(e, kernel, place, total) for place, total in zip(places, sums, strict=True)]
+        sums = [finished(e, kernel, place, total) for place, total in zip(places, sums, strict=True)]
     if not kernel.inline:
         _store_sums(e, kernel, panel, e.scratch, sums)
         return
@@ -145,11 +145,11 @@ def _innermost(
     """sums[i, j] += A[m + i, k..k+count] B[k..k+count, vector j]: the loop where the time goes."""
     corner_of_a = _corner_of_a(e, kernel, panel, m, k)
     if kernel.group > 1:
-        return _grouped_steps(e, kernel, rows, sums, rows_of_b, corner_of_a, count)
+        return emit_steps(e, kernel, rows, sums, rows_of_b, corner_of_a, count)
     if kernel.streams > 1:
         return _streamed(e, kernel, panel, rows, sums, rows_of_b, step, corner_of_a)
     mask = panel.mask if not (kernel.shape.packed or kernel.tile.copy) else None
-    later = _later(e, kernel, panel, tile, rows_of_b, count) if kernel.shape.packed else None
+    later = _later(e, kernel, panel, tile, rows_of_b, count) if _fetches_later(kernel) else None
     with e.loop(0, count, carried=sums) as loop:
         row_of_b = kernel.right.step(e, rows_of_b, e.mul(loop.index, step))
         if mask is None:
@@ -208,35 +208,6 @@ def _streamed(
     return loop.values
 
 
-def _grouped_steps(
-    e: Emitter, kernel: PanelKernel, rows: int, sums: list[Value], rows_of_b: Value, corner_of_a: Value, count: Value
-) -> list[Value]:
-    """The same with several neighbours of k in a step; the last step of all has those that are left."""
-    left, right, group = kernel.left, kernel.right, kernel.group
-    whole, rest = e.udiv(count, group), kernel.shape.k % group
-    for first, last, present in ((e.const(0), whole, group), (whole, e.udiv(e.add(count, group - 1), group), rest)):
-        if not present:
-            continue
-        with e.loop(first, last, carried=sums) as step:
-            vector = right.load(e, right.step(e, rows_of_b, e.mul(step.index, kernel.lanes)), kernel.lanes)
-            column = left.step(e, corner_of_a, e.mul(step.index, group))
-            factors = [spread(e, left, left.step(e, column, i * kernel.left_row), kernel.lanes, group, present) for i in range(rows)]
-            step.carry([multiply_add(e, factor, vector, total) for factor, total in zip(factors, step.values, strict=True)])
-        sums = step.values
-    return sums
-
-
-def _finished(e: Emitter, kernel: PanelKernel, place: MatmulIndex, total: Value) -> Value:
-    """A sum as its writer takes it: with one lane for each column, and with what it starts from."""
-    if kernel.group == 1:
-        return total
-    total = add_neighbours(e, total, kernel.group)
-    if not kernel.start:
-        return total
-    first = kernel.start(e, place)
-    return e.binary(addition(first), first, total)
-
-
 # How far ahead of the products a panel is fetched; measured from 1 to 8 KiB with panels that fill the second-level cache.
 _PREFETCH_BYTES, _LINE_BYTES = 4096, 64
 
@@ -247,6 +218,17 @@ def _prefetch_rows(e: Emitter, kernel: PanelKernel, row_of_b: Value) -> None:
     if (kernel.shape.packed or kernel.tile.copy) and nbytes >= _LINE_BYTES:
         for line in range(0, nbytes, _LINE_BYTES):
             e.prefetch(e.gep(row_of_b, _PREFETCH_BYTES + line, "i8"))
+
+
+# A panel that one register tile reads is used for so short a time that fetching parts of a large next one delays it: [4, 3072] x
+# [3072, 768] takes 0.94 of the time without, on two threads 0.84; with k = 768 fetching still gains.
+_MOST_LATER_BYTES = 1 << 19
+
+
+def _fetches_later(kernel: PanelKernel) -> bool:
+    """True if the next panel is fetched while one is used."""
+    nbytes = kernel.shape.k * kernel.width * kernel.right.dtype.nbytes
+    return kernel.shape.packed and (kernel.heights.count > 1 or nbytes <= _MOST_LATER_BYTES)
 
 
 def _later(e: Emitter, kernel: PanelKernel, panel: Panel, tile: Value, rows_of_b: Value, count: Value) -> Value:
@@ -332,5 +314,5 @@ def _write_rows(e: Emitter, kernel: PanelKernel, panel: Panel, m: Value, count: 
             total = e.load(_sum_at(e, kernel, tile, 0, j), kernel.vector, kernel.shape.accumulator.nbytes)
             place = MatmulIndex(panel.batch, e.add(m, row.index), e.add(panel.n, j * kernel.lanes))
             if kernel.is_blocked:
-                total = _finished(e, kernel, place, total)
+                total = finished(e, kernel, place, total)
             kernel.write(e, place, total, panel.mask if j == panel.vectors - 1 else None)
