@@ -101,3 +101,18 @@ def test_regions_that_count_their_points_give_what_the_reference_gives(transform
     monkeypatch.setattr("anycann.graph.prepared.evaluate_node", lambda *_: pytest.fail("the reference was asked"))
     (got,) = prepared(operands)
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)  # type: ignore[arg-type]
+
+
+def test_the_largest_of_parts_of_regions_are_those_of_onnx_runtime() -> None:
+    rng = np.random.default_rng()
+    text = """<ir_version: 10, opset_import: ["": 21]> g (float[2,3,9,11] x, float[R,5] rois) => (float[R,3,4,3] y) {
+        y = MaxRoiPool<pooled_shape = [4, 3], spatial_scale = 0.5>(x, rois) }"""
+    parsed = onnx.parser.parse_model(text)
+    corners = rng.integers(-8, 24, (20, 4)) + 0.25  # halves are rounded differently, and no place is one
+    feeds = {
+        "x": rng.standard_normal((2, 3, 9, 11), np.float32),
+        "rois": np.concatenate([rng.integers(0, 2, (20, 1)), corners], axis=1).astype(np.float32),
+    }
+    (want,) = onnxruntime.InferenceSession(parsed.SerializeToString()).run(None, feeds)
+    (got,) = InferenceSession(parsed, num_threads=1).run(None, feeds)
+    np.testing.assert_array_equal(got, want)

@@ -1,4 +1,4 @@
-"""MaxPool with the indices of its maxima, which `onnx.reference` gets wrong for some windows; the windows themselves."""
+"""MaxPool with the indices of its maxima, which `onnx.reference` gets wrong for some windows; the windows themselves; MaxRoiPool."""
 
 from __future__ import annotations
 
@@ -87,3 +87,29 @@ def _window_starts(size: int, reach: int, stride: int, pads: tuple[int, int], au
     if ceil_mode and (count - 1) * stride >= size + before:  # a window that would start in the padding behind
         count -= 1
     return [n * stride - before for n in range(count)]
+
+
+class MaxRoiPool(OpRun):
+    """MaxRoiPool(X, rois): the maximum of each part of each region [image, x1, y1, x2, y2], ends included; 0 for an empty part.
+
+    The rounding of Fast R-CNN (R. Girshick, 2015): corners to the nearest place, parts outwards.
+    """
+
+    def _run(self, x: np.ndarray, rois: np.ndarray, pooled_shape: Sequence[int], spatial_scale: float = 1.0) -> tuple[np.ndarray]:
+        made = np.zeros((len(rois), x.shape[1], *pooled_shape), x.dtype)
+        for region, (image, *corners) in enumerate(rois):
+            left, top, right, bottom = (math.floor(float(corner * x.dtype.type(spatial_scale)) + 0.5) for corner in corners)
+            rows = _parts(top, bottom, pooled_shape[0], x.shape[2])
+            columns = _parts(left, right, pooled_shape[1], x.shape[3])
+            for (i, row), (j, column) in itertools.product(enumerate(rows), enumerate(columns)):
+                part = x[int(image), :, row, column]
+                if part.size:
+                    made[region, :, i, j] = part.max(axis=(1, 2))
+        return (made,)
+
+
+def _parts(start: int, end: int, count: int, extent: int) -> list[slice]:
+    """The places inside the axis that each of `count` parts of start..end covers."""
+    length = max(end - start + 1, 1)
+    edges = [(start + length * n // count, start - -length * (n + 1) // count) for n in range(count)]
+    return [slice(min(max(first, 0), extent), min(max(last, 0), extent)) for first, last in edges]
