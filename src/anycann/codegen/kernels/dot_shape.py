@@ -98,6 +98,7 @@ class DotPlan:
 
     @property
     def is_split(self) -> bool:
+        """True if the copy is sorted into `split` parts: rows with strides are one long row."""
         return self.tile.merge and not is_column(self.shape) and self.shape.strides[-2:] != (1, 1)
 
     @property
