@@ -70,7 +70,7 @@ def test_time_between_events(acl: ModuleType, stream: int) -> None:
     assert acl.rt.event_elapsed_time(end, start)[1] == 107007
 
 
-def test_a_thread_runs_what_a_stream_reports(acl: ModuleType, stream: int) -> None:
+def test_a_thread_runs_what_streams_report(acl: ModuleType, stream: int) -> None:
     seen: list[object] = []
     going = True
 
@@ -84,11 +84,13 @@ def test_a_thread_runs_what_a_stream_reports(acl: ModuleType, stream: int) -> No
     assert ret == 0
     assert acl.rt.subscribe_report(thread, stream) == 0
     assert acl.rt.subscribe_report(thread, stream) == 107011
-    for number in range(3):
-        assert acl.rt.launch_callback(lambda data: seen.append((data, threading.get_ident())), [number], 1, stream) == 0
-    assert acl.rt.synchronize_stream(stream) == 0
-    assert seen == [([0], thread), ([1], thread), ([2], thread)]
-    assert acl.rt.unsubscribe_report(thread, stream) == 0
+    assert acl.rt.subscribe_report(thread, 0) == 0  # the default stream, at the same time
+    for target in (stream, 0):
+        for number in range(3):
+            assert acl.rt.launch_callback(lambda data: seen.append((data, threading.get_ident())), [number], 1, target) == 0
+        assert acl.rt.synchronize_stream(target) == 0
+    assert seen == [([0], thread), ([1], thread), ([2], thread)] * 2
+    assert [acl.rt.unsubscribe_report(thread, target) for target in (stream, 0)] == [0, 0]
     going = False
     assert acl.util.stop_thread(thread) == 0
 
