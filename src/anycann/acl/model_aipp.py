@@ -12,7 +12,8 @@ from anycann.acl.data_buffers import check_index
 from anycann.acl.entries import value_and_status
 from anycann.acl.errors import AclError
 from anycann.acl.model_loading import MODELS
-from anycann.acl.models import AIPP_CHANNELS, AIPP_INPUT, bytes_of
+from anycann.acl.model_tensors import bytes_of
+from anycann.acl.models import AIPP_CHANNELS, AIPP_INPUT
 from anycann.acl.process import PROCESS
 from anycann.om.plan import TensorSpec
 from anycann.runtime.memory import numpy_dtype

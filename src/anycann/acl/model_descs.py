@@ -12,7 +12,8 @@ from anycann.acl.data_buffers import check_index
 from anycann.acl.entries import status, value, value_and_status
 from anycann.acl.errors import AclError
 from anycann.acl.model_loading import MODELS, read_model
-from anycann.acl.models import AIPP_INPUT, GEAR_INPUT, Gear, Model, Tensor
+from anycann.acl.model_tensors import Gear, Tensor
+from anycann.acl.models import AIPP_INPUT, GEAR_INPUT, Model
 from anycann.acl.process import PROCESS
 from anycann.acl.util import ptr_to_bytes
 

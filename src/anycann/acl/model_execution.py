@@ -15,7 +15,8 @@ from anycann.acl.errors import AclError
 from anycann.acl.input_aipp import convert_in_front, settings_table
 from anycann.acl.memory import take_device_memory
 from anycann.acl.model_loading import MODELS
-from anycann.acl.models import Model, Tensor, dtype_of
+from anycann.acl.model_tensors import Tensor, dtype_of
+from anycann.acl.models import Model
 from anycann.acl.process import PROCESS, Context
 from anycann.acl.runs import TENSOR_WATCHERS, WATCHERS, run_program
 from anycann.acl.tensor_descs import TensorDesc

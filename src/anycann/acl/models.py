@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 import math
 from typing import Any, ClassVar
 
-import numpy as np
-
 from anycann.acl import types
 from anycann.acl.codes import Code
 from anycann.acl.errors import AclError
+from anycann.acl.model_tensors import Gear, Tensor, bytes_of, dtype_of
 from anycann.model_programs import ModelPrograms, SessionOptions
 from anycann.om.model import OfflineModel
 from anycann.om.plan import NativeStep, TensorSpec
 from anycann.om.reader import read_offline_model
 from anycann.runtime.executor import CompiledProgram
-from anycann.runtime.memory import numpy_dtype
 from anycann.support.errors import UsageError
 
 GEAR_INPUT = "ascend_mbatch_shape_data"  # the input that says which gear a run takes
@@ -26,34 +23,6 @@ AIPP_CHANNELS = {"YUV420SP_U8": 3, "RGB888_U8": 3, "XRGB8888_U8": 4, "YUV400_U8"
 AIPP_INPUT = "ascend_dynamic_aipp_data"  # the input that takes the settings of a dynamic AIPP
 _AIPP_HEAD, _AIPP_PICTURE = 64, 96  # bytes of the settings, of those for each picture
 _GEAR_OPTIONS = {"dynamic_batch_size": "batch", "dynamic_image_size": "hw", "dynamic_dims": "dims"}
-
-
-@dataclass(frozen=True)
-class Gear:
-    """One set of shapes of a model: `sizes` as the option of atc gave them (a batch, a height and width, all open sizes).
-
-    tables: of the inputs for settings of dynamic AIPPs, which no program of AscendCL sees.
-    """
-
-    sizes: tuple[int, ...]
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
-    tables: tuple[TensorSpec, ...] = ()
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """Input or output of a model. Open sizes are -1. `most_bytes`: its size in the largest gear, 0 for open shapes without gears."""
-
-    name: str
-    dtype: str
-    dims: tuple[int, ...]
-    most_bytes: int
-    format: int
-
-    @property
-    def data_type(self) -> int:
-        return types.data_type_of(self.dtype)
 
 
 class Model:
@@ -296,14 +265,3 @@ class Model:
             if gear.sizes == sizes:
                 return number
         raise AclError(Code.GE_DYNAMIC_BATCH_SIZE_INVALID, f"{'x'.join(map(str, sizes))} is no gear of {self.where}; {self.gear_words}")
-
-
-def bytes_of(spec: TensorSpec) -> int:
-    """Bytes of a tensor; 0 while a size is open."""
-    sizes = [size for size in spec.shape if isinstance(size, int)]
-    return math.prod(sizes) * numpy_dtype(spec.dtype).itemsize if len(sizes) == len(spec.shape) and spec.dtype != "object" else 0
-
-
-def dtype_of(tensor: Tensor) -> np.dtype[Any]:
-    """The numpy dtype of an input or output."""
-    return numpy_dtype(tensor.dtype)

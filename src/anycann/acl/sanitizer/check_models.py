@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from anycann.acl.data_buffers import DataBuffer, Dataset
 from anycann.acl.model_loading import MODELS
-from anycann.acl.models import Model, Tensor, bytes_of
+from anycann.acl.model_tensors import Tensor, bytes_of
+from anycann.acl.models import Model
 from anycann.acl.process import PROCESS
 from anycann.acl.sanitizer.access import check_access, side, wrote
 from anycann.acl.sanitizer.pending import Work
