@@ -33,9 +33,8 @@ WriteRow = Callable[[Emitter, Sequence[Value], Value, "Value | None"], None]
 def pack_planes_weights(weights: np.ndarray, shape: ConvolutionShape, tile: PlanesTile) -> np.ndarray:
     """Weights [O, I, *kernel] as [groups of outputs, taps above the last axis, I, used taps of the last axis, outputs of a group]."""
     last, groups = used_axes(shape)[-1], out_groups(shape, tile)
-    used = weights.reshape(shape.out_channels, shape.in_channels, -1, shape.kernel[-1])[
-        ..., last.tap_offset : last.tap_offset + last.kernel
-    ]
+    taps = weights.reshape(shape.out_channels, shape.in_channels, -1, shape.kernel[-1])
+    used = taps[..., last.tap_offset : last.tap_offset + last.kernel]
     full = np.zeros((groups * tile.outputs, *used.shape[1:]), weights.dtype)
     full[: shape.out_channels] = used
     return np.ascontiguousarray(full.reshape(groups, tile.outputs, *used.shape[1:]).transpose(0, 3, 2, 4, 1))

@@ -128,7 +128,6 @@ class Axis:
         last = (self.out_size - 1) * self.stride - self.pad + (self.kernel - 1) * self.dilation
         return self.pad <= 0 and last < self.in_size
 
-
     @cached_property
     def mean_taps(self) -> float:
         """Taps that read inside the input, in the mean of all output positions."""
