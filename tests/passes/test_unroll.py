@@ -69,8 +69,9 @@ def test_two_loops_over_the_same_values_are_written_out_apart() -> None:
         (BAGS, 65),
         (BAGS.replace("again = Identity(c)", "norm = ReduceSum<keepdims = 0>(before) again = Less(norm, norm)"), 4),
         (BAGS.replace("Slice(x, first, last, zero)", "Gather(x, first)"), 4),
+        (BAGS.replace("begin = Gather(bounds, i)", "d = ReduceSum<keepdims = 0>(s) e = Cast<to = 7>(d) begin = Mul(e, one)"), 4),
     ],
-    ids=["no turn", "many turns", "a condition that is computed", "shapes that stay"],
+    ids=["no turn", "many turns", "a condition that is computed", "shapes that stay", "shapes that only running tells"],
 )
 def test_other_loops_stay(text: str, count: int) -> None:
     assert operators(model(text, count)) == ["Loop"]

@@ -17,6 +17,7 @@ import onnx_ir as ir
 from anycann.graph.evaluate import evaluate_node
 from anycann.graph.infer import infer_outputs
 from anycann.graph.registry import OPSET, Lowering, NotLowered, Registry, TensorType, library, static_type
+from anycann.passes.bags import sum_bags
 from anycann.passes.branches import branch_types
 from anycann.passes.unroll import unroll
 from anycann.support.errors import AnyCANNError
@@ -59,8 +60,8 @@ class _Specialiser:
             taken = "then_branch" if bool(condition.const_value.numpy().reshape(-1)[0]) else "else_branch"
             self._inline(node, node.attributes[taken].as_graph())
             return
-        if node.op_type == "Loop" and (turns := unroll(self.graph, node)) is not None:
-            for inner in turns:
+        if node.op_type == "Loop" and (made := unroll(self.graph, node) or sum_bags(self.graph, node)) is not None:
+            for inner in made:
                 self._visit(inner)
             return
         for output in node.outputs:

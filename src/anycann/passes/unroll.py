@@ -17,8 +17,8 @@ SHAPED_BY = {"Slice": 1, "Reshape": 1, "Expand": 1, "Tile": 1, "Pad": 1, "Range"
 
 def unroll(graph: ir.Graph, loop: ir.Node) -> list[ir.Node] | None:
     """The nodes that took the place of `loop` in `graph`; None, and nothing is done, for a loop that stays."""
-    turns, body = _turns(loop), loop.attributes["body"].as_graph()
-    if turns is None or turns * len(body) > MOST_NODES or not _changes_shapes(body):
+    turns, body = known_turns(loop), loop.attributes["body"].as_graph()
+    if turns is None or not 0 < turns <= min(MOST_TURNS, MOST_NODES // max(len(body), 1)) or not _changes_shapes(body):
         return None
     made, carried = list[ir.Node](), list(loop.inputs[2:])
     rows: list[list[ir.Value]] = [[] for _ in body.outputs[1 + len(carried) :]]
@@ -41,13 +41,12 @@ def unroll(graph: ir.Graph, loop: ir.Node) -> list[ir.Node] | None:
     return made
 
 
-def _turns(loop: ir.Node) -> int | None:
-    """How often the body runs, if that is known, more than once or twice, and not often."""
+def known_turns(loop: ir.Node) -> int | None:
+    """How often the body runs, if that is known."""
     count, going, body = loop.inputs[0], loop.inputs[1], loop.attributes["body"].as_graph()
     if count is None or count.const_value is None or not (going is None or _is_true(going, body)) or not _is_true(body.outputs[0], body):
         return None
-    turns = int(count.const_value.numpy().reshape(-1)[0])
-    return turns if 0 < turns <= MOST_TURNS else None
+    return int(count.const_value.numpy().reshape(-1)[0])
 
 
 def _is_true(value: ir.Value, body: ir.Graph) -> bool:
@@ -66,21 +65,24 @@ def _is_true(value: ir.Value, body: ir.Graph) -> bool:
 
 
 def _changes_shapes(body: ir.Graph) -> bool:
-    """Whether a shape follows from what a turn computes; and no turn has a body of its own."""
+    """Whether a shape follows from the number of the turn, and none from what is only known when it runs; and no turn has a body."""
     if any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for node in body for a in node.attributes.values()):
         return False
-    for node in body:
-        first = None if node.domain else SHAPED_BY.get(node.op_type)
-        if first is not None and any(_is_computed(value, body) for value in node.inputs[first:]):
-            return True
-    return False
+    shaping = [(node, SHAPED_BY[node.op_type]) for node in body if not node.domain and node.op_type in SHAPED_BY]
+    sources = [_sources(value, body) for node, first in shaping for value in node.inputs[first:]]
+    return {body.inputs[0]} in sources and all(source <= {body.inputs[0]} for source in sources)
 
 
-def _is_computed(value: ir.Value | None, body: ir.Graph) -> bool:
+def _sources(value: ir.Value | None, body: ir.Graph) -> set[ir.Value]:
+    """The values that are not known before a loop runs which decide a value; sizes are taken for known."""
     if value is None or value.const_value is not None:
-        return False
+        return set()
     node = value.producer()
-    return value in body.inputs if node is None else node.graph is body and node.op_type != "Constant"
+    if node is None or node.graph is not body:
+        return {value}
+    if not node.domain and node.op_type in ("Shape", "Size"):
+        return set()
+    return set[ir.Value]().union(*(_sources(operand, body) for operand in node.inputs))
 
 
 def _turn(
@@ -92,7 +94,7 @@ def _turn(
         del copy.initializers[value.name or ""]
         value.name = f"{name}/{value.name}"
         graph.register_initializer(value)
-    given = [_constant(graph, f"{name}/turn", np.array(turn)), _constant(graph, f"{name}/goes_on", np.array(True)), *carried]
+    given = [constant(graph, f"{name}/turn", np.array(turn)), constant(graph, f"{name}/goes_on", np.array(True)), *carried]
     for old, new in zip(copy.inputs, given, strict=True):
         assert new is not None
         old.replace_all_uses_with(new, replace_graph_outputs=True)
@@ -108,7 +110,7 @@ def _turn(
 
 def _stacked(graph: ir.Graph, rows: Sequence[ir.Value], name: str) -> list[ir.Node]:
     """One array of what the turns gave."""
-    axis = _constant(graph, f"{name}/axis", np.array([0]))
+    axis = constant(graph, f"{name}/axis", np.array([0]))
     lifted = [ir.node("Unsqueeze", [row, axis], name=f"{name}/row{number}") for number, row in enumerate(rows)]
     together = ir.node("Concat", [node.outputs[0] for node in lifted], {"axis": 0}, name=f"{name}/rows")
     for node in (*lifted, together):
@@ -116,7 +118,8 @@ def _stacked(graph: ir.Graph, rows: Sequence[ir.Value], name: str) -> list[ir.No
     return [*lifted, together]
 
 
-def _constant(graph: ir.Graph, name: str, array: np.ndarray) -> ir.Value:
+def constant(graph: ir.Graph, name: str, array: np.ndarray) -> ir.Value:
+    """A new initialiser of the graph; nothing of it may have the name."""
     tensor = ir.tensor(array, name=name)
     value = ir.Value(name=name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor)
     graph.register_initializer(value)
