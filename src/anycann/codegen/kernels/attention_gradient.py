@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import math
 
 from anycann.codegen.emitter import Emitter
-from anycann.codegen.kernels.attention_softmax import exp_of_difference
+from anycann.codegen.kernels.attention_softmax import exp_of_difference, greatest_lane
 from anycann.codegen.kernels.block_product import Matrix, emit_product, product_width
 from anycann.codegen.kernels.convolution_write import digits
 from anycann.codegen.kernels.matmul_packing import PanelCopy, emit_copy
@@ -183,7 +183,7 @@ def _row(e: Emitter, kernel: _Kernel, head: _Head, number: Value, row: Value) ->
         score = _score(e, kernel, head, number, t.index, seen, weights)
         e.store(score, e.gep(weights, t.index, "float"), 4)
         t.carry([e.select(e.compare("ogt", score, t.values[0]), score, t.values[0])])
-    most = e.reduce("fmax", t.values[0])
+    most = greatest_lane(e, t.values[0])
     most = e.select(e.compare("oeq", most, e.const(-math.inf, "float")), e.const(0.0, "float"), most)
     highest = e.splat(most, lanes)
     zero = e.zero(kernel.vector)
