@@ -105,6 +105,22 @@ def test_autocast_and_compilers_see_the_steps() -> None:
     torch.testing.assert_close(traced(x), layer(x)[0])
 
 
+@pytest.mark.filterwarnings("ignore")  # torch's exporter, of itself
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_exported_programs_compute_the_same(kind: Any) -> None:
+    layer, x = kind(6, 5).npu(), torch.randn(7, 3, 6, device="npu")
+    exported = torch.export.export(layer, (x,))
+    torch.testing.assert_close(exported.module()(x)[0], layer(x)[0])
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoints_run_a_layer_again(reentrant: bool) -> None:
+    layer, x = nn.GRU(6, 5).npu(), torch.randn(7, 3, 6, device="npu", requires_grad=True)
+    (expected,) = torch.autograd.grad(layer(x)[0].square().sum(), x)
+    torch.utils.checkpoint.checkpoint(lambda x: layer(x)[0], x, use_reentrant=reentrant).square().sum().backward()
+    torch.testing.assert_close(x.grad, expected)
+
+
 def test_tensors_of_two_devices_are_refused() -> None:
     with pytest.raises(RuntimeError, match="device"):
         nn.LSTM(6, 5).npu()(torch.randn(7, 3, 6))

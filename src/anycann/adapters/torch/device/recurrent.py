@@ -21,7 +21,7 @@ from anycann.adapters.torch.device.signature import signature_of
 
 _LAYERS = tuple(f"{name}.{form}" for name in ("lstm", "gru", "rnn_tanh", "rnn_relu") for form in ("input", "data"))
 _CELLS = ("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
-_PLAIN = (torch.Tensor, torch.nn.Parameter)  # no subclass: those of compilers and of distributed tensors see every step
+_PLAIN = (torch.Tensor, torch.nn.Parameter)  # no subclass: those of compilers and of distributed tensors take torch's way for them
 _DTYPES = (torch.float32, torch.float64)  # the cpu rounds 16 bits between its steps
 _kept: list[Any] = []
 
@@ -48,6 +48,8 @@ def _kernel(op: Any) -> Callable[..., Any]:
         given = (*args, *(keywords.get(name) for name in names[len(args) :])) if keywords else args
         tensors = _tensors(given, places, signature.lists)
         drops = dropout >= 0 and given[dropout] and given[train] and given[layers] > 1
+        if not all(type(tensor) in _PLAIN for tensor in tensors):
+            return op.decompose(*args, **keywords)
         if drops or not _whole(tensors):
             return _composed(op, *args, **keywords)
         if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
@@ -59,7 +61,7 @@ def _kernel(op: Any) -> Callable[..., Any]:
 
 
 def _composed(op: Any, *args: Any, **keywords: Any) -> Any:
-    """torch's composition for devices that it does not know. `op.decompose` would take another, which forgets dropout between layers."""
+    """torch's composition for devices that it does not know, of C++; that of Python, for compilers, forgets dropout between layers."""
     return op._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **keywords)
 
 
@@ -78,7 +80,7 @@ def _whole(tensors: list[Any]) -> bool:
     kind = tensors[0].dtype, tensors[0].get_device()
     if kind[0] not in _DTYPES or kind[1] < 0 or torch.is_autocast_enabled("npu"):
         return False
-    return all(type(tensor) in _PLAIN and (tensor.dtype, tensor.get_device()) == kind for tensor in tensors)
+    return all((tensor.dtype, tensor.get_device()) == kind for tensor in tensors)
 
 
 @dataclass(frozen=True)
