@@ -12,9 +12,7 @@ import onnx_ir as ir
 
 from anycann.graph.registry import static_type
 from anycann.passes.grouping import Group
-from anycann.passes.layout import CONVOLUTIONS
-
-FEW_PIXELS = 64  # of a plane: what is so small is copied in no time
+from anycann.passes.layout import CONVOLUTIONS, LEAST_PIXELS
 
 
 def planar_convolutions(
@@ -37,7 +35,7 @@ class _Finder:
         self, graph: ir.Graph, groups: Mapping[ir.Node, Group], gains: Callable[[ir.Node, bool], bool], reads: Callable[[ir.Node], bool]
     ):
         self._groups, self._gains, self._reads = groups, gains, reads
-        self._taken: dict[ir.Value, bool] = {}
+        self._taken: dict[ir.Value, bool] = {}  # whether all readers of a value take planes
         nodes = list(graph)
         for node in reversed(nodes):
             for value in node.outputs:
@@ -63,9 +61,9 @@ class _Finder:
         return operand == 0 and handed_on and self._gains(anchor, self._is_written(group))
 
     def _hands_on(self, value: ir.Value) -> bool:
-        """Whether all readers of a result take planes; of one that is computed before, as nodes go backwards."""
+        """Whether all readers of a result take planes, or it is so small that a copy costs nothing."""
         type_ = static_type(value)
-        small = type_ is not None and math.prod(type_.shape[2:]) < FEW_PIXELS
+        small = type_ is not None and math.prod(type_.shape[2:]) < LEAST_PIXELS
         return small or self._taken.get(value, True)
 
     def _is_written(self, group: Group) -> bool:
