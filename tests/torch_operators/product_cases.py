@@ -132,3 +132,6 @@ case("npu_grouped_matmul_add", randn(2, 3), *_K[:2], torch.tensor([4]), referenc
 _NAN_BEHIND = [x.index_fill(0, torch.tensor([5]), torch.nan) for x in _K[:2]]
 case("npu_grouped_matmul_add", randn(6, 3), *_NAN_BEHIND, _K[2], reference=_added)
 case("npu_grouped_matmul_add_", randn(6, 3), *_K, reference=lambda *a: (_added(*a),) * 2, written=(0,))
+
+_WEIGHT = randn(4, 6)
+case("npu_prefetch", _WEIGHT, None, 64, reference=lambda *_: (None, _WEIGHT.double().numpy()), written=(0,), check_exactly=True)

@@ -107,3 +107,9 @@ def convolution_transpose(
 
 for _name in ("npu_conv2d", "npu_conv3d"):
     with_out(_name)
+
+
+@composed("npu_prefetch(Tensor self, Tensor? dependency, int max_size, int offset=0) -> ()", differentiable=False)
+def prefetch(self: torch.Tensor, dependency: torch.Tensor | None, max_size: int, offset: int = 0) -> None:
+    """Nothing: on the chip, max_size bytes from offset on come into the second-level cache, which the host's processor fills by itself."""
+    require(max_size > 0 and offset >= 0, "npu_prefetch", f"{max_size} bytes from {offset} on", "more than 0, from 0 on")
