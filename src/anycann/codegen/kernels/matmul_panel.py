@@ -152,8 +152,7 @@ def _innermost(
     later = _later(e, kernel, panel, tile, rows_of_b, count) if _fetches_later(kernel) else None
     with e.loop(0, count, carried=sums) as loop:
         row_of_b = kernel.right.step(e, rows_of_b, e.mul(loop.index, step))
-        if mask is None:
-            _prefetch_rows(e, kernel, row_of_b)
+        _prefetch_rows(e, kernel, panel, row_of_b)
         if later is not None:
             e.prefetch(e.gep(later, e.mul(loop.index, _later_bytes(kernel)), "i8"), level=2)
         loop.carry(_add_products(e, kernel, panel, rows, loop.values, row_of_b, corner_of_a, loop.index, mask))
@@ -208,16 +207,24 @@ def _streamed(
     return loop.values
 
 
-# How far ahead of the products a panel is fetched; measured from 1 to 8 KiB with panels that fill the second-level cache.
-_PREFETCH_BYTES, _LINE_BYTES = 4096, 64
+# How far ahead of the products a panel is fetched; measured from 1 to 8 KiB with panels that fill the second-level cache. Rows of a B in
+# place are other pages, which takes as long to find: [10, 325] x [325, 2897] takes 0.7 of the time with 8 to 32 rows ahead, [300, 500] x
+# [500, 250] 0.94; one that the first-level cache holds has no need of it.
+_PREFETCH_BYTES, _PREFETCH_ROWS, _LINE_BYTES, _NEAR_BYTES = 4096, 16, 64, 48 << 10
 
 
-def _prefetch_rows(e: Emitter, kernel: PanelKernel, row_of_b: Value) -> None:
+def _prefetch_rows(e: Emitter, kernel: PanelKernel, panel: Panel, row_of_b: Value) -> None:
     """Fetch as many bytes of a panel as a row has, some rows ahead: it lies in the second-level cache, whose own guesses come late."""
-    nbytes = kernel.width * kernel.right.dtype.nbytes
-    if (kernel.shape.packed or kernel.tile.copy) and nbytes >= _LINE_BYTES:
-        for line in range(0, nbytes, _LINE_BYTES):
-            e.prefetch(e.gep(row_of_b, _PREFETCH_BYTES + line, "i8"))
+    shape, dtype = kernel.shape, kernel.right.dtype
+    ahead, columns = _PREFETCH_BYTES, kernel.width
+    if not (shape.packed or kernel.tile.copy):
+        if shape.k * shape.n * dtype.nbytes <= _NEAR_BYTES:
+            return
+        ahead, columns = _PREFETCH_ROWS * shape.b.row * dtype.nbytes, panel.vectors * kernel.lanes
+    elif columns * dtype.nbytes < _LINE_BYTES:
+        return
+    for line in range(0, columns * dtype.nbytes, _LINE_BYTES):
+        e.prefetch(e.gep(row_of_b, ahead + line, "i8"))
 
 
 # A panel that one register tile reads is used for so short a time that fetching parts of a large next one delays it: [4, 3072] x
