@@ -82,6 +82,13 @@ def test_whatever_the_table_says_only_the_pictures_are_read() -> None:
     table[0, : Word.ORDER] = [Format.RGB888_U8, 0, 60, 0, 0, 0, 6, 20, 0, 0]
     table[0, Word.ORDER : Word.ORDER + 4] = [0, 1, 2, 3]
     assert [row.tolist() for row in np.unique(run(made, feeds(sample))[0], axis=3)[0, 0]] == [[9]] * 5 + [[-1]]
+    greatest = 2**31 - 1
+    for wrong in (
+        [77, 0, 60, 0, 0, 0, 6, 20, 0, 0],  # no format
+        [Format.XRGB8888_U8, greatest, greatest, 0, greatest, greatest, greatest, 20, 1 - greatest, 0],  # its end is beyond 64 bits
+    ):
+        table[0, : Word.ORDER] = wrong
+        assert (run(made, feeds(sample))[0] == -1).all()
     extremes = np.array([-(2**31), 2**31 - 1, -1, 0, 1, 2, 3, 4, 60, 300], np.int32)
     for _ in range(50):
         table[0, : Word.MATRIX] = np.random.default_rng().choice(extremes, Word.MATRIX)

@@ -50,7 +50,7 @@ def emit_picture(e: Emitter, shape: PictureShape, lanes: int, source: Value, tab
         line = _Line(e, shape, settings, row)
         with e.when(line.is_there):
             for form in Format:
-                with e.when(e.compare("eq", settings.word(Word.FORMAT), e.const(form))):
+                with e.when(e.compare("eq", line.form, e.const(form))):
                     _sort_samples(e, line, form, source)
         converts = e.compare("ne", settings.word(Word.CONVERTS), e.const(0))
         with e.when(converts):
@@ -80,7 +80,8 @@ class _Line:
 
     def __init__(self, e: Emitter, shape: PictureShape, settings: _Settings, row: Value):
         width = e.const(shape.width)
-        self._settings, self._plane_bytes = settings, shape.plane_bytes
+        self._plane_bytes = shape.plane_bytes
+        self.form = settings.word(Word.FORMAT)  # read once: what is checked is what is used
         self.before = _limited(e, settings.word(Word.BEFORE), width)
         self.columns = _limited(e, settings.word(Word.COLUMNS), e.sub(width, self.before))
         inside = e.sub(row, settings.word(Word.ABOVE))
@@ -91,9 +92,9 @@ class _Line:
         self.colours = e.add(settings.word(Word.COLOURS), e.mul(e.binary("ashr", self._source_row, e.const(1)), stride))
         size = e.const(0)
         for form, pixel in PIXEL_BYTES.items():
-            size = e.select(e.compare("eq", settings.word(Word.FORMAT), e.const(form)), e.const(pixel), size)
-        is_yuv = e.compare("eq", settings.word(Word.FORMAT), e.const(Format.YUV420SP_U8))
-        whole = self._lies_within(e, shape, self.offset, size)
+            size = e.select(e.compare("eq", self.form, e.const(form)), e.const(pixel), size)
+        is_yuv = e.compare("eq", self.form, e.const(Format.YUV420SP_U8))
+        whole = e.binary("and", e.compare("ne", size, e.const(0)), self._lies_within(e, shape, self.offset, size))
         pairs = e.binary("or", self._lies_within(e, shape, self.colours, e.const(1)), e.binary("xor", is_yuv, e.const(1, "i1")))
         above = e.binary("and", e.compare("sge", inside, e.const(0)), e.compare("slt", inside, settings.word(Word.ROWS)))
         self.is_there = e.binary("and", e.binary("and", above, whole), pairs)
@@ -103,8 +104,9 @@ class _Line:
         begin = e.add(start, e.mul(e.binary("and", self.first, e.const(-2)), pixel))
         end = e.add(start, e.mul(e.binary("and", e.add(e.add(self.first, self.columns), 1), e.const(-2)), pixel))
         exact = e.add(start, e.mul(e.add(self.first, self.columns), pixel))
-        end = e.select(e.compare("eq", self._settings.word(Word.FORMAT), e.const(Format.YUV420SP_U8)), end, exact)
-        return e.binary("and", e.compare("sge", begin, e.const(0)), e.compare("sle", end, e.const(shape.nbytes)))
+        end = e.select(e.compare("eq", self.form, e.const(Format.YUV420SP_U8)), end, exact)
+        most = e.const(shape.nbytes)  # a begin within it is what keeps the sum that is the end from running over
+        return e.binary("and", e.compare("ule", begin, most), e.compare("ule", end, most))
 
     def plane(self, e: Emitter, number: int | Value, column: Value) -> Value:
         """Where the samples of a plane from a column of the result on lie."""
