@@ -12,7 +12,8 @@ import numpy as np
 import onnx_ir as ir
 
 from anycann.graph.registry import static_type
-from anycann.passes.unroll import constant, known_turns
+from anycann.passes.rules.rule import new_constant
+from anycann.passes.unroll import known_turns
 
 MOST_PLACES = 1 << 20  # of the matrix that says what is in which bag; beyond that the loop does less
 
@@ -123,7 +124,7 @@ class _Writer:
 
     def number(self, array: np.ndarray) -> ir.Value:
         self._numbers += 1
-        return constant(self._graph, f"{self._name}/number{self._numbers}", array)
+        return new_constant(self._graph, f"{self._name}/number{self._numbers}", array)
 
     def bounds(self, value: ir.Value, count: int, extent: int) -> ir.Value:
         """The first `count` of the bounds as Slice takes them, one a row: negative ones from the end, all within 0..extent."""

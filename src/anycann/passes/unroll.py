@@ -11,6 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
+from anycann.passes.rules.rule import new_constant
+
 MOST_TURNS, MOST_NODES = 64, 512  # more of them take longer to compile than they save
 SHAPED_BY = {"Slice": 1, "Reshape": 1, "Expand": 1, "Tile": 1, "Pad": 1, "Range": 0, "ConstantOfShape": 0}  # the first operand that says so
 
@@ -94,7 +96,7 @@ def _turn(
         del copy.initializers[value.name or ""]
         value.name = f"{name}/{value.name}"
         graph.register_initializer(value)
-    given = [constant(graph, f"{name}/turn", np.array(turn)), constant(graph, f"{name}/goes_on", np.array(True)), *carried]
+    given = [new_constant(graph, f"{name}/turn", np.array(turn)), new_constant(graph, f"{name}/goes_on", np.array(True)), *carried]
     for old, new in zip(copy.inputs, given, strict=True):
         assert new is not None
         old.replace_all_uses_with(new, replace_graph_outputs=True)
@@ -110,17 +112,9 @@ def _turn(
 
 def _stacked(graph: ir.Graph, rows: Sequence[ir.Value], name: str) -> list[ir.Node]:
     """One array of what the turns gave."""
-    axis = constant(graph, f"{name}/axis", np.array([0]))
+    axis = new_constant(graph, f"{name}/axis", np.array([0]))
     lifted = [ir.node("Unsqueeze", [row, axis], name=f"{name}/row{number}") for number, row in enumerate(rows)]
     together = ir.node("Concat", [node.outputs[0] for node in lifted], {"axis": 0}, name=f"{name}/rows")
     for node in (*lifted, together):
         node.outputs[0].name = f"{node.name}:0"
     return [*lifted, together]
-
-
-def constant(graph: ir.Graph, name: str, array: np.ndarray) -> ir.Value:
-    """A new initialiser of the graph; nothing of it may have the name."""
-    tensor = ir.tensor(array, name=name)
-    value = ir.Value(name=name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor)
-    graph.register_initializer(value)
-    return value

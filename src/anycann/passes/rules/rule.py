@@ -54,7 +54,7 @@ def new_constant(graph: ir.Graph, name: str, array: np.ndarray) -> ir.Value:
     unique = name
     while unique in graph.initializers:
         unique += "_"
-    tensor = ir.tensor(np.ascontiguousarray(array), name=unique)
+    tensor = ir.tensor(np.asarray(array, order="C"), name=unique)  # ascontiguousarray gives a number an axis
     value = ir.Value(name=unique, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor)
     graph.register_initializer(value)
     return value
