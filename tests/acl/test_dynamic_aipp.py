@@ -99,6 +99,21 @@ def test_settings_of_each_picture_are_given_while_running(acl: ModuleType, two: 
                 assert np.array_equal(made[number], (cut - means.reshape(3, 1, 1)) * factors.reshape(3, 1, 1))
 
 
+def test_a_batch_may_be_larger_than_the_byte_that_tells_it(acl: ModuleType, tmp_path: Path) -> None:
+    text = "g (float[300, 1, 2, 2] x) => (float[300, 1, 2, 2] y) { y = Identity(x) }"
+    model = load(acl, convert(tmp_path, text, "aipp_mode: dynamic max_src_image_size: 1200"))
+    inputs, outputs, (at_x, at_settings), (at_y,) = buffers(acl, model)
+    pictures = random_bytes(300, 2, 2)
+    put(acl, at_x, pictures)
+    aipp = settings(acl, 300, 4, 2, 2)
+    assert acl.mdl.set_aipp_dtc_pixel_mean(aipp, 5, 0, 0, 0, 299) == 0
+    assert acl.mdl.set_input_aipp(model, inputs, 1, aipp) == 0, acl.get_recent_err_msg()
+    assert acl.util.ptr_to_numpy(at_settings, (64,), 2)[4] == 300 % 256
+    assert acl.mdl.execute(model, inputs, outputs) == 0, acl.get_recent_err_msg()
+    expected = pictures - np.where(np.arange(300) == 299, np.float32(5), np.float32(0)).reshape(-1, 1, 1)
+    assert np.array_equal(acl.util.ptr_to_numpy(at_y, (300, 2, 2), 11), expected)
+
+
 def test_pictures_are_made_in_the_kernel_of_the_first_convolution(acl: ModuleType, tmp_path: Path) -> None:
     text = "g (float[1, 3, 32, 40] x) => (float[1, 4, 32, 40] y) { c = Conv<pads = [1, 1, 1, 1]>(x, w) y = Relu(c) }"
     weights = np.random.default_rng(0).integers(-2, 3, (4, 3, 3, 3)).astype(np.float32)

@@ -65,7 +65,7 @@ class DynamicAipp:
         matrix = [common.get(f"matrix_r{row}c{column}", 0) for row in range(3) for column in range(3)]
         biases = [common.get(f"{name}_{number}", 0) for name in ("output_bias", "input_bias") for number in range(3)]
         sizes = (common.get("src_image_size_w", 0), common.get("src_image_size_h", 0))
-        head = struct.pack("<B3bb3x2i9h6x6B2x16x", number, *switches, self.batch, *sizes, *matrix, *biases)
+        head = struct.pack("<B3bB3x2i9h6x6B2x16x", number, *switches, self.batch % 256, *sizes, *matrix, *biases)
         return head.ljust(HEAD_BYTES, b"\0") + b"".join(
             _packed_picture(picture, self.scaling.get(number)) for number, picture in enumerate(self.pictures)
         )
