@@ -53,6 +53,15 @@ acl.rt.memset(other, 64, 1, 64)
 acl.rt.memcpy_async(device, 64, other, 64, 1, stream)
 acl.rt.free_host(other)  #! freed-while-pending
 """,
+    "a function lets its array go while a copy is pending": """
+def work():
+    array = np.ones(64, np.uint8)
+    acl.rt.memcpy_async(device, 64, array.ctypes.data, 64, 1, stream)  #! temporary-gone
+    del array
+    acl.rt.synchronize_stream(stream)
+
+work()
+""",
     "the array is let go while a copy is pending": """
 array = np.ones(64, np.uint8)
 acl.rt.memcpy_async(device, 64, acl.util.numpy_to_ptr(array), 64, 1, stream)  #! temporary-gone

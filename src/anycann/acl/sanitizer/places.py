@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from inspect import CO_OPTIMIZED
 import linecache
 import os
 from pathlib import Path
@@ -12,6 +13,7 @@ from types import FrameType
 
 _OWN = str(Path(__file__).parents[2])  # the package
 _THREADS = ("threading.py", "_bootstrap")
+_OURS_ALONE = 3  # references to a copy of variables: the frame's, ours, the one that counts; programs that called locals() have more
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,10 @@ def user_values() -> Iterator[object]:
     while frame is not None:
         if not _is_own(frame):
             known = frame.f_locals
-            yield from list(known.values())
-            yield from list(getattr(known.get("self"), "__dict__", {}).values())
+            values = [*known.values(), *getattr(known.get("self"), "__dict__", {}).values()]
+            if type(known) is dict and frame.f_code.co_flags & CO_OPTIMIZED and sys.getrefcount(known) <= _OURS_ALONE:
+                known.clear()  # before Python 3.13 a function's frame keeps this copy, and with it what the function lets go
+            yield from values
         frame = frame.f_back
 
 
