@@ -54,8 +54,8 @@ def test_pictures_go_through_a_window_into_a_convolution() -> None:
         made = model(sample, node, w=weights)
         assert tasks(compile_graph(made).program)[0].op_types == ("DynamicAipp", "Conv")
         apart = run(made, feeds(sample), switched_off=frozenset(["bands"]), num_threads=1)
-        for target, threads, precision in ((host(), 1, ""), (replace(host(), l2_bytes=1 << 12), 3, ""), (by_name("sse"), 2, "")):
-            got = run(made, feeds(sample), target=target, num_threads=threads, precision_mode=precision)
+        for target, threads in ((host(), 1), (replace(host(), l2_bytes=1 << 12), 3), (by_name("sse"), 2)):
+            got = run(made, feeds(sample), target=target, num_threads=threads)
             np.testing.assert_allclose(got[0], apart[0], rtol=1e-5, atol=1e-2)
         rounded = run(made, feeds(sample), precision_mode="mixed_bfloat16")
         assert np.abs(rounded[0] - apart[0]).max() < 0.02 * np.abs(apart[0]).max()
