@@ -75,3 +75,17 @@ def test_a_list_of_which_a_turn_reads_the_length_stays_one() -> None:
     model = appending("z = ConcatFromSequence<axis=0, new_axis=1>(s)", "float[A,B,C] z", turn=turn)
     x = floats(2, 3)
     assert_same(run(model, {"x": x, "n": np.array(3)})[1:], [np.stack([-x, x + 1, 1 - x])])
+
+
+@pytest.mark.parametrize(("name", "copy"), [("q", "q = Identity(m)"), ("m", "")])
+def test_a_list_that_is_handed_on_in_two_places_stays_one(name: str, copy: str) -> None:
+    turn = f"{TURN.replace('VALUE', 'h')} {copy}"
+    results = f"bool d, float[2,3] h, seq(float[2,3]) m, seq(float[2,3]) {name}"
+    body = f"b (int64 i, bool c, float[2,3] x, seq(float[2,3]) l, seq(float[2,3]) k) => ({results}) {{ {turn} }}"
+    loop = f"e = SequenceEmpty() y, s, t = Loop <body = {body}> (n, yes, x, e, e)"
+    after = "z = ConcatFromSequence<axis=0, new_axis=1>(s) w = ConcatFromSequence<axis=1, new_axis=1>(t)"
+    outputs = "float[2,3] y, float[A,B,C] z, float[D,E,F] w"
+    model = parse(f"g (float[2,3] x, int64 n) => ({outputs}) {{ {loop} {after} }}", one=ONE, yes=np.array(True))
+    states = turns(floats(2, 3), 3)
+    got = run(model, {"x": floats(2, 3), "n": np.array(3)})
+    assert_same(got, [states[-1], np.stack(states), np.stack(states, 1)])

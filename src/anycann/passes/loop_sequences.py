@@ -44,7 +44,7 @@ def _appended(one: Carried) -> ir.Value | None:
         or one.last.is_graph_output()
     ):
         return None
-    if one.given.is_graph_output() or any(_reads_a_list(user) for user, _ in insert.outputs[0].uses()):
+    if one.given.is_graph_output() or not _is_handed_on_alone(one.handed_on, insert.outputs[0]):
         return None
     return insert.inputs[1] if all(_stacks(user, insert.inputs[1]) for user, _ in one.last.uses()) else None
 
@@ -54,9 +54,17 @@ def _made_by(value: ir.Value | None, op_type: str) -> ir.Node | None:
     return producer if producer is not None and (producer.domain, producer.op_type) == ("", op_type) else None
 
 
-def _reads_a_list(node: ir.Node) -> bool:
-    """True for who reads the list within the turn that makes it."""
-    return (node.domain, node.op_type) != ("", "Identity") or any(True for value in node.outputs for _ in value.uses())
+def _is_handed_on_alone(handed_on: ir.Value, made: ir.Value) -> bool:
+    """True if nobody else reads the list that a turn made, and one carried value is all that it becomes."""
+    body = handed_on.graph
+    if body is None or handed_on.uses() or list(body.outputs).count(handed_on) != 1:
+        return False
+    value: ir.Value | None = handed_on
+    while value is not made and value is not None and (copy := value.producer()) is not None:
+        value = copy.inputs[0]
+        if value is not None and (len(value.uses()) != 1 or value.is_graph_output()):
+            return False
+    return True
 
 
 def _stacks(node: ir.Node, part: ir.Value | None) -> bool:
