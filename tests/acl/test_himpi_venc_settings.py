@@ -92,8 +92,10 @@ def test_a_stream_says_what_its_colours_are(mpi: ModuleType, kind: int) -> None:
     decoder, picture = decoded(kind, coded(mpi, 2))
     assert (picture.color_range, picture.color_primaries, picture.color_trc, picture.colorspace) == (2, 9, 14, 9)
     assert (decoder.sample_aspect_ratio.numerator, decoder.sample_aspect_ratio.denominator) == (4, 3)
-    said["vui_aspect_ratio"]["sar_height"] = 0
-    assert getattr(mpi, f"venc_set_{name}")(0, said) == VENC + ILLEGAL
+    wrong = {**said, "vui_aspect_ratio": {**said["vui_aspect_ratio"], "sar_height": 0}}
+    assert getattr(mpi, f"venc_set_{name}")(0, wrong) == VENC + ILLEGAL
+    wrong = {**said, "vui_video_signal": {**said["vui_video_signal"], "colour_primaries": 256}}
+    assert getattr(mpi, f"venc_set_{name}")(0, wrong) == VENC + ILLEGAL
 
 
 @pytest.mark.parametrize("kind", [H264, H265])

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -47,6 +49,18 @@ def test_a_key_frame_can_be_asked_for() -> None:
     encoder = VideoEncoder(EncoderSettings("h264", "baseline", 128, 96, 250))
     frames = [encoder.encode(scene(number), force_key_frame=number == 5)[0] for number in range(8)]
     assert [b"\0\0\1\x65" in frame for frame in frames] == [number in (0, 5) for number in range(8)]  # NAL unit of an IDR picture
+
+
+@pytest.mark.parametrize("codec", ["h264", "hevc"])
+def test_settings_that_the_library_refuses_leave_the_encoder_as_it_was(codec: Codec) -> None:
+    good = EncoderSettings(codec, "main", 128, 96, 250)
+    encoder = VideoEncoder(good)
+    (first,) = encoder.encode(scene(0))
+    with pytest.raises(UsageError, match="cannot be encoded"):
+        encoder.change(replace(good, key_frame_interval=1 << 40))
+    assert encoder.settings == good
+    (second,) = encoder.encode(scene(1))
+    assert len(second) < len(first) / 2  # no key frame
 
 
 def test_pictures_come_in_order_of_display() -> None:

@@ -22,7 +22,7 @@ _ASPECTS = dict(enumerate(
      (4, 3), (3, 2), (2, 1)), 1,
 ))  # fmt: skip
 _EXTENDED, (_, _MOST_QUANTISER) = 255, ALL_QUANTISERS
-_THRESHOLDS = 16
+_THRESHOLDS, _MOST_OF_A_BYTE = 16, 255
 _FIXED = ("fixqp", "qpmap")  # modes without limits of their own
 _LIMITS = {"max_i_proportion": 100, "min_i_proportion": 1, "max_qp": _MOST_QUANTISER, "min_qp": 0, "max_i_qp": _MOST_QUANTISER,
            "min_i_qp": 0, "max_reencode_times": 0, "qpmap_en": 0}  # fmt: skip
@@ -124,8 +124,10 @@ def _colours(usability: Dict) -> Colours | None:
         return None
     names = ("colour_primaries", "transfer_characteristics", "matrix_coefficients")
     described = given.get("colour_description_present_flag", 0)
-    primaries, transfer, matrix = (number_in(given, name, "hi_venc_vui_video_signal") if described else 2 for name in names)
-    return Colours(bool(given.get("video_full_range_flag", 0)), primaries, transfer, matrix)
+    numbers = [number_in(given, name, "hi_venc_vui_video_signal") if described else 2 for name in names]
+    if not all(0 <= number <= _MOST_OF_A_BYTE for number in numbers):
+        raise AclError(Code.INVALID_PARAM, f"{', '.join(names)} {numbers}; accepted: 0 to {_MOST_OF_A_BYTE}")
+    return Colours(bool(given.get("video_full_range_flag", 0)), *numbers)
 
 
 def _aspect(usability: Dict) -> Fraction | None:

@@ -73,31 +73,18 @@ class VideoEncoder:
         self._library: Any = video_library()
         self.settings = settings
         self._count = 0
-        self._context = self._open()
+        self._context = self._open(settings)
 
-    def _open(self) -> Any:
-        wanted = self.settings
+    def _open(self, wanted: EncoderSettings) -> Any:
         name = {"h264": "libx264", "hevc": "libx265"}[wanted.codec]
         try:
             context = self._library.CodecContext.create(name, "w")
         except self._library.error.FFmpegError as error:
             raise UnsupportedError(f"this FFmpeg has no encoder {name}: {error}") from error
-        context.width, context.height, context.pix_fmt = wanted.width, wanted.height, "yuv420p"
-        context.time_base = Fraction(1, wanted.frame_rate)
-        context.framerate = Fraction(wanted.frame_rate)
-        context.gop_size = wanted.key_frame_interval
-        if wanted.bit_rate_kbps:
-            context.bit_rate = wanted.bit_rate_kbps * 1000
-        if wanted.colours is not None:
-            context.color_range = _FULL_RANGE if wanted.colours.full_range else _LIMITED_RANGE
-            context.color_primaries, context.color_trc = wanted.colours.primaries, wanted.colours.transfer
-            context.colorspace = wanted.colours.matrix
-        if wanted.aspect is not None:
-            context.sample_aspect_ratio = wanted.aspect
-        context.options = _options(wanted)
         try:
+            _describe(context, wanted)
             context.open()
-        except self._library.error.FFmpegError as error:
+        except (self._library.error.FFmpegError, OverflowError) as error:
             raise UsageError(f"pictures of {wanted.width} x {wanted.height} cannot be encoded as {wanted.codec}: {error}") from error
         return context
 
@@ -109,14 +96,17 @@ class VideoEncoder:
         return [bytes(packet) for packet in self._context.encode(frame)]
 
     def change(self, settings: EncoderSettings) -> list[bytes]:
-        """Go on with others; the frames that the encoder held back, where it begins anew. Another bit rate of H.264 needs no key frame."""
-        before, self.settings = self.settings, settings
+        """Go on with others; the frames that the encoder held back, where it begins anew. Another bit rate of H.264 needs no key frame.
+
+        Raises UsageError, and goes on as before, if the library refuses them.
+        """
+        before = self.settings
         by_quality = not (before.bit_rate_kbps and settings.bit_rate_kbps)
         if settings.codec == "h264" and not by_quality and replace(before, bit_rate_kbps=settings.bit_rate_kbps) == settings:
-            self._context.bit_rate = settings.bit_rate_kbps * 1000
+            self._context.bit_rate, self.settings = settings.bit_rate_kbps * 1000, settings
             return []
-        coded = self.flush()
-        self._context = self._open()
+        context, coded = self._open(settings), self.flush()
+        self._context, self.settings = context, settings
         return coded
 
     def flush(self) -> list[bytes]:
@@ -139,6 +129,22 @@ class VideoEncoder:
         frame.pts, frame.time_base = self._count, Fraction(1, self.settings.frame_rate)
         self._count += 1
         return frame
+
+
+def _describe(context: Any, wanted: EncoderSettings) -> None:
+    context.width, context.height, context.pix_fmt = wanted.width, wanted.height, "yuv420p"
+    context.time_base = Fraction(1, wanted.frame_rate)
+    context.framerate = Fraction(wanted.frame_rate)
+    context.gop_size = wanted.key_frame_interval
+    if wanted.bit_rate_kbps:
+        context.bit_rate = wanted.bit_rate_kbps * 1000
+    if wanted.colours is not None:
+        context.color_range = _FULL_RANGE if wanted.colours.full_range else _LIMITED_RANGE
+        context.color_primaries, context.color_trc = wanted.colours.primaries, wanted.colours.transfer
+        context.colorspace = wanted.colours.matrix
+    if wanted.aspect is not None:
+        context.sample_aspect_ratio = wanted.aspect
+    context.options = _options(wanted)
 
 
 def _options(settings: EncoderSettings) -> dict[str, str]:
