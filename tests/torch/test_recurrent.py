@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402 (behind the check for torch)
+from torch.autograd import forward_ad  # noqa: E402
 from torch.nn.utils.rnn import pack_padded_sequence  # noqa: E402
 from torch.profiler import profile  # noqa: E402
 
@@ -84,6 +85,27 @@ def test_backward_twice() -> None:
 def test_gradients_of_gradients(kind: Any) -> None:
     layer, x = kind(3, 2).double().npu(), torch.randn(3, 1, 3, dtype=torch.float64, device="npu", requires_grad=True)
     assert torch.autograd.gradgradcheck(lambda x: layer(x)[0], (x,))
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_gradients_of_gradients_where_an_argument_is_made_of_another(kind: Any) -> None:
+    layer, values, found = kind(3, 3).double(), torch.randn(4, 2, 3, dtype=torch.float64), []
+    for device in ("cpu", "npu"):
+        layer, x = layer.to(device), values.to(device).requires_grad_()
+        state = x[:1] * 2
+        loss = layer(x, (state, state) if kind is nn.LSTM else state)[0].square().sum()
+        (first,) = torch.autograd.grad(loss, x, create_graph=True)
+        (second,) = torch.autograd.grad(first.square().sum(), x)
+        found.append([first.detach(), second])
+    _close(found[1], found[0])
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's rules for derivatives forward, of themselves
+@pytest.mark.parametrize("with_gradients", [False, True])
+def test_derivatives_forward_are_not_lost(with_gradients: bool) -> None:
+    layer, tensors = nn.RNN(3, 4).requires_grad_(with_gradients).npu(), torch.randn(2, 5, 2, 3, device="npu")
+    with forward_ad.dual_level(), pytest.raises(NotImplementedError, match="forward AD"):  # as of any linear layer on the npu
+        layer(forward_ad.make_dual(*tensors))
 
 
 def test_dropout_between_layers_is_drawn_by_the_npu() -> None:

@@ -3,7 +3,7 @@
 torch puts `lstm`, `gru` and `rnn_*` together from steps for devices that it does not know, a dozen operators a step; for the cpu it has one
 call for a layer, or for all products by the input. Here autograd records the cpu's operator on aliases of the arguments, and the npu's
 gradient asks that record. The values that it keeps are on the host's account, not on the npu's. What wants to see the steps (compilers,
-autocast, captures, gradients of gradients) gets torch's composition.
+autocast, captures, derivatives forward, gradients of gradients) gets torch's composition.
 """
 
 from __future__ import annotations
@@ -77,6 +77,8 @@ def _whole(tensors: list[Any]) -> bool:
     """Whether nobody but autograd looks at the steps, and the cpu computes them as accurately."""
     if torch._C._len_torch_dispatch_stack() or torch._C._functorch.peek_interpreter_stack() is not None:
         return False
+    if torch.autograd.forward_ad._current_level >= 0:
+        return False
     kind = tensors[0].dtype, tensors[0].get_device()
     if kind[0] not in _DTYPES or kind[1] < 0 or torch.is_autocast_enabled("npu"):
         return False
@@ -121,8 +123,9 @@ class _Recorded(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Any) -> Any:
         tensors, needed = ctx.saved_tensors, ctx.needs_input_grad[1:]  # raises if one was written since
         if torch.is_grad_enabled():
-            results = ctx.call.run(tensors, whole=False)
-            return None, *_spread(_gradients(results, tensors, needed, gradients, create_graph=True), needed)
+            views = [tensor.view_as(tensor) for tensor in tensors]  # an argument may be made of another, which is no way back of ours
+            results = ctx.call.run(views, whole=False)
+            return None, *_spread(_gradients(results, views, needed, gradients, create_graph=True), needed)
         given = [None if gradient is None else host_alias(gradient) for gradient in gradients]
         keep = torch._C._autograd._get_current_graph_task_keep_graph()
         found = _gradients(ctx.results, ctx.hosts, needed, given, retain_graph=keep)
