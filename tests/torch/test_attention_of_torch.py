@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from anycann.adapters.torch.device.attention import attention  # noqa: E402 (behind the check for torch)
+from anycann.adapters.torch.device import attention as attention_of_npu  # noqa: E402 (behind the check for torch)
 
 CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "plain": ((2, 3, 5, 8), (2, 3, 5, 8), {}),
@@ -39,6 +40,11 @@ def test_torch_chooses_without_python() -> None:
     assert not torch._C._dispatch_has_kernel_for_dispatch_key("aten::scaled_dot_product_attention", "PrivateUse1")
 
 
+def test_python_chooses_where_torch_keeps_its_library_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(torch, "__file__", str(tmp_path / "__init__.py"))
+    assert not attention_of_npu.torch_chooses()
+
+
 def test_no_flash_attention_where_the_program_wants_none() -> None:
     x = torch.randn(1, 2, 5, 8, device="npu", requires_grad=True)
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
@@ -50,7 +56,7 @@ def _run(device: str, tensors: list[Any], options: dict[str, Any], by_python: bo
     """The name of the way back, and the result with the gradients, on the host."""
     given = [tensor.to(device, copy=True).requires_grad_() for tensor in tensors]
     moved = {name: _moved(value, device) for name, value in options.items()}
-    run = attention if by_python else torch.nn.functional.scaled_dot_product_attention
+    run = attention_of_npu.attention if by_python else torch.nn.functional.scaled_dot_product_attention
     result = run(*given, **moved)
     result.square().sum().backward()
     return type(result.grad_fn).__name__, [result.detach().cpu(), *(tensor.grad.cpu() for tensor in given)]

@@ -36,7 +36,7 @@ class _Symbol(ctypes.Structure):
 
 def install() -> None:
     """Let torch choose, or choose above autograd, so that the fused kernel has its own backward."""
-    if _torch_chooses():
+    if torch_chooses():
         return
     for key in ("AutogradPrivateUse1", "PrivateUse1"):
         library = torch.library.Library("aten", "IMPL", key)
@@ -44,19 +44,22 @@ def install() -> None:
         _kept.append(library)
 
 
-def _torch_chooses() -> bool:
+def torch_chooses() -> bool:
     """Give torch the cpu's choice for npus; whether this torch has both, and the place for it is where it is expected."""
-    library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
-    if not torch.__version__.startswith(KNOWN_VERSIONS) or not hasattr(library, _STUB) or not hasattr(library, _CHOICE):
+    if not torch.__version__.startswith(KNOWN_VERSIONS):
         return False
-    stub = address_of(getattr(library, _STUB))
+    try:
+        library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+        stub, choice = (address_of(getattr(library, name)) for name in (_STUB, _CHOICE))
+    except (OSError, AttributeError):  # another system's library, or one that keeps these to itself
+        return False
     size_bytes = _size_of(library, stub)
     if size_bytes < 16:
         return False
     last = ctypes.c_uint64.from_address(stub + size_bytes - 8)
     if last.value:
         return False
-    last.value = address_of(getattr(library, _CHOICE))
+    last.value = choice
     return True
 
 
