@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+import secrets
+import threading
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
 import pytest
 
-from anycann.runtime import executor
+from anycann.runtime import executor, link_loops
 from anycann.session import InferenceSession, SessionOptions
 from tests.passes.graphs import Arrays, assert_same, by_definition, floats, parse
 
@@ -199,3 +203,16 @@ def test_a_loop_behind_kernels_feeds_kernels(steps: Steps) -> None:
     body = f"x1 = Exp(x) {LOOP.replace('BODY', TURN)} z = Neg(y)"
     feeds: list[Mapping[str, np.ndarray]] = [{"n": np.array(4), "x": floats(1, 5)}, {"n": np.array(0), "x": floats(1, 5, seed=3)}]
     check(counted(body, "float[1,5] z", carried="x1"), feeds, steps)
+
+
+def test_threads_that_come_with_the_same_new_number_get_the_same_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = threading.Barrier(2)
+
+    def array(value: int, dtype: str) -> np.ndarray:
+        both.wait(60)
+        return np.array(value, dtype)
+
+    monkeypatch.setattr(link_loops, "np", SimpleNamespace(array=array))
+    with ThreadPoolExecutor(2) as beside:
+        first, second = beside.map(link_loops.number, [secrets.randbits(62)] * 2)
+    assert first == second

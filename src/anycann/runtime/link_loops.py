@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 import ctypes
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -29,20 +28,18 @@ MOST_SCANNED_BYTES = 1 << 26  # a trip count may be any number where a condition
 COUNT, TRUTH = TensorSpec("", "int64", ()), TensorSpec("", "bool", ())
 
 
-@cache
-def _kept(value: int) -> np.ndarray:
-    """A number in memory for as long as the process runs: tables hold its address."""
-    return np.array(value, "<i8")
+_KEPT: dict[int, np.ndarray] = {}  # numbers in memory, for as long as the process runs: tables hold their addresses
 
 
 def number(value: int) -> Buffer:
     """An int64 that is known."""
-    return Buffer("constants", _kept(value).ctypes.data, 8)
+    kept = _KEPT.setdefault(value, np.array(value, "<i8"))  # at once: of two threads that come with a new number, one's array stays
+    return Buffer("constants", kept.ctypes.data, 8)
 
 
 def truth() -> Buffer:
     """A bool that is true."""
-    return Buffer("constants", _kept(1).ctypes.data, 1)
+    return replace(number(1), nbytes=1)
 
 
 @dataclass(frozen=True)

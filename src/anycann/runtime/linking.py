@@ -38,10 +38,7 @@ class Linked:
 
 def may_be_linked(program: Program) -> bool:
     """Whether the steps are such as `link` writes rows for, as far as the program alone tells."""
-    kinds = [step.kind for step in program.steps if isinstance(step, RegionStep)]
-    return (
-        bool(kinds) and set(kinds) <= {"if", "deferred", "loop", "scan"} and not any(isinstance(step, HostStep) for step in program.steps)
-    )
+    return any(isinstance(step, RegionStep) for step in program.steps) and not any(isinstance(step, HostStep) for step in program.steps)
 
 
 def link(compiled: CompiledProgram, known: Known) -> Linked | None:
