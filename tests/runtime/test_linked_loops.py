@@ -205,6 +205,14 @@ def test_a_loop_behind_kernels_feeds_kernels(steps: Steps) -> None:
     check(counted(body, "float[1,5] z", carried="x1"), feeds, steps)
 
 
+def test_a_loop_of_boundless_count_may_stack_parts_of_no_byte() -> None:
+    body = "h2 = Neg(h) s = Identity(h2) c2 = Less(i, one)"
+    loop = f"y, ys = Loop <body = b (int64 i, bool c, float[0] h) => (bool c2, float[0] h2, float[0] s) {{ {body} }}> (most, yes, x)"
+    model = parse(f"g (float[0] x) => (float[0] y, float[N,0] ys) {{ {loop} }}", **CONSTANTS, most=np.array(np.iinfo(np.int64).max))
+    for got in results(model, [{"x": floats(0)}]):
+        assert_same(got, [floats(0), floats(2, 0)])
+
+
 def test_threads_that_come_with_the_same_new_number_get_the_same_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     both = threading.Barrier(2)
 

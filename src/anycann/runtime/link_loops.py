@@ -186,7 +186,7 @@ class _Rows:
     def _keep(self, output: Result, part: Value, backwards: bool) -> None:
         """Put what a turn made into its place in a scanned output."""
         length = self._turns.length
-        if length is None or max(0, length) * nbytes_of(part.spec) > MOST_SCANNED_BYTES:
+        if length is None or length * max(1, nbytes_of(part.spec)) > MOST_SCANNED_BYTES:  # numpy has no array of 2^63 parts of no byte
             raise NotNative("a loop with scanned outputs whose trip count is not known")
         whole = output.settle(TensorSpec("", part.spec.dtype, (max(0, length), *part.spec.shape)), self._table.arena)
         self._table.row(writing_kernel(), [whole, part.buffer, self._place(backwards)], nbytes_of(part.spec), Row.INLINE)
