@@ -120,9 +120,9 @@ def test_pictures_are_made_in_the_kernel_of_the_first_convolution(acl: ModuleTyp
     block, exact = "aipp_mode: dynamic max_src_image_size: 2600", ("--precision_mode=must_keep_origin_dtype", "--soc_version=host")
     path = convert(tmp_path, text, block, *exact, w=weights)
     (program,) = read_offline_model(str(path)).programs.values()
-    assert [task.op_types for step in program.steps if isinstance(step, NativeStep) for task in step.tasks] == [
-        ("DynamicAipp", "Conv", "Relu")
-    ]
+    kernels = [task.op_types for step in program.steps if isinstance(step, NativeStep) for task in step.tasks]
+    assert kernels[0] == ("DynamicAipp", "Conv", "Relu")
+    assert set(kernels[1:]) <= {("TransData",)}  # from blocks of four channels, where vectors have four lanes
     model = load(acl, path)
     inputs, outputs, (at_x, _), (at_y,) = buffers(acl, model)
     picture = random_bytes(32 * 3 // 2 + 6, 44)
