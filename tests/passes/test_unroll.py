@@ -62,6 +62,27 @@ def test_two_loops_over_the_same_values_are_written_out_apart() -> None:
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
+def test_what_a_turn_hands_on_as_it_came_is_written_out_too() -> None:
+    text = """g (float[11,5] x, float[5] s) => (float[5] sum, float[5] other, float[3,5] befores) {
+      sum, other, befores = Loop(count, going, s, s)
+        <body = b (int64 i, bool c, float[5] before, float[5] o) => (bool c, float[5] o, float[5] after, float[5] before) {
+          begin = Unsqueeze(i, zero) part = Slice(x, begin, four, zero) mean = ReduceMean <keepdims = 0> (part, zero)
+          after = Add(before, mean)
+        }>
+    }"""
+    made = model(text, 3)
+    made.graph.initializer.append(onnx.numpy_helper.from_array(np.array([4]), "four"))
+    assert "Loop" not in operators(made)
+    feeds = {"x": floats(11, 5), "s": floats(5, seed=1)}
+    for got, want in zip(run(made, feeds), by_definition(made, feeds), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+def test_a_value_on_many_ways_to_a_shape_is_looked_at_once() -> None:
+    doubled = "d0 = Sub(i, i) " + " ".join(f"d{n + 1} = Add(d{n}, d{n})" for n in range(40))
+    assert "Loop" not in operators(model(BAGS.replace("begin = Gather(bounds, i)", f"{doubled} j = Add(i, d40) begin = Gather(bounds, j)")))
+
+
 @pytest.mark.parametrize(
     ("text", "count"),
     [

@@ -22,13 +22,13 @@ def unroll(graph: ir.Graph, loop: ir.Node) -> list[ir.Node] | None:
     turns, body = known_turns(loop), loop.attributes["body"].as_graph()
     if turns is None or not 0 < turns <= min(MOST_TURNS, MOST_NODES // max(len(body), 1)) or not _changes_shapes(body):
         return None
-    made, carried = list[ir.Node](), list(loop.inputs[2:])
+    made, carried = list[ir.Node](), [value for value in loop.inputs[2:] if value is not None]
     rows: list[list[ir.Value]] = [[] for _ in body.outputs[1 + len(carried) :]]
     for turn in range(turns):
         nodes, results = _turn(graph, body, turn, carried, f"{loop.name}/{turn}")
         made += nodes
-        carried = list(results[: len(carried)])
-        for kept, result in zip(rows, results[len(carried) :], strict=True):
+        carried, given = results[: len(carried)], results[len(carried) :]
+        for kept, result in zip(rows, given, strict=True):
             kept.append(result)
     graph.insert_before(loop, made)
     for kept, output in zip(rows, loop.outputs[len(carried) :], strict=True):
@@ -37,7 +37,6 @@ def unroll(graph: ir.Graph, loop: ir.Node) -> list[ir.Node] | None:
         made += stacked
         carried.append(stacked[-1].outputs[0])
     for output, value in zip(loop.outputs, carried, strict=True):
-        assert value is not None
         output.replace_all_uses_with(value, replace_graph_outputs=True)
     graph.remove(loop, safe=True)
     return made
@@ -77,31 +76,33 @@ def _changes_shapes(body: ir.Graph) -> bool:
 
 def _sources(value: ir.Value | None, body: ir.Graph) -> set[ir.Value]:
     """The values that are not known before a loop runs which decide a value; sizes are taken for known."""
-    if value is None or value.const_value is not None:
-        return set()
-    node = value.producer()
-    if node is None or node.graph is not body:
-        return {value}
-    if not node.domain and node.op_type in ("Shape", "Size"):
-        return set()
-    return set[ir.Value]().union(*(_sources(operand, body) for operand in node.inputs))
+    found, seen, waiting = set[ir.Value](), set[ir.Value](), [value]
+    while waiting:
+        value = waiting.pop()
+        if value is None or value.const_value is not None or value in seen:
+            continue
+        seen.add(value)
+        node = value.producer()
+        if node is None or node.graph is not body:
+            found.add(value)
+        elif node.domain or node.op_type not in ("Shape", "Size"):
+            waiting += node.inputs
+    return found
 
 
-def _turn(
-    graph: ir.Graph, body: ir.Graph, turn: int, carried: Sequence[ir.Value | None], name: str
-) -> tuple[list[ir.Node], list[ir.Value]]:
+def _turn(graph: ir.Graph, body: ir.Graph, turn: int, carried: Sequence[ir.Value], name: str) -> tuple[list[ir.Node], list[ir.Value]]:
     """The nodes of one turn, and what it gives but for the condition."""
     copy = body.clone(allow_outer_scope_values=True)
     for value in list(copy.initializers.values()):
         del copy.initializers[value.name or ""]
         value.name = f"{name}/{value.name}"
         graph.register_initializer(value)
-    given = [new_constant(graph, f"{name}/turn", np.array(turn)), new_constant(graph, f"{name}/goes_on", np.array(True)), *carried]
-    for old, new in zip(copy.inputs, given, strict=True):
-        assert new is not None
-        old.replace_all_uses_with(new, replace_graph_outputs=True)
-    results, nodes = list(copy.outputs)[1:], list(copy)
+    values = (new_constant(graph, f"{name}/turn", np.array(turn)), new_constant(graph, f"{name}/goes_on", np.array(True)), *carried)
+    given = dict(zip(copy.inputs, values, strict=True))
+    results, nodes = [given.get(value, value) for value in copy.outputs[1:]], list(copy)
     copy.outputs.clear()
+    for old, new in given.items():
+        old.replace_all_uses_with(new)
     copy.remove(nodes)
     for node in nodes:
         node.name = f"{name}/{node.name}"
