@@ -180,6 +180,7 @@ def _einsum_samples(rng: np.random.Generator) -> Iterable[Sample]:
         ("ij->i", (5, 17)), ("ii->i", (5, 5)), ("ii", (5, 5)),
         ("i,j->ij", (5,), (17,)), ("...ij,...jk->...ik", (2, 5, 7), (1, 7, 3)), ("bthd,bshd->bhts", (2, 5, 3, 4), (2, 6, 3, 4)),
         ("ij,ij,j->i", (5, 17), (5, 17), (17,)), ("bic, ck -> bik", (2, 3, 5), (5, 4)), ("i,i->", (37,), (37,)),
+        ("ij,ij->ji", (5, 7), (5, 7)), ("ki,ji->ji", (2, 5), (3, 5)),
     ):  # fmt: skip
         yield Sample(tuple(floats(rng, *shape) for shape in shapes), {"equation": equation})
     yield Sample((integers(rng, 3, 4), integers(rng, 4, 5)), {"equation": "ij,jk->ik"})
@@ -225,7 +226,7 @@ def _as_matmul(a: str, b: str, result: str) -> tuple[bool, bool] | None:
     if len(a) != len(batch) + 2 or len(b) != len(batch) + 2 or a[:-2] != batch or b[:-2] != batch:
         return None
     inner = [label for label in a[-2:] if label != m]
-    if m not in a[-2:] or n not in b[-2:] or len(inner) != 1 or inner[0] not in b[-2:]:
+    if len(inner) != 1 or {inner[0], n} != set(b[-2:]):
         return None
     return a[-2] != m, b[-1] != n
 
