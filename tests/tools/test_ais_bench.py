@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+import gc
 import json
 from pathlib import Path
 import re
+import threading
 
 from click.testing import CliRunner
 import numpy as np
@@ -13,6 +15,7 @@ import onnx
 import pytest
 
 from anycann.acl.model_loading import MODELS
+from anycann.acl.process import PROCESS
 from anycann.compiler import CompileOptions, compile_model
 from anycann.om.writer import write_offline_model
 from anycann.runtime.dump.records import read_record
@@ -321,6 +324,25 @@ def test_pictures_go_through_a_dynamic_aipp(tmp_path: Path, capsys: pytest.Captu
     assert "src_image_size_w is 'wide'; accepted: a number" in capsys.readouterr().out
     with pytest.raises(UsageError, match="has no dynamic AIPP"):
         InferSession(0, write(tmp_path, "2, 3")).load_aipp_config_file(str(settings))
+
+
+def test_a_session_may_go_as_garbage_at_any_moment(tmp_path: Path) -> None:
+    """Also while its thread counts what is there: the interpreter collects where something is made."""
+    path, before = write(tmp_path, "2, 3"), set(MODELS.live())
+
+    def collect() -> None:
+        session = InferSession(0, path)
+        session.__dict__["itself"] = session
+        device = PROCESS.context().device
+        del session
+        with PROCESS.lock, PROCESS.handles._lock, device._lock:
+            gc.collect()
+
+    thread = threading.Thread(target=collect, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert set(MODELS.live()) == before
 
 
 def test_errors_are_runtime_errors(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ class Handles:
         self._objects: dict[int, object] = {}
         self._gone: dict[int, str] = {}  # handle -> what it was
         self._numbers = itertools.count(_FIRST, _STEP)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # garbage that goes meanwhile may say that something changed
         self.created: list[Callable[[int, object], None]] = []
         self.destroyed: list[Callable[[int, object], None]] = []
 

@@ -20,7 +20,7 @@ class Device:
     taken_bytes: int = 0
     most_taken_bytes: int = 0
     publisher: Publisher | None = field(default=None, repr=False)  # tells other processes
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _lock: threading.RLock = field(default_factory=threading.RLock, repr=False)  # garbage that goes meanwhile gives memory back
 
     @property
     def free_bytes(self) -> int:
