@@ -64,6 +64,13 @@ def test_resizing_by_scales_that_are_not_the_ratio_stays_with_pytorch(compiled: 
     torch.testing.assert_close(run(x), functional.interpolate(x, scale_factor=1.5, mode="bilinear"))
 
 
+@pytest.mark.parametrize(("mode", "size", "out"), [("nearest", 2, 82), ("nearest-exact", 2, 41)])
+def test_nearest_elements_are_those_that_torch_rounds_to(mode: str, size: int, out: int, compiled: Callable[..., Any]) -> None:
+    x = torch.randn(1, 2, size, size)
+    run = compiled(lambda x: functional.interpolate(x, (out, out), mode=mode))
+    torch.testing.assert_close(run(x), functional.interpolate(x, (out, out), mode=mode))
+
+
 def test_running_statistics_move_as_in_torch(compiled: Callable[..., Any]) -> None:
     model = ResNet()
     other, x = copy.deepcopy(model), images(4)[0]

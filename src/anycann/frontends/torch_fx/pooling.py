@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from anycann.frontends.torch_fx.builder import Builder, meta, shape_of
@@ -69,14 +70,27 @@ NEAREST_EXACT = {"mode": "nearest", "coordinate_transformation_mode": "half_pixe
 def resizing(call: Call, nearest: dict[str, str] | None, size: Sequence[int], out: Sequence[int]) -> dict[str, str]:
     """Attributes of Resize for planes of `size` that become `out`; bilinear without `nearest`.
 
-    Raises NotTranslated for scales by which the planes would not become just so large: torch takes coordinates by them.
+    Raises NotTranslated for scales by which the planes would not become just so large: torch takes coordinates by them; and where its
+    nearest elements are others.
     """
     if nearest is None and call.align_corners:
         return {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
     scales = (getattr(call, "scales_h", None), getattr(call, "scales_w", None))
     if any(scale and abs(scale * before - after) > 1e-6 for scale, before, after in zip(scales, size, out, strict=True)):
         raise NotTranslated("resizing by scales that are not the ratio of the sizes")
+    if nearest and any(_reads_others(nearest, *axis) for axis in zip(size, out, scales, strict=True)):
+        raise NotTranslated("nearest elements that torch rounds to others")
     return nearest or {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}
+
+
+def _reads_others(nearest: dict[str, str], size: int, out: int, scale: float | None = None) -> bool:
+    """Whether torch, which multiplies by a ratio of 32 bits, reads other elements than those that are nearest."""
+    if nearest is NEAREST and out == 2 * size:
+        return False
+    ratio = np.float32(1 / scale) if scale else np.float32(size) / np.float32(out)
+    twice = 2 * np.arange(out) + (nearest is NEAREST_EXACT)  # coordinates, doubled to be integers
+    by_torch = np.floor(np.float32(twice / 2 * np.float64(ratio)))
+    return bool((np.minimum(by_torch, size - 1) != twice * size // (2 * out)).any())
 
 
 def _resized(nearest: dict[str, str] | None) -> Translation:
