@@ -319,6 +319,14 @@ def test_pictures_go_through_a_dynamic_aipp(tmp_path: Path, capsys: pytest.Captu
     words = ["--model", f"{tmp_path}/m.om", "--input", f"{tmp_path}/p.bin", "--aipp_config", str(settings), "--outfmt", "NPY"]
     assert main([*words, "--output", str(tmp_path), "--output_dirname", "r"]) == 0
     assert np.array_equal(np.load(tmp_path / "r" / "p_0.npy"), expected)
+    good = settings.read_text()
+    for bad, sentence in (
+        (good.replace("_w : 8", "_w : 80"), "the pictures have 2400 bytes; max_src_image_size of the model is 400"),
+        (f"{good}resize : 1\n", "resize is reserved by Ascend"),
+    ):
+        settings.write_text(bad)
+        with pytest.raises(RuntimeError, match=sentence):
+            InferSession(0, str(tmp_path / "m.om")).load_aipp_config_file(str(settings), 2)
     settings.write_text("[aipp_op]\ninput_format : RGB888_U8\nsrc_image_size_w : wide\nsrc_image_size_h : 5\n")
     assert main(words) != 0
     assert "src_image_size_w is 'wide'; accepted: a number" in capsys.readouterr().out

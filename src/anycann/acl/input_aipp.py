@@ -64,6 +64,11 @@ def _check_for(settings: DynamicAipp, model: Model, index: int) -> None:
         raise AclError(
             Code.INVALID_PARAM, f"picture {min(settings.scaling)} is to be scaled; no chip's AIPP scales yet: acl.media and acl.himpi do"
         )
+    check_pictures(settings, model, index)
+
+
+def check_pictures(settings: DynamicAipp, model: Model, index: int) -> None:
+    """Raises what the settings raise, and AclError for pictures that are larger than input `index` takes."""
     if index in model.converting:
         _, nbytes = settings.table(picture_sizes(model, index, ()))
     else:  # the size of the pictures is open

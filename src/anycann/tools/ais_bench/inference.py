@@ -13,7 +13,7 @@ import numpy as np
 from anycann.acl.contexts import reset_device, set_device
 from anycann.acl.dynamic_aipp import DynamicAipp
 from anycann.acl.initialise import finalize, init
-from anycann.acl.input_aipp import settings_table
+from anycann.acl.input_aipp import check_pictures, settings_table
 from anycann.acl.model_loading import MODELS
 from anycann.acl.models import Model
 from anycann.acl.namespace import declared
@@ -158,7 +158,9 @@ class InferenceSession:
         if not self.model.dynamic_aipp:
             raise CallError(f"{self.model.where} has no dynamic AIPP; atc makes one of --insert_op_conf with aipp_mode: dynamic")
         number = next(iter(self.model.dynamic_aipp))
-        self._aipp = read_aipp(path, self._batch(number))
+        given = read_aipp(path, self._batch(number))
+        check_pictures(given, self.model, number)
+        self._aipp = given
 
     def _batch(self, number: int) -> int:
         """How many pictures input `number` takes."""
