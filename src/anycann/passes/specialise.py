@@ -46,6 +46,8 @@ class _Specialiser:
     def _visit(self, node: ir.Node) -> None:
         if node.op_type == "Resize" and node.domain == "":
             _drop_empty_operands(node)
+        if node.op_type == "STFT" and node.domain == "" and "onesided" not in node.attributes:
+            node.attributes.add(ir.AttrInt64("onesided", 1))  # ONNX's inference has another default than its specification
         if node.domain == "" and node.op_type in CONTROL_FLOW:
             self._control(node)
         elif node.domain == "" and node.op_type in ("Shape", "Size") and self._fold_shape(node):

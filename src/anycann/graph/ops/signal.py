@@ -96,8 +96,8 @@ def short_time_fourier_transform(context: Lowering) -> Tensor:
     signal, type_ = context.operand(0), context.outputs[0]
     window = context.operand(2) if context.has(2) else None
     length, step = _frames(context)
-    if step <= 0 or length <= 0:
-        raise NotLowered(f"frames of {length} every {step}")
+    if step <= 0 or length <= 0 or length > signal.shape[1]:
+        raise NotLowered(f"frames of {length} every {step} of a signal of {signal.shape[1]}")
     _check(int(np.prod(type_.shape)) * length)
     real, imaginary = twiddles(length, type_.shape[2], inverse=False, dtype=type_.dtype)
     complex_ = signal.rank == 3 and signal.shape[2] == 2

@@ -67,8 +67,8 @@ class ProductOfFrames(Rule):
             return "its shapes are only known when it runs, or its elements are no float32"
         if any(value is not None and constant_of(value) is None for value in node.inputs[1:]):
             return "its window, its length or its step is only known when it runs"
-        if _step(node) <= 0 or _length(node) <= 0:
-            return f"frames of {_length(node)} every {_step(node)}"
+        if _step(node) <= 0 or not 0 < _length(node) <= source.shape[1]:
+            return f"frames of {_length(node)} every {_step(node)} of a signal of {source.shape[1]}"
         return _too_large(_length(node) * _parts(source) * result.shape[2] * 2)
 
     def rewrite(self, graph: ir.Graph, node: ir.Node) -> Sequence[ir.Node]:
