@@ -103,6 +103,16 @@ def test_regions_that_count_their_points_give_what_the_reference_gives(transform
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)  # type: ignore[arg-type]
 
 
+def test_an_infinite_element_is_in_no_part_of_a_region_but_its_own() -> None:
+    node = onnx.helper.make_node("RoiAlign", ["x", "rois", "batches"], ["y"], sampling_ratio=0, output_height=3, output_width=3)
+    x = np.random.default_rng().standard_normal((1, 2, 12, 12), np.float32)
+    x[0, 0, 2, 2] = np.inf
+    operands = [x, np.array([[0, 0, 11, 11], [1.2, 1.4, 9, 8]], np.float32), np.array([0, 0])]
+    (got,), (want,) = PreparedNode(node, OPSET)(operands), evaluate_node(node, OPSET, operands)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)  # type: ignore[arg-type]
+    assert np.isfinite(got).sum() > 30  # type: ignore[call-overload]
+
+
 def test_the_largest_of_parts_of_regions_are_those_of_onnx_runtime() -> None:
     rng = np.random.default_rng()
     text = """<ir_version: 10, opset_import: ["": 21]> g (float[2,3,9,11] x, float[R,5] rois) => (float[R,3,4,3] y) {

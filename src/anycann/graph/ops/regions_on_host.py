@@ -34,6 +34,8 @@ def aligned(
         narrow = part.reshape(-1, part.shape[2]) @ columns[region, :, places[region]].T
         mixed = np.tensordot(rows[region, :, lines[region]], narrow.reshape(*part.shape[:2], -1), (1, 1))
         result[region] = mixed.swapaxes(0, 1)
+    if not np.isfinite(result).all():  # an infinite element times a weight of 0 spoils the parts beside its own
+        raise ValueError("elements that are no finite numbers")
     return (result,)
 
 
