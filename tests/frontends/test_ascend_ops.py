@@ -72,6 +72,13 @@ def ints(*values: int) -> np.ndarray:
     return np.array(values, np.int64)
 
 
+def blocked(x: np.ndarray) -> np.ndarray:
+    """A matrix of bytes in FRACTAL_NZ, with zeros behind its ends."""
+    whole = np.pad(x, ((0, -x.shape[0] % 16), (0, -x.shape[1] % 32)))
+    return np.ascontiguousarray(whole.reshape(whole.shape[0] // 16, 16, -1, 32).transpose(2, 0, 1, 3))
+
+
+BYTES = integers(5, 10, least=-99, dtype="int8")
 X, Y, IMAGE, WEIGHTS = floats(3, 5), floats(3, 5), floats(2, 3, 7, 6), floats(4, 3, 3, 3)
 ONES = {"strides": [1, 1, 1, 1], "pads": [1, 1, 1, 1]}
 CASES = [
@@ -110,6 +117,13 @@ CASES = [
         "GEMM",
         (integers(5, 4, least=-99, dtype="int8"), integers(4, 6, dtype="int8"), integers(5, 6), integers(1), integers(1)),
         lambda a, b, c, alpha, beta: alpha * (a.astype("int32") @ b.astype("int32")) + beta * c,
+    ),
+    Case("GEMM", (X, Y.T.copy(), floats(3), floats(1), floats(1)), lambda a, b, c, alpha, beta: alpha * (a @ b) + beta * c),
+    Case(
+        "GEMM",
+        (blocked(BYTES), blocked(BYTES.T), integers(5, 5), integers(1), integers(1)),
+        lambda a, b, c, alpha, beta: alpha * (BYTES.astype("int32") @ BYTES.T.astype("int32")) + beta * c,
+        formats=("FRACTAL_NZ", "FRACTAL_NZ"),
     ),
     Case("Conv2D", (IMAGE, WEIGHTS), reference_convolution, ONES, formats=("NCHW", "NCHW")),
     Case(
@@ -165,7 +179,7 @@ def test_an_operator_computes_what_numpy_says(case: Case) -> None:
         np.testing.assert_allclose(value, expected, rtol=2e-3 if expected.dtype == np.float16 else 2e-5, atol=1e-5)
 
 
-FLOAT = OperandSpec("float32", (3, 5))
+FLOAT, OPEN, ONE = OperandSpec("float32", (3, 5)), OperandSpec("float32", (-1, 5)), OperandSpec("float32", (1,))
 BLOCKED = OperandSpec("float16", (1, 1, 16, 16), "FRACTAL_NZ")
 
 
@@ -183,6 +197,17 @@ BLOCKED = OperandSpec("float16", (1, 1, 16, 16), "FRACTAL_NZ")
         ),
         (OperatorSpec("Add", (FLOAT, FLOAT), (OperandSpec("float32", (5, 3)),)), "output", "declared [5, 3]; it comes to [3, 5]"),
         (OperatorSpec("Relu", (BLOCKED,), (BLOCKED,)), "input", "input 0 (x) is FRACTAL_NZ; accepted: ND"),
+        (OperatorSpec("GEMM", (BLOCKED,) * 5, (BLOCKED,)), "input", "input 2 (c) is FRACTAL_NZ; accepted: ND"),
+        (
+            OperatorSpec("GEMM", (BLOCKED, BLOCKED, FLOAT, ONE, ONE), (FLOAT,), {"transpose_a": True}),
+            "attribute",
+            "transpose_a of an input in FRACTAL_NZ; accepted: False",
+        ),
+        (
+            OperatorSpec("GEMM", (BLOCKED, BLOCKED, OPEN, ONE, ONE), (OPEN,)),
+            "input",
+            "input c is float32[-1, 5] ND; accepted: 2 known sizes, where a or b is in FRACTAL_NZ",
+        ),
         (OperatorSpec("Muls", (FLOAT,), (FLOAT,)), "attribute", "Muls: attribute value is missing"),
         (OperatorSpec("Muls", (FLOAT,), (FLOAT,), {"valu": 1.0}), "attribute", "has no attribute valu; did you mean value?"),
         (OperatorSpec("Muls", (FLOAT,), (FLOAT,), {"value": "1"}), "attribute", "value is '1'; accepted: float"),

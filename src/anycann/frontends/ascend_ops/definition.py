@@ -49,7 +49,7 @@ class Required:
 class OperatorType:
     """An operator of Ascend. attributes: name -> default or `Required`. casts: results may be declared in another dtype than computed.
 
-    formats: of inputs, beside those whose sizes are the tensor's own.
+    formats: which an input may have beside those whose sizes are the tensor's own.
     """
 
     name: str
@@ -58,7 +58,7 @@ class OperatorType:
     build: Build
     attributes: Mapping[str, object] = field(default_factory=dict)
     casts: bool = False
-    formats: tuple[str, ...] = ()
+    formats: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def defaults(self) -> dict[str, object]:
@@ -76,13 +76,13 @@ def operator(
     outputs: int = 1,
     group: str = "number",
     casts: bool = False,
-    formats: tuple[str, ...] = (),
+    formats: Mapping[str, tuple[str, ...]] | None = None,
     **attributes: Any,
 ) -> None:
     """Add a row for each of `names`."""
     operands = tuple(_operand(word, group) for word in inputs.split())
     for name in names.split():
-        TABLE[name] = OperatorType(name, operands, outputs, build, attributes, casts, formats)
+        TABLE[name] = OperatorType(name, operands, outputs, build, attributes, casts, formats or {})
 
 
 def _operand(word: str, group: str) -> Operand:

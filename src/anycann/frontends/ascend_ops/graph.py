@@ -88,7 +88,7 @@ def _places(spec: OperatorSpec, kind: OperatorType) -> tuple[dict[str, int], lis
         for _ in range(rest if operand.many else 1):
             if at >= given:
                 break
-            if _is_there(spec, at, operand, dtypes, kind.formats):
+            if _is_there(spec, at, operand, dtypes, (*PLAIN_FORMATS, *kind.formats.get(operand.name, ()))):
                 members += [at] if operand.many else []
                 places |= {} if operand.many else {operand.name: at}
             at += 1
@@ -102,8 +102,8 @@ def _is_there(spec: OperatorSpec, number: int, operand: Operand, dtypes: dict[st
         if not operand.optional:
             raise OperatorError("input", f"{spec.op}: input {number} ({operand.name}) is left out, and it is not optional")
         return False
-    if given.format not in (*PLAIN_FORMATS, *formats):
-        words = f"input {number} ({operand.name}) is {given.format}; accepted: {', '.join((*PLAIN_FORMATS, *formats))}"
+    if given.format not in formats:
+        words = f"input {number} ({operand.name}) is {given.format}; accepted: {', '.join(formats)}"
         raise OperatorError("input", f"{spec.op}: {words}")
     accepted = (dtypes[operand.shared],) if operand.shared in dtypes else operand.dtypes
     if given.dtype not in accepted:

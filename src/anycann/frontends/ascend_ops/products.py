@@ -58,33 +58,47 @@ operator("BatchMatMul", "x1:T x2:T", _matmul("adj_x1", "adj_x2"), casts=True, ad
 operator("BatchMatMulV2", _OPERANDS, _matmul("adj_x1", "adj_x2"), casts=True, adj_x1=False, adj_x2=False, offset_x=0)
 
 
-def _matrix(b: Builder, name: str, transpose: object, rows: int, columns: int) -> str:
-    """An operand of `rows` x `columns` in the product. FRACTAL_NZ, [columns / n, rows / 16, 16, n], is padded and stands as it is."""
-    if b.operand(name).format != "FRACTAL_NZ":
-        return _transposed(b, name, transpose)
-    if b.rank(name) != 4:
-        b.fail("input", f"input {name} is {b.operand(name)}; accepted: four sizes")
+_BLOCKED = "FRACTAL_NZ"  # [columns / n, rows / 16, 16, n], padded
+
+
+def _factors(b: Builder) -> tuple[str, str]:
+    """a and b as matrices of rows and columns."""
+    blocked = [name for name in ("a", "b") if b.operand(name).format == _BLOCKED]
+    if not blocked:
+        return _transposed(b, "a", b["transpose_a"]), _transposed(b, "b", b["transpose_b"])
+    for name in ("a", "b", "c"):
+        rank = 4 if name in blocked else 2
+        if b.rank(name) != rank or min(b.shape(name)) < 0:
+            b.fail("input", f"input {name} is {b.operand(name)}; accepted: {rank} known sizes, where a or b is in {_BLOCKED}")
+        if name in blocked and b[f"transpose_{name}"]:
+            b.fail("attribute", f"transpose_{name} of an input in {_BLOCKED}; accepted: False")
+    rows, columns = b.shape("c")
+    depth = min(_depth(b, "a", -1), _depth(b, "b", -2))  # that of an operand that is not padded, or is less
+    return _matrix(b, "a", rows, depth), _matrix(b, "b", depth, columns)
+
+
+def _depth(b: Builder, name: str, axis: int) -> int:
+    """What the product sums over, by the sizes of an operand that has it as `axis` where it is not transposed."""
+    sizes = b.shape(name)
+    if b.operand(name).format == _BLOCKED:
+        return sizes[0] * sizes[3] if axis == -1 else sizes[1] * sizes[2]
+    return sizes[-3 - axis if b[f"transpose_{name}"] else axis]
+
+
+def _matrix(b: Builder, name: str, rows: int, columns: int) -> str:
+    """An operand without what it is padded with."""
+    if b.operand(name).format != _BLOCKED:
+        return _transposed(b, name, b[f"transpose_{name}"])
     outer, blocks, high, wide = b.shape(name)
     whole = b.node("Reshape", b.node("Transpose", b.input(name), perm=[1, 2, 0, 3]), b.constant([blocks * high, outer * wide]))
     return b.node("Slice", whole, b.constant([0, 0]), b.constant([rows, columns]))
-
-
-def _depth(b: Builder) -> int:
-    """What the product sums over: told by an operand that is not padded."""
-    plain = [name for name in ("a", "b") if b.operand(name).format != "FRACTAL_NZ"]
-    if plain:
-        at_the_end = bool(b[f"transpose_{plain[0]}"]) == (plain[0] == "b")
-        return b.shape(plain[0])[-1 if at_the_end else -2]
-    return b.shape("a")[0] * b.shape("a")[3]
 
 
 def _gemm(b: Builder) -> str:
     """alpha * (a @ b) + beta * c, computed in the dtype of the result."""
     out = b.spec.outputs[0].dtype
     dtype = b.operand("a").dtype
-    rows, columns = b.shape("c")[-2:]
-    left, right = _matrix(b, "a", b["transpose_a"], rows, _depth(b)), _matrix(b, "b", b["transpose_b"], _depth(b), columns)
-    product = _product(b, left, right, dtype)
+    product = _product(b, *_factors(b), dtype)
     if dtype in _BYTES and out != "int32":
         product = b.cast(product, out)
     alpha, beta, c = (b.input(n) if b.operand(n).dtype == out else b.cast(b.input(n), out) for n in ("alpha", "beta", "c"))
@@ -92,8 +106,9 @@ def _gemm(b: Builder) -> str:
 
 
 operator(
-    "GEMM", "a:T b:T c:number alpha:number beta:number", _gemm, casts=True, formats=("FRACTAL_NZ",), transpose_a=False, transpose_b=False
-)
+    "GEMM", "a:T b:T c:number alpha:number beta:number", _gemm, casts=True, formats={"a": (_BLOCKED,), "b": (_BLOCKED,)},
+    transpose_a=False, transpose_b=False,
+)  # fmt: skip
 
 
 def _fully_connection(b: Builder) -> str:
