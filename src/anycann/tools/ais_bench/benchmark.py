@@ -12,36 +12,44 @@ import time
 
 import numpy as np
 
-from anycann.support.errors import UsageError
-from anycann.tools.ais_bench.files import PURE, Sample, dumps_as_npy, read_inputs, samples_of, split_output, write_output
+from anycann.acl.initialise import read_config
+from anycann.runtime.dump.settings import parse_dump
+from anycann.support.errors import UsageError, context
+from anycann.tools.ais_bench.files import PURE, Sample, read_inputs, samples_of, split_output, write_output
 from anycann.tools.ais_bench.inference import parse_shapes
 from anycann.tools.ais_bench.interface import InferSession, MemorySummary
 from anycann.tools.ais_bench.summary import Summary, logger
 from anycann.tools.ais_bench.tensors import Tensor
 
+_DUMPED = "dump"  # the folder below --output
+
 
 def run_benchmark(options: Namespace, arguments: list[str]) -> float:
     """Run everything, print and write the summary; answers with the throughput."""
-    config = configuration(options)
-    session = InferSession(options.device[0], options.model, config, options.debug, options.loop)
+    session = InferSession(options.device[0], options.model, configuration(options), options.debug, options.loop)
     try:
-        throughput = Benchmark(session, options, arguments).run()
+        return Benchmark(session, options, arguments).run()
     finally:
         session.finalize()
-    if options.dump_npy and config:
-        dumps_as_npy(Path(json.loads(Path(config).read_text())["dump"]["dump_path"]))
-    return throughput
 
 
 def configuration(options: Namespace) -> str | None:
     """The file for acl.init: the one that is named, or one written for --profiler or --dump."""
     if options.acl_json_path or not (options.profiler or options.dump):
         return options.acl_json_path  # type: ignore[no-any-return]
-    place = Path(options.output) / ("profiler" if options.profiler else "dump")
+    place = Path(options.output) / ("profiler" if options.profiler else _DUMPED)
     place.mkdir(parents=True, exist_ok=True)
     path = Path(options.output) / "acl.json"
     path.write_text(json.dumps(_profile(place) if options.profiler else _dump(place, options.model), indent=4))
     return str(path)
+
+
+def dump_folder(options: Namespace) -> Path:
+    """Where --dump or the file for acl.init dumps. Raises UsageError for a file that does not say so."""
+    if not options.acl_json_path:
+        return Path(options.output) / _DUMPED
+    with context(f"while looking for the dump in {options.acl_json_path}"):
+        return Path(parse_dump(read_config(options.acl_json_path).get("dump")).path)
 
 
 def _profile(place: Path) -> dict[str, object]:

@@ -16,6 +16,7 @@ from anycann.tools.ais_bench.tensors import TensorDescription
 
 PURE = "pure_infer_data"  # the name of data that is made up
 _ENDINGS = (".npy", ".bin")
+_DUMP_FILE = re.compile(r"(.*\.)?[0-9]+")  # operator.name.task.stream.time, or a number for what is too long
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,7 @@ def write_output(path: Path, array: np.ndarray) -> None:
 
 def dumps_as_npy(folder: Path) -> None:
     """Write each tensor of each dump file below `folder` beside it: `<file>.input.0.npy`, `<file>.output.0.npy`, ... Raises ModelError."""
-    for path in [path for path in folder.rglob("*.*") if path.is_file() and path.suffix != ".npy"]:
+    for path in [path for path in folder.rglob("*") if path.is_file() and _DUMP_FILE.fullmatch(path.name)]:
         record = read_record(path)
         for role, tensors in (("input", record.inputs), ("output", record.outputs)):
             for number, tensor in enumerate(tensors):

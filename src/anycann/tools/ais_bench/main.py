@@ -14,8 +14,8 @@ import time
 import numpy as np
 
 from anycann.support.errors import AnyCANNError, UsageError, describe
-from anycann.tools.ais_bench.benchmark import run_benchmark
-from anycann.tools.ais_bench.files import file_lists, parts_for
+from anycann.tools.ais_bench.benchmark import dump_folder, run_benchmark
+from anycann.tools.ais_bench.files import dumps_as_npy, file_lists, parts_for
 from anycann.tools.ais_bench.interface import InferSession
 from anycann.tools.ais_bench.options import parse_options
 from anycann.tools.ais_bench.summary import logger, set_up_logging
@@ -27,15 +27,23 @@ def main(words: Sequence[str] | None = None) -> int:
     options = parse_options(given)
     set_up_logging(options.debug)
     try:
-        if options.dymShape_range and not options.dymShape:
-            return _over_shapes(options, given)
-        if len(options.device) > 1:
-            return _on_devices(options, given)
-        run_benchmark(options, ["ais_bench", *given])
-        return 0
+        dumped = dump_folder(options) if options.dump_npy else None
+        status = _run(options, given)
+        if dumped is not None:  # by all devices and shapes
+            dumps_as_npy(dumped)
+        return status
     except AnyCANNError as error:
         logger.error("%s", describe(error))
         return 1
+
+
+def _run(options: Namespace, given: list[str]) -> int:
+    if options.dymShape_range and not options.dymShape:
+        return _over_shapes(options, given)
+    if len(options.device) > 1:
+        return _on_devices(options, given)
+    run_benchmark(options, ["ais_bench", *given])
+    return 0
 
 
 # ---- several devices
