@@ -1,8 +1,8 @@
 """`scaled_dot_product_attention` on the npu: the fused cpu kernel where it applies, elsewhere products and softmax.
 
 torch has a pointer to what chooses for each kind of device (`ATen/native/DispatchStub.h`); that of PrivateUse1, the last, is null. It gets
-the function that chooses for the cpu, which looks at nothing but sizes, strides and dtypes. Where this torch does not show both, Python
-chooses in the same way, at some 20 us a call.
+the function that chooses for the cpu, which looks at nothing but sizes, strides, dtypes and what the program allows; it raises where that
+is neither. Where this torch does not show both, Python chooses in the same way, at some 20 us a call, and multiplies instead of raising.
 """
 
 from __future__ import annotations
