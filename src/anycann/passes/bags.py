@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from anycann.graph.registry import static_type
-from anycann.passes.rules.rule import new_constant
+from anycann.passes.rules.rule import constant_of, new_constant
 from anycann.passes.unroll import known_turns
 
 MOST_PLACES = 1 << 20  # of the matrix that says what is in which bag; beyond that the loop does less
@@ -63,7 +63,7 @@ def _bags(loop: ir.Node) -> _Bags | None:
         return None
     begins, ends = (_turns_entry(value, body) for value in part.inputs[1:3])
     table, ids = rows.inputs[0], part.inputs[0]
-    known = None if table is None or table.const_value is None else table.const_value.numpy()
+    known = constant_of(table)
     if known is None or known.ndim != 2 or known.dtype != np.float32 or not np.isfinite(known).all():  # 0 times infinity is no number
         return None
     if begins is None or ends is None or table is None or ids is None or _size(ids, body) is None:
@@ -86,11 +86,9 @@ def _is_first_axis(node: ir.Node, operand: int) -> bool:
 
 def _known(value: ir.Value | None) -> np.ndarray | None:
     """A value that is known, also where a Constant of a body makes it."""
-    if value is None or value.const_value is not None:
-        return None if value is None or value.const_value is None else value.const_value.numpy()
-    node = value.producer()
+    node, known = None if value is None else value.producer(), constant_of(value)
     tensor = None if node is None or node.op_type != "Constant" else node.attributes.get_tensor("value", None)
-    return None if tensor is None else tensor.numpy()
+    return known if known is not None or tensor is None else tensor.numpy()
 
 
 def _turns_entry(value: ir.Value | None, body: ir.Graph) -> ir.Value | None:
