@@ -9,6 +9,7 @@ from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels import matmul
 from anycann.codegen.kernels.matmul import MatmulIndex, MatmulTile, contiguous
 from anycann.codegen.kernels.matmul_narrow import k_group
+from anycann.codegen.kernels.matmul_space import MatmulSpace
 from anycann.codegen.values import Value
 from anycann.target.target import NAMED, Target
 from anycann.te import dtypes
@@ -46,6 +47,15 @@ def test_few_columns_are_exact_to_rounding_packed_computed_and_transposed(n: int
 def test_parts_of_k_wait_in_scratch_until_their_lanes_are_added(form: str, target: Target) -> None:
     p, tile = problem(23, 2, 101), MatmulTile(4, 1, 32, 3, copy=form == "copied")
     check(packed(p, target, tile) if form == "packed" else p, target=target, tile=tile)
+
+
+@pytest.mark.parametrize("form", ["packed", "copied"])
+def test_a_bank_can_only_say_tiles_that_give_the_product(form: str) -> None:
+    for vectors in (1, 2, 8):
+        p, tile = problem(23, 3, 45), MatmulTile(2, vectors, 45, 2, copy=form == "copied")
+        p = packed(p, HOST, tile) if form == "packed" else p
+        if MatmulSpace(p.shape, HOST).refusal(tile) is None:
+            check(p, tile=tile)
 
 
 def test_a_b_that_is_not_copied_is_read_as_it_lies() -> None:

@@ -55,13 +55,17 @@ class MatmulSpace(Space[MatmulTile]):
     def _must_copy(self) -> bool:
         return not self.problem.packed and self.problem.b.column != 1
 
+    @property
+    def _most_vectors(self) -> int:
+        """Registers along a row of a panel; few columns, whose neighbours of k lie side by side, are one."""
+        return min(8, max(1, -(-self._shape.n // lanes_of(self._shape.accumulator, self.target.lanes))))
+
     def _panel_parameters(self) -> tuple[Parameter, ...]:
         shape = self._shape
-        vectors = tuple(range(1, min(8, max(1, -(-shape.n // lanes_of(shape.accumulator, self.target.lanes)))) + 1))
         rows = range(1, max(1, min(shape.m, most_rows(shape, self.target, 1))) + 1)
         copies = (0,) if shape.packed else (1,) if self._must_copy else (0, 1)
         return (
-            Parameter("vectors", vectors),
+            Parameter("vectors", tuple(range(1, self._most_vectors + 1))),
             Parameter("rows", tuple(rows)),
             Parameter("row_blocks", _sizes(-(-max(1, shape.m) // rows[-1]), max(1, shape.m))),
             Parameter("panels_inner", (0, 1)),
@@ -71,8 +75,10 @@ class MatmulSpace(Space[MatmulTile]):
 
     def _refused_panel(self, tile: MatmulTile) -> str | None:
         shape = self._shape
+        if tile.vectors > self._most_vectors:
+            return f"{tile.vectors} vectors of {shape.n} columns; up to {self._most_vectors} are computed together"
         most = min(shape.m, most_rows(shape, self.target, tile.vectors))
-        if tile.vectors > 8 or (tile.rows > most and (tile.rows, tile.vectors) != (1, 1)):
+        if tile.rows > most and (tile.rows, tile.vectors) != (1, 1):
             return f"{tile.rows} rows of {tile.vectors} vectors; up to {most} fit the registers and the matrix"
         if tile.row_blocks > max(1, -(-shape.m // tile.rows)):
             return f"{tile.row_blocks} blocks of {tile.rows} rows are more than there are"
