@@ -137,6 +137,7 @@ def test_it_pays_for_large_images_but_not_where_only_weights_are_moved():
         (shape_of(64, 64, (9, 9, 9), 3, strides=(2, 1, 1)), "strides"),
         (shape_of(64, 64, (9, 9, 9), (3, 3, 1)), "kernel is"),
         (shape_of(64, 64, (9,), 3), "kernel is"),
+        (shape_of(64, 64, (9, 9, 9), (0, 3, 3), dilations=(3, 1, 1)), "kernel is"),
         (shape_of(64, 64, (9, 9), 3, group=2), "2 groups"),
         (shape_of(3, 64, (9, 9), 3), "fewer than a vector"),
     ],

@@ -46,8 +46,8 @@ def winograd_refusal(shape: ConvolutionShape, target: Target) -> str | None:
     """Why Winograd F(4x4, 3x3) cannot compute this convolution; None if it can."""
     if shape.accumulator is not dtypes.float32:
         return f"the input is {shape.dtype}"
-    if len(shape.kernel) == 1 or shape.kernel[-2:] != (3, 3):
-        return f"the kernel is {shape.kernel}, not (3, 3) in the last two of two or three dimensions"
+    if len(shape.kernel) == 1 or shape.kernel[-2:] != (3, 3) or plane_taps(shape) == 0:
+        return f"the kernel is {shape.kernel}, not one or more planes of (3, 3)"
     if max(*shape.strides, *shape.dilations[-2:]) > 1:
         return f"strides {shape.strides} and dilations {shape.dilations} are not 1"
     if shape.group != 1:
