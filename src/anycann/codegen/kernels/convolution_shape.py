@@ -152,6 +152,7 @@ def axes(shape: ConvolutionShape, merge: bool) -> tuple[Axis, ...]:
     return tuple(result)
 
 
+@lru_cache(maxsize=1024)
 def used_axes(shape: ConvolutionShape) -> tuple[Axis, ...]:
     """One axis for each dimension, without taps that never meet the input."""
     return tuple(_trimmed(_axis(shape, dimension)) for dimension in range(len(shape.in_size)))

@@ -141,9 +141,7 @@ def along_depth(e: Emitter, plan: DotPlan, step: int, totals: list[Value], body:
             loop.carry(body(e.add(offset, e.mul(loop.index, GROUP_BYTES)), e.add(k, loop.index), loop.values))
         return list(loop.values)
 
-    def outer(
-        count: int, first: Value, k: Value, pixels: Callable[[Value], Value], size: int, totals: Sequence[Value], then: Body
-    ) -> list[Value]:
+    def outer(count: int, first: Value, k: Value, pixels: _Pixels, size: int, totals: Sequence[Value], then: Body) -> list[Value]:
         if count == 1:
             return then(first, k, totals)
         with e.loop(0, count, carried=totals) as loop:
