@@ -115,6 +115,10 @@ case(
     torch.tensor([[0, 2], [5, 1], [-1, -1], [4, 6], [1, 0]], dtype=_INT).reshape(5, 1, 2), 0.5,
     options={**_PAGED, "layout_kv": "PA_BSND", "actual_seq_lengths_kv": torch.tensor([6, 9], dtype=_INT)}, reference=_sparse,
 )  # fmt: skip
+case(
+    "npu_sparse_flash_attention", randn(1, 2, 4, 8), randn(1, 0, 1, 8), randn(1, 0, 1, 5), torch.zeros(1, 2, 1, 2, dtype=_INT), 0.5,
+    options={"return_softmax_lse": True}, reference=_sparse,
+)  # fmt: skip
 
 
 def _compress(x: Array, weight: Array, block: int, stride: int, actual_seq_len: Any) -> Array:
@@ -157,19 +161,20 @@ def _recurrent(q: Array, k: Array, v: Array, state: Array, scale: float | None =
     factor = q.shape[-1] ** -0.5 if scale is None else scale
     for number, length in enumerate(o["actual_seq_lengths"]):
         accepted = 1 if o.get("num_accepted_tokens") is None else o["num_accepted_tokens"][number]
-        now = states[o["ssm_state_indices"][begin + accepted - 1]]
+        now = states[o["ssm_state_indices"][begin + accepted - 1]] if length else None
         for t in range(begin, begin + length):
             out, now = _rule(q, k, v, now, o, factor, t)
             states[o["ssm_state_indices"][t]] = now
             found.append(out)
         begin += length
-    return np.stack(found), states
+    return np.stack([*found, *np.zeros((len(v) - begin, *v.shape[1:]))]), states
 
 
 _RULE = (randn(5, 2, 3), randn(5, 2, 3, scale=0.5), randn(5, 4, 6))
 _STATES = {"actual_seq_lengths": torch.tensor([2, 3], dtype=_INT), "ssm_state_indices": torch.tensor([4, 0, 2, 1, 5], dtype=_INT)}
 _GATED = {"beta": rand(5, 4), "g": -rand(5, 4), "gk": -rand(5, 4, 3), "scale": 0.7, "num_accepted_tokens": torch.tensor([2, 1], dtype=_INT)}
-for _options in (_STATES, {**_STATES, **_GATED}):
+_PADDED = {**_STATES, "actual_seq_lengths": torch.tensor([3, 0, 1, 0], dtype=_INT)}  # sequences without tokens, a token without sequence
+for _options in (_STATES, {**_STATES, **_GATED}, _PADDED):
     for _name in ("npu_recurrent_gated_delta_rule", "npu_recurrent_gated_delta_rule_functional"):
         case(_name, *_RULE, randn(6, 4, 6, 3), options=_options, reference=_recurrent, written=() if "functional" in _name else (3,))
 
@@ -182,11 +187,12 @@ def _chunked(q: Array, k: Array, v: Array, scale: float = 1.0, **o: Any) -> Any:
             found.append(out)
         last.append(now)
         begin += length
-    return np.stack(found), np.stack(last)
+    return np.stack([*found, *np.zeros((len(v) - begin, *v.shape[1:]))]), np.stack(last)
 
 
 _CHUNKED = {"beta": rand(5, 4), "initial_state": randn(2, 4, 6, 3), "actual_seq_lengths": torch.tensor([4, 1], dtype=_INT)}
 case("npu_chunk_gated_delta_rule", *_RULE, options=_CHUNKED, reference=_chunked)
+case("npu_chunk_gated_delta_rule", *_RULE, options={**_CHUNKED, "actual_seq_lengths": torch.tensor([3, 0], dtype=_INT)}, reference=_chunked)
 case("npu_chunk_gated_delta_rule", *_RULE, options={**_CHUNKED, "g": -rand(5, 4), "scale": 0.5}, reference=_chunked)
 
 

@@ -46,6 +46,11 @@ class _Tokens:
             yield (state @ self.q[t][..., None])[..., 0], state
 
 
+def _check_lengths(name: str, lengths: list[int], value: torch.Tensor) -> None:
+    """Tokens behind the last sequence have results of zeros."""
+    require(sum(lengths) <= len(value), name, f"{sum(lengths)} tokens in actual_seq_lengths", f"at most the {len(value)} given")
+
+
 def _recurrent(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, state: torch.Tensor, beta: _Optional, scale: float | None,
     actual_seq_lengths: _Optional, ssm_state_indices: _Optional, num_accepted_tokens: _Optional, g: _Optional, gk: _Optional,
@@ -58,14 +63,15 @@ def _recurrent(
     tokens = _Tokens(_NAME, query, key, value, beta, query.shape[-1] ** -0.5 if scale is None else scale, g, gk)
     lengths, places = actual_seq_lengths.tolist(), ssm_state_indices.tolist()
     accepted = [1] * len(lengths) if num_accepted_tokens is None else num_accepted_tokens.tolist()
-    found, begin = [], 0
+    _check_lengths(_NAME, lengths, value)
+    found, begin = torch.zeros_like(tokens.v), 0
     for length, count in zip(lengths, accepted, strict=True):
-        steps = tokens.steps(wide(state[places[begin + count - 1]]), begin, begin + length)
-        for t, (result, then) in enumerate(steps, begin):
+        first = wide(state[places[begin + count - 1]]) if length else state[:0]
+        for t, (result, then) in enumerate(tokens.steps(first, begin, begin + length), begin):
             state[places[t]] = then.to(state.dtype)
-            found.append(result)
+            found[t] = result
         begin += length
-    return torch.stack(found).to(value.dtype)
+    return found.to(value.dtype)
 
 
 @composed(f"{_NAME}({_RULE.format(state='Tensor(a!) state')}, {_PLACES}) -> Tensor", differentiable=False)
@@ -110,13 +116,14 @@ def chunk_gated_delta_rule(
     assert initial_state is not None
     assert actual_seq_lengths is not None
     tokens = _Tokens(name, query, key, value, beta, 1.0 if scale is None else scale, g)
-    results, last, begin = [], [], 0
-    for state, length in zip(initial_state, actual_seq_lengths.tolist(), strict=True):
-        steps = list(tokens.steps(wide(state), begin, begin + length))
-        results += [result for result, _ in steps]
-        last.append(steps[-1][1] if steps else wide(state))
+    lengths = actual_seq_lengths.tolist()
+    _check_lengths(name, lengths, value)
+    found, last, begin = torch.zeros_like(tokens.v), wide(initial_state).clone(), 0
+    for number, (state, length) in enumerate(zip(initial_state, lengths, strict=True)):
+        for t, (result, then) in enumerate(tokens.steps(wide(state), begin, begin + length), begin):
+            found[t], last[number] = result, then
         begin += length
-    return torch.stack(results).to(value.dtype), torch.stack(last).to(initial_state.dtype)
+    return found.to(value.dtype), last.to(initial_state.dtype)
 
 
 @composed("npu_masked_causal_conv1d(Tensor input, Tensor weight, *, Tensor? mask=None) -> Tensor")

@@ -153,7 +153,7 @@ def _named(chosen: torch.Tensor, block: int, length: int) -> torch.Tensor:
 def _attended(scores: torch.Tensor, values: torch.Tensor, sinks: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
     """The results (queries, heads, D), largest scores and sums (queries, heads) of scores (queries, heads, keys); zeros without any key."""
     all_scores = scores if sinks is None else torch.cat((scores, wide(sinks)[None, :, None].expand(len(scores), -1, 1)), -1)
-    none = torch.full_like(all_scores[..., :1], -torch.inf)
+    none = all_scores.new_full((*all_scores.shape[:-1], 1), -torch.inf)
     largest = torch.cat((all_scores, none), -1).amax(-1, keepdim=True)
     shifted = torch.where(largest == -torch.inf, 0, largest)
     total = (all_scores - shifted).exp().sum(-1, keepdim=True)
