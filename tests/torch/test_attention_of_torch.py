@@ -52,6 +52,19 @@ def test_no_flash_attention_where_the_program_wants_none() -> None:
     assert "Flash" not in type(result.grad_fn).__name__
 
 
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_a_program_that_forbids_products_gets_them_where_nothing_else_applies(dropout: float) -> None:
+    x = torch.randn(1, 2, 5, 8, device="npu", requires_grad=True)
+    others = [torch.nn.attention.SDPBackend.EFFICIENT_ATTENTION, torch.nn.attention.SDPBackend.CUDNN_ATTENTION]
+    with torch.nn.attention.sdpa_kernel(others):
+        result = torch.nn.functional.scaled_dot_product_attention(x, x, x, dropout_p=dropout)
+    result.sum().backward()
+    if not dropout:
+        torch.testing.assert_close(result, torch.nn.functional.scaled_dot_product_attention(x, x, x), rtol=1e-5, atol=1e-5)
+    assert x.grad.shape == x.shape
+    test_torch_chooses_without_python()  # again, behind the block
+
+
 def _run(device: str, tensors: list[Any], options: dict[str, Any], by_python: bool) -> tuple[str, list[Any]]:
     """The name of the way back, and the result with the gradients, on the host."""
     given = [tensor.to(device, copy=True).requires_grad_() for tensor in tensors]

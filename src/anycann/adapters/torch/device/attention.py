@@ -1,13 +1,15 @@
 """`scaled_dot_product_attention` on the npu: the fused cpu kernel where it applies, elsewhere products and softmax.
 
 torch has a pointer to what chooses for each kind of device (`ATen/native/DispatchStub.h`); that of PrivateUse1, the last, is null. It gets
-the function that chooses for the cpu, which looks at nothing but sizes, strides, dtypes and what the program allows; it raises where that
-is neither. Where this torch does not show both, Python chooses in the same way, at some 20 us a call, and multiplies instead of raising.
+the function that chooses for the cpu, which looks at nothing but sizes, strides, dtypes and what the program allows. It raises where the
+fused kernel does not apply and products are forbidden (`sdpa_kernel`), which Ascend's adapter takes no notice of. So while products are
+forbidden, and where this torch does not show both, Python chooses in the same way, at some 20 us a call, and multiplies instead.
 """
 
 from __future__ import annotations
 
 import ctypes
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +38,30 @@ class _Symbol(ctypes.Structure):
 
 def install() -> None:
     """Let torch choose, or choose above autograd, so that the fused kernel has its own backward."""
-    if torch_chooses():
+    if not torch_chooses():
+        _choose_by_python()
         return
-    for key in ("AutogradPrivateUse1", "PrivateUse1"):
+    allow = torch._C._set_sdp_use_math
+
+    @wraps(allow)
+    def set_sdp_use_math(enabled: bool) -> None:
+        allow(enabled)
+        _leave_to_torch() if enabled else _choose_by_python()
+
+    torch._C._set_sdp_use_math = set_sdp_use_math
+    set_sdp_use_math(torch._C._get_math_sdp_enabled())
+
+
+def _choose_by_python() -> None:
+    for key in ("AutogradPrivateUse1", "PrivateUse1") if not _kept else ():
         library = torch.library.Library("aten", "IMPL", key)
         library.impl("scaled_dot_product_attention", attention)
         _kept.append(library)
+
+
+def _leave_to_torch() -> None:
+    while _kept:
+        _kept.pop()._destroy()
 
 
 def torch_chooses() -> bool:
