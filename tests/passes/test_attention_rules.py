@@ -7,6 +7,7 @@ import onnx
 import pytest
 
 from anycann.compiler import CompileOptions, convert_model
+from anycann.support.errors import ModelError
 from tests.passes.graphs import AVX512, assert_same, by_definition, compile_graph, floats, parse, run, tasks
 
 HEADS = {
@@ -158,6 +159,30 @@ def test_what_is_not_attention_says_why(body: str, outputs: str, why: str) -> No
     made = parse(f"g ({inputs}) => (float[2,19,8] o{outputs}) {{ {body} }}")
     (report,) = [r for r in convert_model(made, CompileOptions(target=AVX512)).reports if r.name == "rules"]
     assert f"FuseAttention skipped o: {why}" in report.lines
+
+
+EMPTY = {"batches": (0, 4, 7, 9, 8), "heads": (2, 0, 7, 9, 8), "rows": (2, 4, 0, 9, 8), "keys": (2, 4, 7, 0, 8), "depth": (2, 4, 7, 9, 0)}
+
+
+@pytest.mark.parametrize("operator", ["products", "Attention"])
+@pytest.mark.parametrize("none", EMPTY)
+def test_operands_without_elements_are_left_to_what_computes_them(none: str, operator: str) -> None:
+    batches, heads, rows, keys, depth = EMPTY[none]
+    shapes = {"q": (batches, heads, rows, depth), "k": (batches, heads, keys, depth), "v": (batches, heads, keys, 8)}
+    inputs = ", ".join(f"float[{','.join(map(str, shape))}] {name}" for name, shape in shapes.items())
+    output = f"float[{batches},{heads},{rows},8] y"
+    if operator == "Attention":
+        made = onnx_attention(inputs, output, "y = Attention(q, k, v)")
+    else:
+        products = "t = Transpose<perm = [0, 1, 3, 2]>(k) s = MatMul(q, t) w = Softmax<axis = -1>(s) y = MatMul(w, v)"
+        made = parse(f"g ({inputs}) => ({output}) {{ {products} }}")
+    given = {name: floats(*shape) for name, shape in shapes.items()}
+    if (none, operator) == ("keys", "Attention"):  # the greatest of no scores
+        with pytest.raises(ModelError, match="Attention"):
+            run(made, given)
+        return
+    expected = [np.zeros((batches, heads, rows, 8), np.float32)] if not keys else by_definition(made, given)
+    assert_same(run(made, given), expected)
 
 
 def onnx_attention(inputs: str, outputs: str, node: str) -> onnx.ModelProto:

@@ -85,6 +85,8 @@ def _planned(node: ir.Node, scores: Scores, weights: TensorType, result: TensorT
         raise NotAttention("the scores are reshaped before the softmax")
     if len(static_type(query).shape) < 2 or len(static_type(key).shape) < 2:  # type: ignore[union-attr]
         raise NotAttention("a product of vectors")
+    if any(0 in static_type(operand).shape for operand in (query, key, value)):  # type: ignore[union-attr]
+        raise NotAttention("an operand has no elements")
 
     def heads(view: Strided) -> Strided | None:
         return view.broadcast((*own, *view.shape[-2:])).reshaped((*batch, *view.shape[-2:]))

@@ -30,6 +30,8 @@ class LowerAttention(Rule):
         types = [static_type(_input(node, n)) for n in range(7)]
         if any(types[n] is None for n in (QUERY, KEY, VALUE)) or any(_input(node, n) and types[n] is None for n in range(7)):
             return "the shapes of its operands are only known when it runs"
+        if any(type_ is not None and 0 in type_.shape for type_ in types[:3]):
+            return "an operand has no elements"
         if types[LENGTHS] is not None or _is_used(node, SCORES):
             return "it takes lengths of its keys, or gives its scores"
         if any(t is not None and t.dtype not in (dtypes.float32, dtypes.float16, dtypes.bfloat16) for t in (*types[:3], *types[4:6])):
