@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 from onnx import TensorProto, helper
 import pytest
@@ -43,3 +46,22 @@ def test_a_seed_gives_the_numbers_of_the_reference(op_type: str) -> None:
     inputs = [np.zeros((3, 4), np.float32)] if op_type.endswith("Like") else []
     node = helper.make_node(op_type, ["x"][: len(inputs)], ["y"], seed=7.0, **({} if inputs else {"shape": [3, 4]}))
     np.testing.assert_array_equal(PreparedNode(node, OPSET)(inputs)[0], evaluate_node(node, OPSET, inputs)[0])
+
+
+FORKED = """
+import os
+import numpy as np
+from anycann.graph.ops.random import _normal
+reading, writing = os.pipe()
+if os.fork() == 0:
+    os.write(writing, _normal((4,), np.dtype(np.float32), None, None, None)[0].tobytes())
+    os._exit(0)
+theirs = np.frombuffer(os.read(reading, 16), np.float32)
+assert theirs.size == 4 and not (theirs == _normal((4,), np.dtype(np.float32), None, None, None)[0]).any()
+os.wait()
+"""
+
+
+def test_a_forked_process_draws_other_numbers() -> None:
+    child = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED], capture_output=True, text=True, check=False)
+    assert child.returncode == 0, child.stderr
