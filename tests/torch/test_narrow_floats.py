@@ -238,14 +238,14 @@ def test_gradients_that_come_together_are_added_in_float32(kind: str, dtype: tor
 
 @pytest.mark.parametrize("dtype", NARROW)
 def test_normalisation_keeps_its_statistics_in_float32(dtype: torch.dtype) -> None:
-    x, weight, above = ((torch.randn(shape) * 3 + 2).to(dtype) for shape in ((4, 6, 9), (6,), (4, 6, 9)))
+    x, weight, bias, above = ((torch.randn(shape) * 3 + 2).to(dtype) for shape in ((4, 6, 9), (6,), (6,), (4, 6, 9)))
     for call in (
-        lambda x, w: _nn.batch_norm(x, None, None, w, w, True),
-        lambda x, w: _nn.group_norm(x, 3, w, w),
-        lambda x, w: _nn.layer_norm(x.mT, (6,), w, w).mT,
+        lambda x, w, b: _nn.batch_norm(x, None, None, w, b, True),
+        lambda x, w, b: _nn.group_norm(x, 3, w, b),
+        lambda x, w, b: _nn.layer_norm(x.mT, (6,), w, b).mT,
     ):
-        wide = [tensor.float().requires_grad_() for tensor in (x, weight)]
-        narrow = [tensor.npu().requires_grad_() for tensor in (x, weight)]
+        wide = [tensor.float().requires_grad_() for tensor in (x, weight, bias)]
+        narrow = [tensor.npu().requires_grad_() for tensor in (x, weight, bias)]
         expected = torch.autograd.grad(call(*wide), wide, above.float())
         found = torch.autograd.grad(call(*narrow), narrow, above.npu())
         for one, other in zip(found, expected, strict=True):
