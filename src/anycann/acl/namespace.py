@@ -67,6 +67,7 @@ _FILES = (
     "virtual_memory",
     "ipc_memory",
     "groups",
+    "feature_search",
     "not_here",
 )
 

@@ -1,4 +1,4 @@
-"""What AscendCL has and this does not: kernels of Ascend's own cores, searching feature vectors, operators in flight."""
+"""What AscendCL has and this does not: kernels of Ascend's own cores, operators in flight."""
 
 from __future__ import annotations
 
@@ -31,26 +31,6 @@ for _name, _parameters, _failed in (
 ):
     refused(f"acl.rt.{_name}", _parameters, _KERNELS, failed=_failed)
 refused("acl.op.set_kernel_workspace_sizes", ("desc", "count", "sizes"), _KERNELS)
-
-# ---- feature vectors
-_VECTORS = "searching feature vectors is not there"
-_BARE = ("init_para", "feature_info", "repo_range", "query_table", "search_input", "search_result")
-for _name in _BARE:
-    refused(f"acl.fv.create_{_name}", ("...",), _VECTORS)
-    refused(f"acl.fv.destroy_{_name}", (_name,), _VECTORS)
-for _name in (
-    "destory_init_para",
-    "set_1n_top_num",
-    "set_nm_top_num",
-    "init",
-    "release",
-    "repo_add",
-    "repo_del",
-    "delete",
-    "modify",
-    "search",
-):
-    refused(f"acl.fv.{_name}", ("...",), _VECTORS)
 
 # ---- operators in flight
 refused(
