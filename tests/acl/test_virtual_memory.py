@@ -77,13 +77,38 @@ def test_another_process_takes_memory_by_its_handle(acl: ModuleType) -> None:
     virt, _ = acl.rt.reserve_mem_address(2 << 20, 0, 0, 1)
     assert acl.rt.map_mem(virt, 2 << 20, 0, memory, 0) == 0
     assert acl.rt.memset(virt, 5, 7, 5) == 0
-    shareable, ret = acl.rt.mem_export_to_shareable_handle(memory, 0, 0)
-    assert (ret, acl.rt.mem_set_pid_to_shareable_handle(shareable, [os.getpid()])) == (0, 0)
+    shareable, ret = acl.rt.mem_export_to_shareable_handle(memory, 0, 1)
+    assert ret == 0
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in (*sys.path, os.path.dirname(acl.__path__[0])) if path)}
     done = subprocess.run([sys.executable, "-c", OTHER, str(shareable)], capture_output=True, text=True, env=environment, timeout=600)
     assert done.stdout == f"0 0 {bytes([7]) * 5}\n", done.stderr
     assert acl.util.ptr_to_bytes(virt, 5) == bytes([9]) * 5
     assert acl.rt.mem_import_from_shareable_handle(1, 0)[1] != 0
+
+
+def test_only_processes_that_were_named_take_memory_by_its_handle(acl: ModuleType) -> None:
+    memory, _ = acl.rt.malloc_physical(2 << 20, HERE, 0)
+    shareable, ret = acl.rt.mem_export_to_shareable_handle(memory, 0, 0)
+    assert (ret, acl.rt.mem_import_from_shareable_handle(shareable, 0)[1]) == (0, 107000)
+    assert "acl.rt.mem_set_pid_to_shareable_handle" in acl.get_recent_err_msg()
+    assert acl.rt.mem_set_pid_to_shareable_handle(shareable, [1]) == 0
+    assert acl.rt.mem_import_from_shareable_handle(shareable, 0)[1] == 107000
+    assert acl.rt.mem_set_pid_to_shareable_handle(shareable, [acl.rt.device_get_bare_tgid()[0]]) == 0
+    same, ret = acl.rt.mem_import_from_shareable_handle(shareable, 0)
+    assert ret == 0
+    virt, _ = acl.rt.reserve_mem_address(4 << 20, 0, 0, 1)
+    assert [acl.rt.map_mem(virt, 2 << 20, 0, memory, 0), acl.rt.map_mem(virt + (2 << 20), 2 << 20, 0, same, 0)] == [0, 0]
+    assert acl.rt.memset(virt, 5, 7, 5) == 0
+    assert acl.util.ptr_to_bytes(virt + (2 << 20), 5) == bytes([7]) * 5
+    assert [acl.rt.unmap_mem(virt), acl.rt.unmap_mem(virt + (2 << 20))] == [0, 0]
+    assert [acl.rt.free_physical(memory), acl.rt.free_physical(same), acl.rt.release_mem_address(virt)] == [0, 0, 0]
+    assert acl.rt.mem_set_pid_to_shareable_handle(shareable, [1]) == 107000  # the memory is given back
+    assert acl.rt.mem_import_from_shareable_handle(shareable, 0)[1] != 0
+    other, _ = acl.rt.malloc_physical(2 << 20, HERE, 0)
+    assert acl.rt.mem_export_to_shareable_handle(other, 0, 2)[1] == 107000
+    assert acl.rt.mem_export_to_shareable_handle(0, 0, 0)[1] == 100000
+    new, _ = acl.rt.mem_export_to_shareable_handle(other, 0, 0)
+    assert acl.rt.mem_set_pid_to_shareable_handle(new, [0]) == 107000
 
 
 def test_what_cannot_be_is_refused(acl: ModuleType) -> None:

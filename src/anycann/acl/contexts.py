@@ -8,6 +8,7 @@ from anycann.acl.errors import AclError
 from anycann.acl.process import PROCESS, Context
 
 HOST_MODE = 1  # ACL_HOST: the program runs beside the device, not on it
+_SYSTEM_OPTIONS = {0: "determinism", 1: "looking for accesses outside of memory", 2: "consistency"}  # aclSysParamOpt
 _saturation: dict[int, int] = {}
 _system_options: dict[int, dict[int, int]] = {}
 
@@ -157,10 +158,11 @@ def get_device_sat_mode() -> int:
     return _saturation.get(PROCESS.context().device.number, 1)
 
 
-@status("acl.rt.ctx_set_sys_param_opt", limits="kept and told")
+@status("acl.rt.ctx_set_sys_param_opt")
 def ctx_set_sys_param_opt(option: int, setting: int) -> None:
-    """Options of a context: 0 determinism of computing, 1 of communication, 2 whether overflow is looked for."""
+    """Options of a context, as acl.rt.set_sys_param_opt."""
     PROCESS.context()
+    check_system_option(option, setting)
     _system_options.setdefault(PROCESS.thread.context, {})[option] = setting
 
 
@@ -172,6 +174,13 @@ def ctx_get_sys_param_opt(option: int) -> int:
     if found is None:
         raise AclError(Code.RT_SYSPARAMOPT_NOT_SET, f"option {option} of this context was not set")
     return found
+
+
+def check_system_option(option: int, setting: int) -> None:
+    """Raises AclError for an option that is not there, and for a setting that is neither 0 nor 1."""
+    if option not in _SYSTEM_OPTIONS or setting not in (0, 1):
+        known = ", ".join(f"{number} ({what})" for number, what in _SYSTEM_OPTIONS.items())
+        raise AclError(Code.INVALID_PARAM, f"option {option} with {setting}; accepted: {known}, with 0 or 1")
 
 
 # ---- memory of other devices: all of it is the machine's, so every device reaches every other

@@ -10,6 +10,7 @@ import uuid
 import numpy as np
 
 from anycann.acl.codes import Code
+from anycann.acl.contexts import check_system_option
 from anycann.acl.entries import status, value, value_and_status
 from anycann.acl.errors import AclError
 from anycann.acl.process import PROCESS
@@ -140,9 +141,11 @@ def get_phy_dev_id_by_logic_dev_id(device: int) -> int:
     return _same(device)
 
 
-@status("acl.rt.set_sys_param_opt", limits="kept and told")
+@status("acl.rt.set_sys_param_opt")
 def set_sys_param_opt(option: int, setting: int) -> None:
-    """Options of the process: 0 determinism of computing, 1 of communication, 2 whether overflow is looked for."""
+    """Options of the process, 0 or 1 each: 0 determinism, which there always is; 1 looking for operators' accesses outside of memory,
+    which AI Core kernels of others make; 2 is reserved."""
+    check_system_option(option, setting)
     _options[option] = setting
 
 

@@ -61,7 +61,8 @@ class _Callback:
         function = self.function
         if function is None:
             return
-        info = PROCESS.handles.add(ExceptionInfo(task, stream.number, thread & 0xFFFFFFFF, 0, int(as_acl_error(error).code)))
+        code = int(as_acl_error(error).code)
+        info = PROCESS.handles.add(ExceptionInfo(task, stream.number, thread & 0xFFFFFFFF, stream.device, code))
         try:
             function(info)
         except Exception:
@@ -102,7 +103,7 @@ def get_thread_id_from_exception_info(info: int) -> int:
     return PROCESS.handles.get(info, ExceptionInfo).thread
 
 
-@value("acl.rt.get_device_id_from_exception_info", failed=0xFFFFFFFF, returns="id", limits="always 0")
+@value("acl.rt.get_device_id_from_exception_info", failed=0xFFFFFFFF, returns="id")
 def get_device_id_from_exception_info(info: int) -> int:
     """The device of the stream."""
     return PROCESS.handles.get(info, ExceptionInfo).device
@@ -124,12 +125,19 @@ class Timeouts:
 
 
 TIMEOUTS = Timeouts()
+
+
+def _forget_timeouts() -> None:
+    TIMEOUTS.wait_s = TIMEOUTS.execute_us = 0
+
+
+PROCESS.ending.append(_forget_timeouts)
 _NOT_ENDED = "kept and told; an operator that runs is not interrupted"
 
 
-@status("acl.rt.set_op_wait_timeout", limits="only acl.rt.value_wait ends after it")
+@status("acl.rt.set_op_wait_timeout")
 def set_op_wait_timeout(seconds: int) -> None:
-    """How long operators may wait; 0: for ever."""
+    """How many seconds what a stream is given from now on may wait for events, and for values; 0: for ever."""
     TIMEOUTS.wait_s = _not_negative(seconds)
 
 

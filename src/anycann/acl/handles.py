@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 import itertools
 import threading
@@ -27,6 +28,7 @@ class Handles:
         self.version = 0  # changes with every object that comes, goes or is changed
         self._objects: dict[int, object] = {}
         self._gone: dict[int, str] = {}  # handle -> what it was
+        self._counts: Counter[type] = Counter()
         self._numbers = itertools.count(_FIRST, _STEP)
         self._lock = threading.RLock()  # garbage that goes meanwhile may say that something changed
         self.created: list[Callable[[int, object], None]] = []
@@ -38,6 +40,7 @@ class Handles:
             handle = next(self._numbers)
             self.version += 1
             self._objects[handle] = thing
+            self._counts[type(thing)] += 1
         for tell in self.created:
             tell(handle, thing)
         return handle
@@ -54,7 +57,8 @@ class Handles:
         """As `get`, and the handle is invalid from now on."""
         thing = self.get(handle, kind, code)
         with self._lock:
-            self._objects.pop(handle, None)
+            if self._objects.pop(handle, None) is not None:
+                self._counts[type(thing)] -= 1
             self.version += 1
             self._gone[handle] = word_for(kind)
         for tell in self.destroyed:
@@ -71,10 +75,15 @@ class Handles:
         with self._lock:
             return {handle: thing for handle, thing in self._objects.items() if isinstance(thing, kind)}
 
+    def count(self, kind: type) -> int:
+        """How many there are of exactly this class."""
+        return self._counts[kind]
+
     def clear(self) -> None:
         """Forget all of them."""
         with self._lock:
             self._objects.clear()
+            self._counts.clear()
             self.version += 1
             self._gone.clear()
 

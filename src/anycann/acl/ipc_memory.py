@@ -40,7 +40,7 @@ class _Key:
 
     def is_of(self, memory: PhysicalMemory) -> bool:
         """Whether `memory` is what had this key when it was made."""
-        return self.inode == _inode(memory) and memory.nbytes == _whole(self.nbytes) + PAGE_BYTES
+        return self.inode == memory.inode and memory.nbytes == _whole(self.nbytes) + PAGE_BYTES
 
 
 @dataclass(frozen=True)
@@ -138,17 +138,13 @@ def _put_somewhere(memory: PhysicalMemory, nbytes: int) -> Bytes:
         raise
 
 
-def _inode(memory: PhysicalMemory) -> int:
-    return os.fstat(memory.descriptor).st_ino
-
-
 def _whole(nbytes: int) -> int:
     return -(-nbytes // PAGE_BYTES) * PAGE_BYTES
 
 
 def key_of(memory: PhysicalMemory, nbytes: int, length: int, anybody: bool) -> str:
     """A key for `nbytes` bytes of memory with a page more. Raises AclError if it is not shorter than `length`."""
-    key = str(_Key(os.getpid(), memory.descriptor, nbytes, _inode(memory)))
+    key = str(_Key(os.getpid(), memory.descriptor, nbytes, memory.inode))
     if len(key) >= length:
         raise AclError(Code.RT_PARAM_INVALID, f"the key has {len(key)} characters; there is room for {length - 1}")
     _list(memory, [_EVERYBODY] if anybody else [])
@@ -165,7 +161,7 @@ def opened(key: str, naming: str) -> PhysicalMemory:
     try:
         if not place.is_of(memory):
             raise AclError(Code.RT_PARAM_INVALID, f"the memory of {key!r} cannot be opened: it is shared no more")
-        _check_allowed(memory, key, naming)
+        check_allowed(memory, key, naming)
     except AclError:
         memory.close()
         raise
@@ -183,7 +179,19 @@ def _list(memory: PhysicalMemory, pids: list[int]) -> None:
     os.pwrite(memory.descriptor, struct.pack(f"<{len(pids) + 1}i", len(pids), *pids), memory.nbytes - PAGE_BYTES)
 
 
-def _check_allowed(memory: PhysicalMemory, key: str, naming: str) -> None:
+TICKET_BYTES = 2 * PAGE_BYTES
+
+
+def new_ticket(content: bytes, anybody: bool) -> PhysicalMemory:
+    """Memory for other processes to read: `content`, and who of them may. Raises DeviceError."""
+    ticket = PhysicalMemory.take(TICKET_BYTES)
+    os.pwrite(ticket.descriptor, content, 0)
+    _list(ticket, [_EVERYBODY] if anybody else [])
+    return ticket
+
+
+def check_allowed(memory: PhysicalMemory, key: str, naming: str) -> None:
+    """Raises AclError unless this process, or every one, may open the memory; else its owner has to name it by `naming`."""
     page = os.pread(memory.descriptor, PAGE_BYTES, memory.nbytes - PAGE_BYTES)
     (count,) = struct.unpack_from("<i", page)
     pids = struct.unpack_from(f"<{min(count, _MOST_PROCESSES)}i", page, 4)

@@ -9,7 +9,7 @@ import numpy as np
 from anycann.acl.codes import Code
 from anycann.acl.entries import status, value_and_status
 from anycann.acl.errors import AclError
-from anycann.acl.memory import give_back, take_device_memory
+from anycann.acl.memory import check_configuration, give_back, take_device_memory
 from anycann.acl.process import PROCESS
 from anycann.acl.util import check_readable, view_at
 from anycann.media.picture import Bytes
@@ -24,9 +24,10 @@ def dvpp_malloc(size: int) -> int:
     return take_device_memory(size, 0, "dvpp")
 
 
-@value_and_status("acl.media.dvpp_malloc_with_cfg", returns="(ptr, ret)", limits="the configuration is not used")
+@value_and_status("acl.media.dvpp_malloc_with_cfg", returns="(ptr, ret)")
 def dvpp_malloc_with_cfg(size: int, policy: int, configuration: dict) -> int:  # type: ignore[type-arg]
-    """As dvpp_malloc."""
+    """As dvpp_malloc, with a configuration as acl.rt.malloc_with_cfg."""
+    check_configuration(configuration)
     return take_device_memory(size, policy, "dvpp")
 
 

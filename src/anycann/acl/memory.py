@@ -18,6 +18,7 @@ KINDS = {0: "host to host", 1: "host to device", 2: "device to host", 3: "device
 _TO_DEVICE, _FROM_DEVICE = (1, 3, 5, 6, 7), (2, 3, 6, 7)
 _POLICIES = frozenset(range(8))
 _POLICY_FLAGS = 0x0100 | 0x1000 | 0x100000  # bandwidth and access, which are alike here
+_ATTRIBUTES, _OF_DEVICE = (1, 2, 3), 2  # aclrtMallocAttrType
 _log = get_logger("acl")
 
 
@@ -40,10 +41,14 @@ def malloc_cached(size: int, policy: int) -> int:
     return take_device_memory(size, policy, "device")
 
 
-@value_and_status("acl.rt.malloc_with_cfg", returns="(dev_ptr, ret)", limits="the configuration is not used")
+@value_and_status("acl.rt.malloc_with_cfg", returns="(dev_ptr, ret)")
 def malloc_with_cfg(size: int, policy: int, configuration: object) -> int:
-    """As malloc."""
-    return take_device_memory(size, policy, "device")
+    """As malloc, with any policy. configuration: {} or {attrs: [{attr: 1 to 3, value: {...}}], numAttrs}.
+
+    attr: 1 {moduleId}, for people who look for the owner; 2 {deviceId}, which must be that of this context; 3 {vaFlag}, of host memory.
+    """
+    check_configuration(configuration)
+    return take_device_memory(size, policy if policy & ~_POLICY_FLAGS in _POLICIES else 0, "device")
 
 
 @status("acl.rt.free")
@@ -64,6 +69,22 @@ def malloc_host(size: int) -> int:
 def free_host(ptr: int) -> None:
     """Give memory of acl.rt.malloc_host back."""
     give_back(ptr, ("host",), "acl.rt.malloc_host")
+
+
+def check_configuration(given: object) -> None:
+    """Raises AclError for a configuration of memory that is none, and for the number of a device that is not this context's."""
+    if not given:
+        return
+    attributes = given.get("attrs", []) if isinstance(given, dict) else None
+    if not isinstance(attributes, list) or any(not isinstance(each, dict) or each.get("attr") not in _ATTRIBUTES for each in attributes):
+        raise AclError(
+            Code.INVALID_PARAM, f"the configuration is {given!r:.120}; accepted: {{'attrs': [{{'attr': 1 to 3, 'value': ...}}]}}"
+        )
+    for each in attributes:
+        value = each.get("value")
+        device = value.get("deviceId") if isinstance(value, dict) else value
+        if each["attr"] == _OF_DEVICE and device != PROCESS.context().device.number:
+            raise AclError(Code.RT_PARAM_INVALID, f"memory of device {device}; accepted: {PROCESS.context().device.number}, this context's")
 
 
 def take_device_memory(size: int, policy: int, kind: MemoryKind, device: Device | None = None, filled: bool = False) -> int:

@@ -11,7 +11,7 @@ from anycann.acl import types
 from anycann.acl.codes import Code
 from anycann.acl.entries import status, value_and_status
 from anycann.acl.errors import AclError
-from anycann.acl.memory import check_copy, check_span, move, take_device_memory
+from anycann.acl.memory import check_configuration, check_copy, check_span, move, take_device_memory
 from anycann.acl.process import PROCESS
 from anycann.acl.util import check_readable, ptr_to_bytes, view_at
 
@@ -19,6 +19,7 @@ ON_HOST, ON_DEVICE, UNREGISTERED = 0, 1, 2  # where memory is
 PAGE_BYTES = 4096
 _REDUCTIONS: dict[int, Any] = {10: np.add, 11: np.maximum, 12: np.minimum}  # aclrtReduceKind
 _registered: dict[int, int] = {}  # host memory that was registered: address -> bytes
+_PREFETCH, _LINE_BYTES = 0, 64
 _COPY = struct.Struct("<QQQ40x")  # a copy described in device memory: source, target, bytes
 INNER_DEVICE = 6
 
@@ -82,17 +83,19 @@ def _check_registered(ptr: int) -> None:
 PROCESS.ending.append(_registered.clear)
 
 
-@value_and_status("acl.rt.malloc_host_with_cfg", returns="(host_ptr, ret)", limits="the configuration is not used")
+@value_and_status("acl.rt.malloc_host_with_cfg", returns="(host_ptr, ret)")
 def malloc_host_with_cfg(size: int, configuration: dict) -> int:  # type: ignore[type-arg]
-    """As acl.rt.malloc_host."""
+    """As acl.rt.malloc_host, with a configuration as acl.rt.malloc_with_cfg. The device reaches the memory at the same address."""
+    check_configuration(configuration)
     if size <= 0:
         raise AclError(Code.INVALID_PARAM, f"size is {size} bytes; accepted: at least 1")
     return PROCESS.allocations.allocate(size, "host", -1).address
 
 
-@value_and_status("acl.rt.malloc_for_task_scheduler", returns="(dev_ptr, ret)", limits="the configuration is not used")
+@value_and_status("acl.rt.malloc_for_task_scheduler", returns="(dev_ptr, ret)")
 def malloc_for_task_scheduler(size: int, policy: int, configuration: dict) -> int:  # type: ignore[type-arg]
-    """As acl.rt.malloc."""
+    """As acl.rt.malloc_with_cfg."""
+    check_configuration(configuration)
     return take_device_memory(size, policy, "device")
 
 
@@ -167,13 +170,25 @@ def _check_kind(kind: int) -> None:
         raise AclError(Code.INVALID_PARAM, f"kind is {kind}; accepted: 6 (inside a device)")
 
 
-@status("acl.rt.cmo_async", limits="caches are the processor's business: only the address is looked at")
+@status("acl.rt.cmo_async")
 def cmo_async(src: int, size: int, kind: int, stream: int) -> None:
-    """Say what a cache should do with memory. kind: 0 prefetch, 1 write back, 2 invalidate, 3 flush."""
+    """In order with the tasks of `stream`. kind: 0 bring memory into the caches; 1 write back, 2 invalidate, 3 flush: they are coherent."""
     if kind not in range(4):
         raise AclError(Code.INVALID_PARAM, f"kind is {kind}; accepted: 0 to 3")
-    check_span(src, size, size, "src")
-    PROCESS.stream(stream)
+    _check_device_memory(src, size)
+
+    def task() -> None:
+        _check_device_memory(src, size)  # it may have been freed since
+        if kind == _PREFETCH:
+            view_at(src, np.dtype(np.uint8), (size,))[::_LINE_BYTES].max(initial=0)
+
+    PROCESS.stream(stream).submit(task)
+
+
+def _check_device_memory(ptr: int, size: int) -> None:
+    check_span(ptr, size, size, "src")
+    if PROCESS.allocations.find(ptr) is None:
+        raise AclError(Code.RT_PARAM_INVALID, f"src {ptr:#x} is no live device memory: freed before, or never given")
 
 
 # ---- memory errors

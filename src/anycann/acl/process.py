@@ -30,8 +30,11 @@ class Context:
 
     device: Device
     primary: bool = False
-    default_stream: Stream = field(default_factory=lambda: Stream("default stream"))
+    default_stream: Stream = field(init=False)
     destroyed: bool = False
+
+    def __post_init__(self) -> None:
+        self.default_stream = Stream("default stream", device=self.device.number)
 
 
 class _Thread(threading.local):

@@ -10,13 +10,12 @@ from anycann.acl.codes import Code
 from anycann.acl.entries import status, value_and_status
 from anycann.acl.errors import AclError, as_acl_error
 from anycann.acl.process import PROCESS
+from anycann.acl.streams import GREATEST, LEAST, MOST_EVENTS, MOST_STREAMS
 from anycann.runtime.stream import Event, Stream, tasks_given
 
 FAILURE_MODE, OVERFLOW_CHECK, CUSTOM_TAG = 1, 2, 3  # aclrtStreamAttr
 OVERFLOW_SWITCHED: list[Callable[[Stream, bool], None]] = []  # told when a stream asks to look for overflow, or no longer
 _KEYS = {FAILURE_MODE: "failureMode", OVERFLOW_CHECK: "overflowSwitch", CUSTOM_TAG: "userCustomTag"}
-MOST_STREAMS, MOST_EVENTS = 2048, 65536  # what is told; nothing is limited
-_NOT_LIMITED = "nothing is limited: what is told is a large number less those that live"
 
 
 _attributes: WeakKeyDictionary[Stream, dict[int, int]] = WeakKeyDictionary()  # what a program set of a stream
@@ -41,11 +40,11 @@ def stream_get_id(stream: int) -> int:
     return PROCESS.stream(stream).number
 
 
-@value_and_status("acl.rt.get_stream_available_num", returns="(count, ret)", limits=_NOT_LIMITED)
+@value_and_status("acl.rt.get_stream_available_num", returns="(count, ret)")
 def get_stream_available_num() -> int:
     """How many streams can still be created."""
     PROCESS.context()
-    return max(MOST_STREAMS - len(PROCESS.handles.live(Stream)), 0)
+    return MOST_STREAMS - PROCESS.handles.count(Stream)
 
 
 @value_and_status("acl.rt.get_event_id", returns="(id, ret)")
@@ -54,11 +53,11 @@ def get_event_id(event: int) -> int:
     return PROCESS.handles.get(event, Event, Code.RT_PARAM_INVALID).number
 
 
-@value_and_status("acl.rt.get_event_avail_num", returns="(count, ret)", limits=_NOT_LIMITED)
+@value_and_status("acl.rt.get_event_avail_num", returns="(count, ret)")
 def get_event_avail_num() -> int:
     """How many events can still be created."""
     PROCESS.context()
-    return max(MOST_EVENTS - len(PROCESS.handles.live(Event)), 0)
+    return MOST_EVENTS - PROCESS.handles.count(Event)
 
 
 @value_and_status("acl.rt.get_thread_last_task_id", returns="(id, ret)")
@@ -70,13 +69,11 @@ def get_thread_last_task_id() -> int:
     return tasks_given()
 
 
-@value_and_status(
-    "acl.rt.device_get_stream_priority_range", failed=(0, 0), returns="(least, greatest, ret)", limits="priorities are not used"
-)
+@value_and_status("acl.rt.device_get_stream_priority_range", failed=(0, 0), returns="(least, greatest, ret)")
 def device_get_stream_priority_range() -> tuple[int, int]:
     """The priorities a stream may have: 7, the least, to 0."""
     PROCESS.context()
-    return 7, 0
+    return LEAST, GREATEST
 
 
 # ---- attributes

@@ -11,27 +11,45 @@ import time
 from anycann.acl.codes import Code
 from anycann.acl.entries import status, value_and_status
 from anycann.acl.errors import AclError, as_acl_error
+from anycann.acl.failures import TIMEOUTS
 from anycann.acl.process import PROCESS
 from anycann.runtime.stream import Event, Stream
 
 COMPLETE, NOT_READY = 0, 1  # of a stream or an event that is asked
 RECORDED_NOT_READY, RECORDED_COMPLETE = 0, 1  # of query_event_status, which counts the other way
 FOREVER = -1
+MOST_STREAMS, MOST_EVENTS = 2048, 65536
+LEAST, GREATEST = 7, 0  # priority of a stream
+_NICE = 2  # steps of `nice` for a step of priority
+_FAST_LAUNCH, _PERSISTENT = 1, 4
 
 
 # ---- streams
 @value_and_status("acl.rt.create_stream", returns="(stream, ret)")
 def create_stream() -> int:
     """A stream of this thread's context. Its tasks run in order, on a thread of its own."""
-    PROCESS.context()
-    return PROCESS.handles.add(Stream("acl stream"))
+    return PROCESS.handles.add(_new_stream())
 
 
-@value_and_status("acl.rt.create_stream_with_config", returns="(stream, ret)", limits="priority and flags are not used")
+@value_and_status("acl.rt.create_stream_with_config", returns="(stream, ret)")
 def create_stream_with_config(priority: int, flags: int) -> int:
-    """As create_stream."""
-    PROCESS.context()
-    return PROCESS.handles.add(Stream("acl stream"))
+    """As create_stream. priority: 0 to 7, the least; its thread steps back behind others by two steps of `nice` each.
+
+    flags: 1 everything is there before the first task, 4 (tasks of a model that is put together one by one) fails, for pyACL has no
+    functions that would run them; 2, 8, 16, 32 (waiting awake, longer queues, scheduling by AI CPUs) make no difference.
+    """
+    if flags & _PERSISTENT:
+        raise AclError(Code.RT_FEATURE_NOT_SUPPORT, "flag 4 (PERSISTENT) is for models put together task by task, which pyACL cannot run")
+    stream = _new_stream(min(max(priority, GREATEST), LEAST))
+    if flags & _FAST_LAUNCH:
+        stream.start()
+    return PROCESS.handles.add(stream)
+
+
+def _new_stream(priority: int = GREATEST) -> Stream:
+    if PROCESS.handles.count(Stream) >= MOST_STREAMS:
+        raise AclError(Code.RT_NO_STREAM_RESOURCE, f"{MOST_STREAMS} streams are there, as many as may be; destroy some first")
+    return Stream("acl stream", device=PROCESS.context().device.number, niceness=_NICE * priority)
 
 
 @status("acl.rt.destroy_stream")
@@ -88,21 +106,25 @@ def _wait(stream: Stream, timeout_ms: int) -> None:
 @value_and_status("acl.rt.create_event", returns="(event, ret)")
 def create_event() -> int:
     """An event that no stream has been asked to record."""
-    PROCESS.context()
-    return PROCESS.handles.add(Event())
+    return _new_event()
 
 
 @value_and_status("acl.rt.create_event_with_flag", returns="(event, ret)")
 def create_event_with_flag(flag: int) -> int:
     """As create_event; every event can be waited for and has its time."""
-    PROCESS.context()
-    return PROCESS.handles.add(Event())
+    return _new_event()
 
 
 @value_and_status("acl.rt.create_event_ex_with_flag", returns="(event, ret)")
 def create_event_ex_with_flag(flag: int) -> int:
     """As create_event_with_flag."""
+    return _new_event()
+
+
+def _new_event() -> int:
     PROCESS.context()
+    if PROCESS.handles.count(Event) >= MOST_EVENTS:
+        raise AclError(Code.RT_NO_EVENT_RESOURCE, f"{MOST_EVENTS} events are there, as many as may be; destroy some first")
     return PROCESS.handles.add(Event())
 
 
@@ -126,8 +148,10 @@ def reset_event(event: int, stream: int) -> None:
 
 @status("acl.rt.stream_wait_event")
 def stream_wait_event(stream: int, event: int) -> None:
-    """Later tasks of the stream wait for the event."""
-    _event(event).hold_back(PROCESS.stream(stream))
+    """Later tasks of the stream wait for the event, for as long as acl.rt.set_op_wait_timeout said before."""
+    seconds = TIMEOUTS.wait_s
+    late = AclError(Code.RT_WAIT_TIMEOUT, f"the event was not reached within {seconds} s (acl.rt.set_op_wait_timeout)")
+    _event(event).hold_back(PROCESS.stream(stream), seconds or None, lambda: late)
 
 
 @status("acl.rt.synchronize_event")

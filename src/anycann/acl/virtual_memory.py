@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 import os
+import struct
 from typing import Any, ClassVar
 
 from anycann.acl.codes import Code
 from anycann.acl.entries import status, value_and_status
 from anycann.acl.errors import AclError
+from anycann.acl.ipc_memory import TICKET_BYTES, allow, check_allowed, new_ticket
 from anycann.acl.process import PROCESS
 from anycann.runtime import virtual_memory
 from anycann.runtime.device import Device
 from anycann.runtime.virtual_memory import GRANULARITY, PhysicalMemory
 
-_PROCESS_BITS = 32  # of a handle that another process can take: its owner's number, and the number of the file there
+_PROCESS_BITS = 32  # of a handle that another process can take: its owner's number, and the number of a ticket there
+_CHECKED, _UNCHECKED = 0, 1  # flags of an export: only processes that are named may take the memory, or any of this user
+_PLACE = struct.Struct("<iQ")  # what a ticket begins with: the number of the file of the memory, and its inode
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,7 @@ class Physical:
     acl_word: ClassVar[str] = "handle of physical memory"
     memory: PhysicalMemory
     device: Device | None
+    tickets: list[PhysicalMemory] = field(default_factory=list)  # what other processes read before they take it
 
 
 @dataclass
@@ -92,7 +97,8 @@ def malloc_physical(size: int, properties: dict[str, Any], flags: int) -> int:
 def free_physical(handle: int) -> None:
     """Give physical memory back; what is mapped of it stays until it is unmapped."""
     gone = PROCESS.handles.remove(handle, Physical)
-    gone.memory.close()
+    for each in (gone.memory, *gone.tickets):
+        each.close()
     if gone.device is not None:
         gone.device.give_back(gone.memory.nbytes)
 
@@ -128,20 +134,45 @@ def unmap_mem(virt: int) -> None:
 # ---- between processes
 @value_and_status("acl.rt.mem_export_to_shareable_handle", returns="(shareable, ret)")
 def mem_export_to_shareable_handle(handle: int, kind: int, flags: int) -> int:
-    """A number by which another process of this user can take the memory, while this one has it."""
-    return os.getpid() << _PROCESS_BITS | PROCESS.handles.get(handle, Physical).memory.descriptor
+    """A number by which another process of this user can take the memory, while this one has it.
+
+    flags: 0 only processes of acl.rt.mem_set_pid_to_shareable_handle may take it, 1 any process of this user.
+    """
+    if flags not in (_CHECKED, _UNCHECKED):
+        raise AclError(Code.RT_PARAM_INVALID, f"flags {flags}; accepted: 0 (processes are listed), 1 (any process)")
+    found = PROCESS.handles.get(handle, Physical)
+    ticket = new_ticket(_PLACE.pack(found.memory.descriptor, found.memory.inode), anybody=flags == _UNCHECKED)
+    found.tickets.append(ticket)
+    return os.getpid() << _PROCESS_BITS | ticket.descriptor
 
 
-@status("acl.rt.mem_set_pid_to_shareable_handle", limits="every process of this user may take the memory")
+@status("acl.rt.mem_set_pid_to_shareable_handle")
 def mem_set_pid_to_shareable_handle(handle: int, pids: list[int]) -> None:
-    """The processes that may take the memory."""
+    """The processes that may take the memory, by the numbers that acl.rt.device_get_bare_tgid tells them."""
+    tickets = [ticket for each in PROCESS.handles.live(Physical).values() for ticket in each.tickets]
+    own = next((ticket for ticket in tickets if os.getpid() << _PROCESS_BITS | ticket.descriptor == handle), None)
+    if own is None:
+        raise AclError(Code.RT_PARAM_INVALID, f"{handle:#x} was not given by acl.rt.mem_export_to_shareable_handle of this process")
+    allow(own, pids)
 
 
 @value_and_status("acl.rt.mem_import_from_shareable_handle", returns="(handle, ret)")
 def mem_import_from_shareable_handle(shareable: int, device: int) -> int:
     """A handle for the memory of another process."""
     PROCESS.device(device)
-    memory = PhysicalMemory.of_process(shareable >> _PROCESS_BITS, shareable & (1 << _PROCESS_BITS) - 1)
+    process, number = shareable >> _PROCESS_BITS, shareable & (1 << _PROCESS_BITS) - 1
+    ticket = PhysicalMemory.of_process(process, number)
+    try:
+        if ticket.nbytes != TICKET_BYTES:
+            raise AclError(Code.RT_PARAM_INVALID, f"{shareable:#x} was not given by acl.rt.mem_export_to_shareable_handle")
+        check_allowed(ticket, hex(shareable), "acl.rt.mem_set_pid_to_shareable_handle")
+        descriptor, inode = _PLACE.unpack(os.pread(ticket.descriptor, _PLACE.size, 0))
+    finally:
+        ticket.close()
+    memory = PhysicalMemory.of_process(process, descriptor)
+    if memory.inode != inode:
+        memory.close()
+        raise AclError(Code.RT_PARAM_INVALID, f"the memory of {shareable:#x} is gone: its owner gave it back")
     return PROCESS.handles.add(Physical(memory, None))
 
 

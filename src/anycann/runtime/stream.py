@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 import itertools
+import os
 import threading
 import time
 from typing import TypeAlias
@@ -36,11 +37,14 @@ def tasks_given() -> int:
 class Stream:
     """Runs tasks one after another, in the order they were given, on a thread that starts with the first. `number` is its own.
 
-    The first error of a task is kept for `synchronize`; later tasks run all the same unless `stop_at_error`.
+    The first error of a task is kept for `synchronize`; later tasks run all the same unless `stop_at_error`. device: the number of the one
+    it works for. niceness: by how much its thread steps back behind others where processors are few, as of `nice`; `synchronize` leaves
+    such tasks to it.
     """
 
-    def __init__(self, name: str = "stream", stop_at_error: bool = False):
+    def __init__(self, name: str = "stream", stop_at_error: bool = False, device: int = 0, niceness: int = 0):
         self.name, self.number = name, next(_numbers)
+        self.device, self._niceness = device, niceness
         self.error: BaseException | None = None
         self.stop_at_error = stop_at_error
         self._waiting: deque[tuple[Task, int]] = deque()  # and the thread that gave it
@@ -66,10 +70,19 @@ class Stream:
             self._waiting.append((task, threading.get_ident()))
             _THREAD.tasks += 1
             if self._thread is None:
-                self._called, self._thread = True, threading.Thread(target=self._work, name=self.name, daemon=True)
-                self._thread.start()
+                self._start()
             elif not self._helpers:
                 self._call()
+
+    def start(self) -> None:
+        """Start the thread now, so that the first task need not wait for it."""
+        with self._lock:
+            if self._thread is None and not self._closed:
+                self._start()
+
+    def _start(self) -> None:
+        self._called, self._thread = True, threading.Thread(target=self._work, name=self.name, daemon=True)
+        self._thread.start()
 
     def _call(self) -> None:
         """Wake the stream's thread, once: on a busy machine every thread that wakes may keep the others of the process waiting."""
@@ -84,7 +97,7 @@ class Stream:
         """
         if current_stream() is self:
             raise RuntimeError(f"{self.name} waits for itself")
-        if timeout_s is None:
+        if timeout_s is None and not self._niceness:
             self._help()
         with self._lock:
             return self._all_done.wait_for(lambda: self.idle, timeout_s)
@@ -112,6 +125,9 @@ class Stream:
 
     def _work(self) -> None:
         _THREAD.stream = self
+        if self._niceness:
+            thread = threading.get_native_id()
+            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + self._niceness)
         while True:
             with self._lock:
                 while not ((self._waiting and not self._running) or (self._closed and not self._waiting)):
@@ -189,13 +205,14 @@ class Event:
 
         stream.submit(reach)
 
-    def hold_back(self, stream: Stream) -> None:
-        """Later tasks of `stream` wait for the last record asked for up to now."""
+    def hold_back(self, stream: Stream, timeout_s: float | None = None, late: Callable[[], Exception] = TimeoutError) -> None:
+        """Later tasks of `stream` wait for the last record asked for up to now; after `timeout_s` the waiting fails with `late`."""
         number = self.recorded
 
         def wait() -> None:
             with self._changed:
-                self._changed.wait_for(lambda: self.reached >= number)
+                if not self._changed.wait_for(lambda: self.reached >= number, timeout_s):
+                    raise late()
 
         stream.submit(wait)
 

@@ -48,6 +48,11 @@ class PhysicalMemory:
             raise DeviceError(f"memory {descriptor} of process {process} cannot be opened: {error.strerror or error}") from error
         return cls(opened, os.fstat(opened).st_size)
 
+    @property
+    def inode(self) -> int:
+        """What tells it from other memory that has the same descriptor later."""
+        return os.fstat(self.descriptor).st_ino
+
     def close(self) -> None:
         """Give it back; mappings keep it until they end."""
         os.close(self.descriptor)
