@@ -202,3 +202,13 @@ def test_cudas_activity_is_the_npus_and_stray_names_are_refused(tmp_path: Path) 
     blocked.write_text("")
     with pytest.raises(RuntimeError, match="Can't create directory"):
         torch_npu.profiler.tensorboard_trace_handler(str(blocked / "below"))
+
+
+def test_the_older_profiler_takes_the_npu_as_scripts_say_it() -> None:
+    with torch.autograd.profiler.profile(use_npu=True, record_shapes=True) as recorded:
+        torch.ones(3).npu().exp()
+    assert recorded.use_device == "npu"
+    assert "aten::exp" in recorded.key_averages().table(sort_by="self_cpu_time_total", row_limit=-1)
+    with torch.autograd.profiler.profile(use_npu=False) as recorded:
+        torch.ones(3).exp()
+    assert recorded.use_device is None

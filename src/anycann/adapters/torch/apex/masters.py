@@ -85,9 +85,9 @@ class Prepared:
                 parameter.copy_(master)
         return result
 
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Also forgets the gradients of the 16-bit parameters."""
-        self._zero_grad(set_to_none)
+    def zero_grad(self, *args: Any, **keywords: Any) -> None:
+        """Also forgets the gradients of the 16-bit parameters. What is not said is the optimizer's to choose: fused ones keep gradients."""
+        self._zero_grad(*args, **keywords)
         for parameter, _ in self.pairs:
             parameter.grad = None
 
@@ -96,8 +96,8 @@ def _step(optimizer: Any, closure: Callable[[], Any] | None = None) -> Any:
     return optimizer._amp_stash.step(closure)
 
 
-def _zero_grad(optimizer: Any, set_to_none: bool = True) -> None:
-    optimizer._amp_stash.zero_grad(set_to_none)
+def _zero_grad(optimizer: Any, *args: Any, **keywords: Any) -> None:
+    optimizer._amp_stash.zero_grad(*args, **keywords)
 
 
 def average(parameters: list[Any]) -> None:

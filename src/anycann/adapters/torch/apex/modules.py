@@ -1,12 +1,14 @@
-"""apex.optimizers, apex.normalization and apex.parallel: the optimizers of torch_npu, and modules that torch has."""
+"""apex.optimizers, apex.parallel and apex.multi_tensor_apply: the optimizers of torch_npu, and modules that torch has."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
 import torch
 from torch import nn
+from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
 # apex's name -> torch_npu's
 _FUSED = {
@@ -60,10 +62,6 @@ def optimizer(name: str) -> Any:
     return found
 
 
-class FusedLayerNorm(nn.LayerNorm):
-    """torch's layer norm under apex's name."""
-
-
 class DistributedDataParallel(nn.parallel.DistributedDataParallel):
     """torch's data parallel module; apex's options about how gradients travel are taken, and mean nothing here."""
 
@@ -98,3 +96,28 @@ class Reducer:
             self.gradients = [parameter.grad for parameter in self.module.parameters() if parameter.grad is not None]
         for gradient in self.gradients:
             torch.distributed.all_reduce(gradient, op=torch.distributed.ReduceOp.AVG)
+
+
+def flat_dist_call(tensors: Sequence[torch.Tensor], call: Callable[..., Any], extra_args: tuple[Any, ...] = ()) -> None:
+    """One collective for all tensors of a dtype, side by side; all_reduce averages."""
+    for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
+        same = [tensor for tensor in tensors if tensor.dtype is dtype]
+        flat = _flatten_dense_tensors(same)
+        call(flat, *(extra_args or ()))
+        if call is torch.distributed.all_reduce:
+            flat /= torch.distributed.get_world_size()
+        for tensor, part in zip(same, _unflatten_dense_tensors(flat, same), strict=True):
+            tensor.copy_(part)
+
+
+class MultiTensorApply:
+    """Runs operators of apex's CUDA extension `amp_C` on lists of tensors; programs ask `available` first, as for Ascend's apex."""
+
+    available = False
+
+    def __init__(self, chunk_size: int):
+        self.chunk_size = chunk_size
+
+    def __call__(self, op: Any, noop_flag_buffer: Any, tensor_lists: Any, *args: Any) -> Any:
+        """Raises RuntimeError: the extension is CUDA's."""
+        raise RuntimeError("multi_tensor_applier needs apex's CUDA extension amp_C, which is not there; see torch._foreach_*")

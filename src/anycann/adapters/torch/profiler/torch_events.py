@@ -22,12 +22,23 @@ _TRACK = 1_000_000  # a process number that no process has
 def install() -> None:
     """Make `torch.profiler.profile(activities=[..., ProfilerActivity.PrivateUse1])` tell the npu's times."""
     profile = autograd_profiler.profile
+    profile.__init__ = _taking_the_npu(profile.__init__)
     profile._start_trace = _counted(profile._start_trace, True)
     profile.__exit__ = _counted(profile.__exit__, False)
     ensure = autograd_profiler.profile._ensure_function_events
     autograd_profiler.profile._ensure_function_events = _with_times(ensure)
     export = torch.profiler.profile.export_chrome_trace
     torch.profiler.profile.export_chrome_trace = _with_track(export)
+
+
+def _taking_the_npu(create: Callable[..., None]) -> Callable[..., None]:
+    """Scripts written for the npu say `torch.autograd.profiler.profile(use_npu=True)`, as others `use_cuda`."""
+
+    @wraps(create)
+    def created(self: Any, *args: Any, use_npu: bool = False, **keywords: Any) -> None:
+        create(self, *args, **{"use_device": "npu", **keywords} if use_npu else keywords)
+
+    return created
 
 
 def _counted(method: Callable[..., Any], records: bool) -> Callable[..., Any]:

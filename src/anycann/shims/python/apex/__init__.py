@@ -1,5 +1,5 @@
 """apex, by AnyCANN."""
 
-from . import amp, normalization, optimizers, parallel
+from . import amp, fp16_utils, multi_tensor_apply, normalization, optimizers, parallel
 
-__all__ = ["amp", "normalization", "optimizers", "parallel"]
+__all__ = ["amp", "fp16_utils", "multi_tensor_apply", "normalization", "optimizers", "parallel"]

@@ -1,5 +1,5 @@
 """apex.normalization."""
 
-from anycann.adapters.torch.apex.modules import FusedLayerNorm
+from anycann.adapters.torch.apex.normalization import FusedLayerNorm, FusedRMSNorm
 
-__all__ = ["FusedLayerNorm"]
+__all__ = ["FusedLayerNorm", "FusedRMSNorm"]

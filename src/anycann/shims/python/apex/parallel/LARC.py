@@ -1,0 +1,5 @@
+"""apex.parallel.LARC."""
+
+from anycann.adapters.torch.apex.larc import LARC
+
+__all__ = ["LARC"]
