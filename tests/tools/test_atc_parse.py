@@ -39,6 +39,10 @@ def test_a_value_may_follow_an_equals_sign_or_a_blank(model: str) -> None:
     assert parsed.given == {"model": model, "framework": "5", "input_shape": "a:1,2", "log": "info"}
 
 
+def test_hyphens_in_the_name_of_an_option_are_underscores() -> None:
+    assert parse_command_line(["--input-shape=a-b:1", "-out-nodes", "c-d:0"]).given == {"input_shape": "a-b:1", "out_nodes": "c-d:0"}
+
+
 def test_the_last_of_a_repeated_option_counts() -> None:
     assert parse_command_line(["--log=info", "--log=debug"])["log"] == "debug"
 
@@ -51,7 +55,7 @@ def test_a_value_may_begin_with_a_minus_sign_and_a_digit() -> None:
     ("word", "near"),
     [
         ("--modle=x", "model"),
-        ("--soc-version=Ascend310", "soc_version"),
+        ("--soc-versoin=Ascend310", "soc_version"),
         ("--ouput_type=FP32", "output_type"),
         ("--input_shap", "input_shape"),
     ],

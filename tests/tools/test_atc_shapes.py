@@ -28,6 +28,7 @@ def code_of(error: pytest.ExceptionInfo[AtcUsageError]) -> str:
         ("scalar:;b:1", {"scalar": (), "b": (1,)}),
         ("x:0:1,2", {"x:0": (1, 2)}),
         ("a/b.c-d:7", {"a/b.c-d": (7,)}),
+        ("a:[1~10, 3];b:[-1];scalar:[]", {"a": (range(1, 11), 3), "b": (-1,), "scalar": ()}),
     ],
 )
 def test_every_form_of_input_shape_is_read(text: str, shapes: dict[str, object]) -> None:
@@ -46,6 +47,7 @@ def test_every_form_of_input_shape_is_read(text: str, shapes: dict[str, object])
         ("a:0", "E10011", "The error value in the shape is 0"),
         ("a:1,-2", "E10011", "The error value in the shape is -2"),
         ("a:5~2", "E10002", "from a smaller to a larger"),
+        ("a:[1,3", "E10002", "[1 is not an integer"),
         ("a:-3~2", "E10002", "from a smaller to a larger"),
     ],
 )

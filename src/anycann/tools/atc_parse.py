@@ -29,7 +29,7 @@ class CommandLine:
 
 
 def parse_command_line(words: Sequence[str]) -> CommandLine:
-    """Read `--opt=value` and `--opt value`; the last one of a repeated option counts.
+    """Read `--opt=value` and `--opt value`, hyphens in a name as underscores; the last one of a repeated option counts.
 
     Raises UsageError for an unknown option, a missing or wrong value, and UnsupportedError for an option that is not there yet.
     """
@@ -63,7 +63,7 @@ def _split(words: Sequence[str]) -> dict[str, str]:
         option = _known(name, word)
         if not equals:
             value = _following(option, rest)
-        given[name] = value
+        given[option.name] = value
     return given
 
 
@@ -78,8 +78,10 @@ def _following(option: Option, rest: list[str]) -> str:
 
 
 def _known(name: str, word: str) -> Option:
-    if name in OPTIONS:
-        return OPTIONS[name]
+    """The option of that name, in which hyphens may stand for underscores."""
+    option = OPTIONS.get(name.replace("-", "_"))
+    if option is not None:
+        return option
     near = nearest_option(name)
     hint = f"did you mean --{near}?" if near else "`atc --help` lists the options."
     raise AtcUsageError("E10001", value=word.partition("=")[0], parameter="atc", reason=f"there is no such option; {hint}")

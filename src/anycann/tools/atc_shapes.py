@@ -37,7 +37,9 @@ class GearOptions:
 
 
 def parse_input_shape(text: str) -> dict[str, Shape]:
-    """`"a:1,3,-1,1~10;b:"` -> `{"a": (1, 3, -1, range(1, 11)), "b": ()}`. The last colon ends a name, so names may contain colons.
+    """`"a:1,3,-1,1~10;b:"` -> `{"a": (1, 3, -1, range(1, 11)), "b": ()}`, as is `"a:[1,3,-1,1~10];b:[]"`.
+
+    The last colon ends a name, so names may contain colons.
 
     Raises UsageError (E10002, E10011) for another form, a size below 1, an empty range or a name given twice.
     """
@@ -48,19 +50,24 @@ def parse_input_shape(text: str) -> dict[str, Shape]:
             raise AtcUsageError("E10002", shape=item, reason="it has no `name:`", sample=_SAMPLE)
         if name in shapes:
             raise AtcUsageError("E10002", shape=item, reason=f"input {name} is given twice", sample=_SAMPLE)
-        shapes[name] = tuple(_dim(word.strip(), text) for word in dims.split(",")) if dims.strip() else ()
+        shapes[name] = _shape(dims.strip(), text)
     return shapes
+
+
+def _shape(dims: str, text: str) -> Shape:
+    """The sizes of one input, which may stand in square brackets."""
+    if dims.startswith("[") and dims.endswith("]"):
+        dims = dims[1:-1].strip()
+    return tuple(_dim(word.strip(), text) for word in dims.split(",")) if dims else ()
 
 
 def parse_input_shape_range(text: str) -> dict[str, Shape]:
     """The deprecated form `"a:[1~10,3,224,224];b:[1,2]"`. Raises UsageError (E10048) where brackets are missing."""
-    plain = []
     for item in filter(None, (part.strip() for part in text.split(";"))):
-        name, colon, dims = item.rpartition(":")
+        _, colon, dims = item.rpartition(":")
         if not (colon and dims.startswith("[") and dims.endswith("]")):
             raise AtcUsageError("E10048", shape_range=item, reason="the sizes must stand in square brackets", sample=_RANGE_SAMPLE)
-        plain.append(f"{name}:{dims[1:-1]}")
-    return parse_input_shape(";".join(plain))
+    return parse_input_shape(text)
 
 
 def is_dynamic(shapes: dict[str, Shape]) -> bool:
