@@ -23,13 +23,18 @@ from typing import Any
 import click
 import numpy as np
 from numpy.typing import NDArray
+import onnx
+import onnx_ir as ir
 
 from anycann.acl.namespace import fill
+from anycann.frontends.aipp.graph import insert_dynamic_aipp
 from anycann.media.convert import convert
 from anycann.media.formats import FORMATS
 from anycann.media.libraries import jpeg_library
 from anycann.media.picture import new_picture
-from anycann.picture_input import Aipp, convert_pictures, picture_table
+from anycann.model_programs import ModelPrograms, SessionOptions
+from anycann.om.plan import TensorSpec
+from anycann.picture_input import Aipp, picture_table
 from benchmarks.machine import this_machine
 
 SIZES = ((640, 480), (1024, 683), (1920, 1080), (4000, 3000))
@@ -86,8 +91,14 @@ def _network_input() -> Callable[[NDArray[np.uint8]], NDArray[np.float32]]:
                  matrix_r1c0=256, matrix_r1c1=-88, matrix_r1c2=-183, matrix_r2c0=256, matrix_r2c1=454, matrix_r2c2=0, input_bias_0=0,
                  mean_chn_0=MEANS[0], mean_chn_1=MEANS[1], mean_chn_2=MEANS[2], var_reci_chn_0=FACTORS[0], var_reci_chn_1=FACTORS[1],
                  var_reci_chn_2=FACTORS[2])  # fmt: skip
-    table, _ = picture_table([block], (3, WANTED, WANTED))
-    return lambda picture: convert_pictures(picture, table, np.empty((1, 3, WANTED, WANTED), np.float32), num_threads=1)
+    table, nbytes = picture_table([block], (3, WANTED, WANTED))
+    shape = f"float[1, 3, {WANTED}, {WANTED}]"
+    text = f'<ir_version: 10, opset_import: ["": 20]> pictures ({shape} picture) => ({shape} made) {{ made = Identity(picture) }}'
+    model = ir.from_proto(onnx.parser.parse_model(text))
+    insert_dynamic_aipp(model.graph, model.graph.inputs[0], nbytes, "NCHW")
+    specs = [TensorSpec("picture", "uint8", (nbytes,)), TensorSpec("aipp/picture/settings", "int32", table.shape)]
+    program = ModelPrograms(model, SessionOptions(), 1).find(specs).executable
+    return lambda picture: np.asarray(program.run([picture.reshape(-1), table])[0])
 
 
 def _normalised(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:

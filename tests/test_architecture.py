@@ -35,8 +35,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "aoe": frozenset({"tuning", "session", "compiler", "assembly", "codegen", "om", "runtime", "target", "support"}),
     "onnx_backend": frozenset({"session", "frontends", "graph", "support"}),
     # picture kernels are compiled like the others
-    # dynamic AIPP is compiled when a program sets it
-    "picture_input": frozenset({"frontends", "model_programs", "runtime", "om", "te"}),
+    "picture_input": frozenset({"frontends", "te", "support"}),
     "media": frozenset({"runtime", "codegen", "target", "support"}),
     "collective": frozenset({"support"}),
     "acl": frozenset({"media", "single_operator", "picture_input", "model_programs", "runtime", "om", "target", "support"}),

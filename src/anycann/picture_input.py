@@ -1,42 +1,55 @@
-"""Dynamic AIPP: the settings of a program as its operator reads them, and the operator alone, in front of a model of open sizes."""
+"""Dynamic AIPP: the settings of a program as the operator `anycann.DynamicAipp` reads them while it runs (te/picture_table.py)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
-from anycann.frontends.aipp.configuration import Aipp
-from anycann.frontends.aipp.graph import AXES, insert_dynamic_aipp
-from anycann.frontends.aipp.table import picture_table
-from anycann.model_programs import ModelPrograms, SessionOptions
-from anycann.om.plan import TensorSpec
-from anycann.runtime.executor import CompiledProgram
-from anycann.te.picture_table import WORDS
+from anycann.frontends.aipp.configuration import Aipp, check_block
+from anycann.frontends.aipp.graph import AXES, made_size, operator_attributes, picture_size
+from anycann.support.errors import context
+from anycann.te.picture_table import PIXEL_BYTES, WORDS, Format, Word
 
-__all__ = ["AXES", "Aipp", "convert_pictures", "picture_table"]
+__all__ = ["AXES", "Aipp", "made_size", "picture_table"]
 
 
-def convert_pictures(
-    pictures: np.ndarray, table: np.ndarray, result: np.ndarray, input_format: str = "NCHW", num_threads: int = 0
-) -> np.ndarray:
-    """Make `result`, the input of a model, of the bytes of pictures by what `picture_table` says of each; answers with it."""
-    program = _program(result.shape, result.dtype.name, pictures.nbytes, input_format, num_threads)
-    program.run([pictures.reshape(-1).view(np.uint8), table], [result])
-    return result
+def picture_table(blocks: Sequence[Aipp], sizes: tuple[int, int, int]) -> tuple[NDArray[np.int32], int]:
+    """(int32[pictures, WORDS], bytes of all pictures), which lie one behind the other, each with the settings of its block.
+
+    sizes: channels, height and width of the result. Raises UsageError for settings that do not make it of a picture.
+    """
+    table, offset = np.empty((len(blocks), WORDS), np.int32), 0
+    for number, block in enumerate(blocks):
+        with context(f"while looking at picture {number} of the dynamic AIPP"):
+            table[number], nbytes = _row(block, sizes)
+        table[number, Word.OFFSET : Word.OFFSET + 2].view(np.int64)[0] = offset
+        offset += nbytes
+    return table, offset
 
 
-@lru_cache(maxsize=64)
-def _program(shape: tuple[int, ...], dtype: str, nbytes: int, input_format: str, num_threads: int) -> CompiledProgram:
-    """The operator alone."""
-    import onnx_ir as ir
+@lru_cache(maxsize=256)
+def _row(block: Aipp, sizes: tuple[int, int, int]) -> tuple[NDArray[np.int32], int]:
+    """The settings of a picture that begins the memory, and its bytes. Programs give the same for picture after picture."""
+    channels, height, width = sizes
+    check_block(block, "the dynamic AIPP")
+    rows, columns = (int(size or 0) for size in picture_size(block, height, width))
+    found = operator_attributes(block, channels, rows, columns)
+    form, row = Format[block.input_format], np.zeros(WORDS, np.int32)
+    stride = columns * PIXEL_BYTES[form]
+    above, before, _, _ = found.get("pads", (0, 0, 0, 0))
+    row[: Word.ORDER] = [form, stride, 0, 0, rows * stride, *found.get("crop", (0, 0, rows, columns)), above, before]
+    _write(row, Word.ORDER, found["order"])
+    row[Word.CONVERTS] = "matrix" in found
+    fractions = row.view(np.float32)
+    fractions[Word.FACTORS : Word.PADDING] = 1
+    for word in (Word.MATRIX, Word.INPUT_BIAS, Word.OUTPUT_BIAS, Word.SUBTRACTED, Word.FACTORS):
+        _write(fractions, word, found.get(word.name.lower(), ()))
+    fractions[Word.PADDING] = found.get("padding", 0)
+    return row, block.source_bytes(1, rows, columns)
 
-    type_ = ir.TensorType(ir.DataType.from_numpy(np.dtype(dtype)))
-    value = ir.Value(name="pictures", type=type_, shape=ir.Shape(shape))
-    node = ir.Node("", "Identity", [value], name="input")
-    node.outputs[0].name, node.outputs[0].type = "made", type_
-    graph = ir.Graph([value], list(node.outputs), nodes=[node], opset_imports={"": 26}, name="aipp")
-    insert_dynamic_aipp(graph, value, "table", nbytes, input_format)
-    batch = shape[AXES[input_format][0]]
-    specs = [TensorSpec("pictures", "uint8", (nbytes,)), TensorSpec("table", "int32", (batch, WORDS))]
-    return ModelPrograms(ir.Model(graph, ir_version=10), SessionOptions(), num_threads).find(specs).executable
+
+def _write(row: NDArray[np.int32] | NDArray[np.float32], word: Word, numbers: Sequence[float]) -> None:
+    row[word : word + len(numbers)] = numbers

@@ -9,7 +9,6 @@ from pathlib import Path
 import re
 import threading
 
-from click.testing import CliRunner
 import numpy as np
 import onnx
 import pytest
@@ -25,7 +24,6 @@ from anycann.tools.ais_bench.interface import InferSession, MemorySummary
 from anycann.tools.ais_bench.main import main, shapes_in
 from anycann.tools.ais_bench.several_devices import MultiDeviceSession
 from anycann.tools.ais_bench.tensors import BaseTensor, Tensor
-from anycann.tools.cli import main as anycann
 from tests.tools.conftest import Process
 
 NUMBER = r"[0-9][0-9.e+-]*"
@@ -293,45 +291,6 @@ def test_shapes_are_parsed() -> None:
     assert parse_shapes("a:0:1,2;b:3") == {"a:0": (1, 2), "b": (3,)}
     with pytest.raises(UsageError, match="accepted: 'name:1,3,224,224"):
         parse_shapes("a:x")
-
-
-def test_pictures_go_through_a_dynamic_aipp(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = '<ir_version: 10, opset_import: ["": 20]> g (float[2, 3, 4, 6] x) => (float[2, 3, 4, 6] y) { y = Identity(x) }'
-    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
-    (tmp_path / "aipp.cfg").write_text("aipp_op { aipp_mode: dynamic max_src_image_size: 400 }")
-    words = [f"--model={tmp_path}/m.onnx", "--framework=5", f"--output={tmp_path}/m", f"--insert_op_conf={tmp_path}/aipp.cfg"]
-    assert CliRunner().invoke(anycann, ["atc", *words]).exit_code == 0
-    settings = tmp_path / "actual.config"
-    settings.write_text(
-        "[aipp_op]\ninput_format : RGB888_U8\nsrc_image_size_w : 8\nsrc_image_size_h : 5\ncrop : 1\nload_start_pos_w : 1\n"
-        "crop_size_w : 6\ncrop_size_h : 4\nrbuv_swap_switch : 1\nmean_chn_0 : 3\nvar_reci_chn_1 : 0.5\n"
-    )
-    pictures = np.random.default_rng(0).integers(0, 256, (2, 5, 8, 3), np.uint8)
-    expected = pictures[:, :4, 1:7, ::-1].transpose(0, 3, 1, 2).astype(np.float32)
-    expected[:, 0] -= 3
-    expected[:, 1] *= 0.5
-    session = InferSession(0, str(tmp_path / "m.om"))
-    session.load_aipp_config_file(str(settings), 2)
-    assert session.get_inputs()[0].shape == [2, 5 * 8 * 3]
-    assert np.array_equal(session.infer([pictures])[0], expected)
-    session.finalize()
-    pictures.tofile(tmp_path / "p.bin")
-    words = ["--model", f"{tmp_path}/m.om", "--input", f"{tmp_path}/p.bin", "--aipp_config", str(settings), "--outfmt", "NPY"]
-    assert main([*words, "--output", str(tmp_path), "--output_dirname", "r"]) == 0
-    assert np.array_equal(np.load(tmp_path / "r" / "p_0.npy"), expected)
-    good = settings.read_text()
-    for bad, sentence in (
-        (good.replace("_w : 8", "_w : 80"), "the pictures have 2400 bytes; max_src_image_size of the model is 400"),
-        (f"{good}resize : 1\n", "resize is reserved by Ascend"),
-    ):
-        settings.write_text(bad)
-        with pytest.raises(RuntimeError, match=sentence):
-            InferSession(0, str(tmp_path / "m.om")).load_aipp_config_file(str(settings), 2)
-    settings.write_text("[aipp_op]\ninput_format : RGB888_U8\nsrc_image_size_w : wide\nsrc_image_size_h : 5\n")
-    assert main(words) != 0
-    assert "src_image_size_w is 'wide'; accepted: a number" in capsys.readouterr().out
-    with pytest.raises(UsageError, match="has no dynamic AIPP"):
-        InferSession(0, write(tmp_path, "2, 3")).load_aipp_config_file(str(settings))
 
 
 def test_a_session_may_go_as_garbage_at_any_moment(tmp_path: Path) -> None:

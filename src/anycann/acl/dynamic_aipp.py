@@ -47,6 +47,21 @@ class DynamicAipp:
         except UsageError as error:
             raise AclError(Code.INVALID_PARAM, describe(error)) from error
 
+    def picture_bytes(self) -> int:
+        """Of each picture."""
+        block = self.block(0)
+        return block.source_bytes(1, block.src_image_size_h, block.src_image_size_w)
+
+    def made_size(self) -> tuple[int, int]:
+        """Height and width of what is made of each picture. Raises AclError for a crop beyond it."""
+        from anycann.picture_input import made_size
+
+        block = self.block(0)
+        try:
+            return made_size(block, block.src_image_size_h, block.src_image_size_w)
+        except UsageError as error:
+            raise AclError(Code.INVALID_PARAM, describe(error)) from error
+
     def block(self, number: int) -> Aipp:
         """The settings of one picture as a block of a configuration file."""
         from anycann.picture_input import Aipp

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -68,51 +67,59 @@ def _check_for(settings: DynamicAipp, model: Model, index: int) -> None:
 
 
 def check_pictures(settings: DynamicAipp, model: Model, index: int) -> None:
-    """Raises what the settings raise, and AclError for pictures that are larger than input `index` takes."""
-    if index in model.converting:
-        _, nbytes = settings.table(picture_sizes(model, index, ()))
-    else:  # the size of the pictures is open
-        blocks = [settings.block(number) for number in range(settings.batch)]
-        nbytes = sum(block.source_bytes(1, block.src_image_size_h, block.src_image_size_w) for block in blocks)
-    most = int(model.dynamic_aipp[index]["max_src_image_size"])
-    if nbytes > most:
-        raise AclError(Code.INVALID_PARAM, f"the pictures have {nbytes} bytes; max_src_image_size of the model is {most}")
+    """Raises what the settings raise, and AclError for pictures that no gear takes, or that are larger than input `index` takes."""
+    made, accepted = settings.made_size(), _accepted_sizes(model, index)
+    if len(accepted) > 1 and made not in accepted:
+        raise AclError(
+            Code.INVALID_PARAM, f"the pictures come to {_words(made)} (height x width); accepted: {', '.join(map(_words, accepted))}"
+        )
+    pictures = model.dynamic_aipp[index]
+    _, nbytes = settings.table((pictures.channels, *(made if made in accepted or not accepted else accepted[0])))
+    if nbytes > pictures.max_src_image_size:
+        raise AclError(
+            Code.INVALID_PARAM, f"the pictures have {nbytes} bytes; max_src_image_size of the model is {pictures.max_src_image_size}"
+        )
+
+
+def _accepted_sizes(model: Model, index: int) -> list[tuple[int, int]]:
+    """Height and width of input `index` in each gear; the only ones where there are none; nothing for what is open."""
+    programs = [(*gear.inputs, *gear.further) for gear in model.gears] or [model.specs(model.declared)]
+    found = [model.dynamic_aipp[index].sizes(specs) for specs in programs]
+    return [] if model.is_open else list(dict.fromkeys((height, width) for _, _, height, width in found))
+
+
+def _words(size: Sequence[int]) -> str:
+    return " x ".join(map(str, size))
 
 
 # ---- a run with them
-def settings_table(model: Model, index: int, settings: object, spec: TensorSpec) -> np.ndarray:
-    """What a program reads from its input `spec`: the settings for the pictures of input `index`. Raises AclError where there are none."""
-    batch = int(spec.shape[0] or 0)
-    return _given(model, index, settings, batch).table(picture_sizes(model, index, ()))[0][:batch]
+def settings_feeds(model: Model, settings: Mapping[int, object], inputs: Sequence[TensorSpec]) -> list[np.ndarray]:
+    """What a program that takes `inputs` is fed behind the model's own. Raises AclError for pictures without settings, or with others."""
+    feeds = []
+    for number, pictures in model.dynamic_aipp.items():
+        batch, *sizes = pictures.sizes(inputs)
+        feeds.append(settings_of(model, number, settings, batch).table((sizes[0], sizes[1], sizes[2]))[0][:batch])
+        if pictures.frame:
+            feeds.append(np.empty((0, *sizes[1:]), np.uint8))
+    return feeds
 
 
-def convert_in_front(model: Model, index: int, settings: object, buffer: DataBuffer, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    """The pictures in `buffer` as input `index` takes them, for a model that does not convert them itself. Raises AclError."""
-    from anycann.picture_input import AXES, convert_pictures
-
-    input_format = str(model.dynamic_aipp[index]["input_format"])
-    batch = shape[AXES[input_format][0]]
-    table, nbytes = _given(model, index, settings, batch).table(picture_sizes(model, index, shape))
-    pictures = buffer.array(np.dtype(np.uint8), (nbytes,))
-    return convert_pictures(pictures, table[:batch], np.empty(shape, np.dtype(dtype)), input_format)
-
-
-def _given(model: Model, index: int, settings: object, batch: int) -> DynamicAipp:
-    if not isinstance(settings, DynamicAipp):
+def settings_of(model: Model, index: int, settings: Mapping[int, object], batch: int = 1) -> DynamicAipp:
+    """Those for the pictures of input `index`. Raises AclError where there are none, or for fewer pictures."""
+    found = settings.get(index)
+    if not isinstance(found, DynamicAipp):
         raise AclError(
             Code.GE_AIPP_MODE_INVALID,
             f"input {model.inputs[index].name!r} has dynamic AIPP and no settings; acl.mdl.set_input_aipp gives them",
         )
-    if settings.batch < batch:
-        raise AclError(Code.GE_AIPP_BATCH_EMPTY, f"the dynamic AIPP is for {settings.batch} pictures; the model takes {batch}")
-    return settings
+    if found.batch < batch:
+        raise AclError(Code.GE_AIPP_BATCH_EMPTY, f"the dynamic AIPP is for {found.batch} pictures; the model takes {batch}")
+    return found
 
 
-def picture_sizes(model: Model, index: int, shape: Sequence[Any]) -> tuple[int, int, int]:
-    """Channels, height and width that are made of the pictures of input `index`, whose program takes `shape`."""
-    from anycann.picture_input import AXES
-
-    facts = model.dynamic_aipp[index]
-    _, *by_shape = (shape[axis] for axis in AXES[str(facts["input_format"])]) if index not in model.converting else (0, *facts["sizes"])
-    channels, height, width = by_shape
-    return int(channels), int(height), int(width)
+def made_shape(model: Model, index: int, settings: DynamicAipp, batch: int) -> tuple[int, ...]:
+    """What the model itself takes of so many pictures with these settings, where its sizes are open."""
+    pictures = model.dynamic_aipp[index]
+    height, width = settings.made_size()
+    by_letter = dict(zip("NCHW", (batch, pictures.channels, height, width), strict=True))
+    return tuple(by_letter[letter] for letter in pictures.input_format)

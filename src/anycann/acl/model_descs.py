@@ -197,11 +197,11 @@ def get_cur_output_dims(desc: int, index: int) -> dict[str, object]:
 def get_input_dims_range(desc: int, index: int) -> dict[str, object]:
     """{rangeCount, range} of an input: [least, most] of each size; -1 stands for no bound."""
     model, tensor = described(desc), _input(desc, index)
-    if tensor.name == GEAR_INPUT or not model.gears:
+    if index >= len(model.own_inputs) or not model.gears:
         ranges = model.ranges.get(tensor.name) or [[1, -1] if size < 0 else [size, size] for size in tensor.dims]
     else:
-        columns = zip(*(gear.inputs[index].shape for gear in model.gears), strict=True)
-        ranges = [[min(map(_int, column)), max(map(_int, column))] for column in columns]
+        columns = zip(*(gear.shapes[index] for gear in model.gears), strict=True)
+        ranges = [[min(column), max(column)] for column in columns]
     return {"rangeCount": len(ranges), "range": ranges}
 
 
@@ -232,7 +232,7 @@ def get_input_dynamic_dims(desc: int, index: int, count: int) -> list[dict[str, 
     gears = _gears(described(desc), "dims")
     if count < len(gears):
         raise AclError(Code.INVALID_PARAM, f"room for {count} gears; accepted: {len(gears)}, as get_input_dynamic_gear_count says")
-    return [_dims("", [_int(size) for spec in gear.inputs for size in spec.shape]) for gear in gears]
+    return [_dims("", [size for shape in gear.shapes for size in shape]) for gear in gears]
 
 
 def dims_of(tensor: Tensor) -> dict[str, object]:
@@ -251,10 +251,6 @@ def _dims(name: str, dims: list[int]) -> dict[str, object]:
 
 def _gears(model: Model, kind: str) -> Sequence[Gear]:
     return model.gears if model.gear_kind == kind else ()
-
-
-def _int(size: object) -> int:
-    return size if isinstance(size, int) else -1
 
 
 def _input(desc: int, index: int) -> Tensor:

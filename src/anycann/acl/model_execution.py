@@ -12,7 +12,7 @@ from anycann.acl.codes import Code
 from anycann.acl.data_buffers import DataBuffer, Dataset, check_index
 from anycann.acl.entries import status, value
 from anycann.acl.errors import AclError
-from anycann.acl.input_aipp import convert_in_front, settings_table
+from anycann.acl.input_aipp import made_shape, settings_feeds, settings_of
 from anycann.acl.memory import take_device_memory
 from anycann.acl.model_loading import MODELS
 from anycann.acl.model_tensors import Tensor, dtype_of
@@ -81,7 +81,7 @@ def prepare_run(model: Model, inputs: int, outputs: int) -> _Run:
     given, wanted = PROCESS.handles.get(inputs, Dataset), PROCESS.handles.get(outputs, Dataset)
     feeds, results = _buffers(given, model.inputs, "input", model), _buffers(wanted, model.outputs, "output", model)
     own = feeds[: len(model.own_inputs)]
-    shapes = _shapes(model, given, own)
+    shapes = _shapes(model, given)
     try:
         program = model.executable(given.gear, shapes)
     except AclError:
@@ -108,16 +108,11 @@ class _Run:
     places: tuple[list[np.ndarray], list[np.ndarray | None]] = ([], [])
     addresses: tuple[list[int], list[int]] | None = None  # of the same, where kernels do all that there is to do
 
-    @property
-    def copies(self) -> bool:
-        """Whether an input is made anew for each run: pictures that the model does not convert itself."""
-        return len(self.model.converting) < len(self.model.dynamic_aipp)
-
     def plain_addresses(self) -> tuple[list[int], list[int]] | None:
         """Where kernels read the inputs and write the outputs; None if anything has to be converted, copied or described."""
         feeds, places = self.places
         written = [place for place in places if place is not None]
-        if self.copies or not (self.model.is_static and self.program.takes_addresses) or len(written) < len(places):
+        if not (self.model.is_static and self.program.takes_addresses) or len(written) < len(places):
             return None
         alone = all(usable_directly(place, [*feeds, *written[:n], *written[n + 1 :]]) for n, place in enumerate(written))
         if not alone or not all(feed.flags.c_contiguous and feed.flags.aligned for feed in feeds):
@@ -126,8 +121,6 @@ class _Run:
 
     def again(self) -> None:
         """Run, neither memory nor settings having changed."""
-        if self.copies:
-            return self()
         if self.addresses is None or WATCHERS or TENSOR_WATCHERS:
             return self.compute(*self.places)
         try:
@@ -138,17 +131,11 @@ class _Run:
     def arrays(self) -> tuple[list[np.ndarray], list[np.ndarray | None]]:
         """The inputs, and where the outputs go. Raises AclError for a data buffer that is too small or whose memory is gone."""
         plan = self.program.program
-        feeds = [self._feed(number, spec) for number, spec in enumerate(plan.inputs[: len(self.feeds)])]
-        tables = zip(self.model.converting, plan.inputs[len(self.feeds) :], strict=True)
-        feeds += [settings_table(self.model, number, self.settings.get(number), spec) for number, spec in tables]
+        own = zip(self.feeds, self.model.own_inputs, plan.inputs, strict=False)
+        feeds = [buffer.array(dtype_of(tensor), spec.shape) for buffer, tensor, spec in own]  # type: ignore[arg-type]
+        feeds += settings_feeds(self.model, self.settings, plan.inputs)
         triples = zip(self.results, self.model.outputs, plan.outputs, strict=True)
         return feeds, [_place(buffer, tensor, spec) for buffer, tensor, spec in triples]
-
-    def _feed(self, number: int, spec: TensorSpec) -> np.ndarray:
-        buffer, shape = self.feeds[number], tuple(int(size or 0) for size in spec.shape)
-        if number in self.model.dynamic_aipp and number not in self.model.converting:
-            return convert_in_front(self.model, number, self.settings.get(number), buffer, shape, spec.dtype)
-        return buffer.array(dtype_of(self.model.inputs[number]), shape)
 
     def _failure(self, error: AnyCANNError) -> AclError:
         return AclError(Code.RT_MODEL_EXECUTE, f"{self.model.where}: {describe(error)}")
@@ -221,23 +208,25 @@ def _buffers(dataset: Dataset, tensors: Sequence[Tensor], role: str, model: Mode
     return dataset.data()
 
 
-def _shapes(model: Model, given: Dataset, feeds: Sequence[DataBuffer]) -> list[tuple[int, ...]] | None:
-    """The input shapes that tensor descriptions give, for a model of open shapes; else None."""
-    if model.gears or all(tensor.most_bytes for tensor in model.own_inputs) or not given.descs:
+def _shapes(model: Model, given: Dataset) -> list[tuple[int, ...]] | None:
+    """The input shapes that tensor descriptions and settings of dynamic AIPPs give, for a model of open shapes; None where nothing does."""
+    if not model.is_open or not (given.descs or model.dynamic_aipp):
         return None
-    shapes = []
-    for number, tensor in enumerate(model.own_inputs):
-        desc = given.descs.get(number)
-        shape = tuple(desc.dims) if desc is not None else tensor.dims
-        fits = len(shape) == len(tensor.dims) and all(d in (-1, s) and s >= 0 for d, s in zip(tensor.dims, shape, strict=True))
-        if not fits:
-            raise AclError(
-                Code.GE_SHAPE_INVALID, f"input {tensor.name!r} is given shape {list(shape)}; accepted: {list(tensor.dims)}, -1 open"
-            )
-        shapes.append(shape)
+    shapes = [_shape(model, number, given) for number in range(len(model.own_inputs))]
     if model.ranges:
         model.check_ranges(shapes)
     return shapes
+
+
+def _shape(model: Model, number: int, given: Dataset) -> tuple[int, ...]:
+    if number in model.dynamic_aipp:
+        settings = settings_of(model, number, given.settings)
+        return made_shape(model, number, settings, settings.batch)
+    desc, tensor = given.descs.get(number), model.own_inputs[number]
+    shape = tuple(desc.dims) if desc is not None else tensor.dims
+    if len(shape) != len(tensor.dims) or not all(d in (-1, s) and s >= 0 for d, s in zip(tensor.dims, shape, strict=True)):
+        raise AclError(Code.GE_SHAPE_INVALID, f"input {tensor.name!r} is given shape {list(shape)}; accepted: {list(tensor.dims)}, -1 open")
+    return shape
 
 
 # ---- gears
@@ -260,8 +249,7 @@ def set_input_dynamic_dims(model_id: int, dataset: int, index: int, dims: dict) 
     if not isinstance(sizes, list | tuple) or dims.get("dimCount", len(sizes)) > len(sizes):
         raise AclError(Code.INVALID_PARAM, f"dims are {dims!r:.120}; accepted: {{'dimCount': n, 'dims': [n sizes]}}")
     chosen = [int(size) for size in sizes[: dims.get("dimCount", len(sizes))]]
-    own = MODELS.get(model_id).own_inputs
-    declared = [size for tensor in own for size in tensor.dims]
+    declared = [size for shape in MODELS.get(model_id).declared for size in shape]
     if len(chosen) == len(declared):
         wrong = [size for size, fixed in zip(chosen, declared, strict=True) if fixed not in (-1, size)]
         if wrong:

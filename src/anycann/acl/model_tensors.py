@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 import math
 from typing import Any
@@ -17,13 +18,15 @@ from anycann.runtime.memory import numpy_dtype
 class Gear:
     """One set of shapes of a model: `sizes` as the option of atc gave them (a batch, a height and width, all open sizes).
 
-    tables: of the inputs for settings of dynamic AIPPs, which no program of AscendCL sees.
+    further: the inputs behind the model's own, with settings of dynamic AIPPs, which no program of AscendCL sees. shapes: what the model's
+    own inputs come to, behind a dynamic AIPP.
     """
 
     sizes: tuple[int, ...]
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
-    tables: tuple[TensorSpec, ...] = ()
+    further: tuple[TensorSpec, ...]
+    shapes: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -50,3 +53,8 @@ def bytes_of(spec: TensorSpec) -> int:
 def dtype_of(tensor: Tensor) -> np.dtype[Any]:
     """The numpy dtype of an input or output."""
     return numpy_dtype(tensor.dtype)
+
+
+def sizes_of(shape: Sequence[object]) -> tuple[int, ...]:
+    """A shape with -1 for its open sizes."""
+    return tuple(size if isinstance(size, int) else -1 for size in shape)

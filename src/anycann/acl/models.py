@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 from anycann.acl import types
 from anycann.acl.codes import Code
 from anycann.acl.errors import AclError
-from anycann.acl.model_tensors import Gear, Tensor, bytes_of, dtype_of
+from anycann.acl.model_tensors import Gear, Tensor, bytes_of, dtype_of, sizes_of
+from anycann.acl.picture_inputs import PictureInput, picture_inputs
 from anycann.model_programs import ModelPrograms, SessionOptions
 from anycann.om.model import OfflineModel
 from anycann.om.plan import NativeStep, TensorSpec
@@ -34,6 +35,7 @@ class Model:
         self.source = source if isinstance(source, str) else None
         self.where = self.source or "the model in memory"
         self.offline: OfflineModel = read_offline_model(source)
+        self._picture_inputs = picture_inputs(self.offline.metadata, self.where)
         self._programs = ModelPrograms(source, SessionOptions(), num_threads)
         self._executables: dict[int | None, CompiledProgram] = {}
         self.last_gear: int | None = None  # the one chosen last, for acl.mdl.get_cur_output_dims
@@ -71,16 +73,21 @@ class Model:
 
     def _gear(self, key: str) -> Gear:
         program = self.offline.programs[key]
-        open_sizes = [
-            size
-            for spec, chosen in zip(self._programs.inputs, program.inputs, strict=True)
-            for declared, size in zip(spec.shape, chosen.shape, strict=True)
-            if not isinstance(declared, int)
-        ]
+        shapes = self._shapes_behind(program.inputs)
+        declared = zip(self.declared, shapes, strict=True)
+        open_sizes = [size for before, after in declared for fixed, size in zip(before, after, strict=True) if fixed < 0]
         option = next((kind for name, kind in _GEAR_OPTIONS.items() if self.arguments.get(name)), "dims")
-        count = {"batch": 1, "hw": 2}.get(option, len(open_sizes))
-        own = len(self._own_specs)
-        return Gear(tuple(int(size or 0) for size in open_sizes[:count]), program.inputs[:own], program.outputs, program.inputs[own:])
+        count, own = {"batch": 1, "hw": 2}.get(option, len(open_sizes)), len(self._own_specs)
+        return Gear(tuple(open_sizes[:count]), program.inputs[:own], program.outputs, program.inputs[own:], shapes)
+
+    @cached_property
+    def declared(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of its own inputs, behind a dynamic AIPP; open sizes are -1."""
+        return self._shapes_behind(self._programs.inputs)
+
+    def _shapes_behind(self, specs: Sequence[TensorSpec]) -> tuple[tuple[int, ...], ...]:
+        own = enumerate(specs[: len(self._own_specs)])
+        return tuple(self.dynamic_aipp[n].shape(specs) if n in self.dynamic_aipp else sizes_of(spec.shape) for n, spec in own)
 
     @cached_property
     def ranges(self) -> dict[str, list[list[int]]]:
@@ -97,8 +104,8 @@ class Model:
 
     @cached_property
     def largest_gear(self) -> int:
-        """The number of the gear whose inputs have the most bytes."""
-        return max(range(len(self.gears)), key=lambda number: sum(bytes_of(spec) for spec in self.gears[number].inputs))
+        """The number of the gear whose inputs have the most elements."""
+        return max(range(len(self.gears)), key=lambda number: sum(math.prod(shape) for shape in self.gears[number].shapes))
 
     @cached_property
     def is_static(self) -> bool:
@@ -139,25 +146,14 @@ class Model:
     @cached_property
     def _own_specs(self) -> tuple[TensorSpec, ...]:
         """The inputs without those for settings of dynamic AIPPs, which are the last ones."""
-        found = self.offline.metadata.get("dynamic_aipp", {})
-        tables = [each["table"] for each in found.values() if "table" in each] if isinstance(found, dict) else []
-        return tuple(spec for spec in self._programs.inputs if spec.name not in tables)
+        further = {name for each in self._picture_inputs.values() for name in (each.table, each.frame)}
+        return tuple(spec for spec in self._programs.inputs if spec.name not in further)
 
     @cached_property
-    def dynamic_aipp(self) -> Mapping[int, Mapping[str, Any]]:
-        """What atc was told of each input with a dynamic AIPP, by its number.
-
-        max_src_image_size, input_format; where the model itself converts the pictures, also the input `table` for the settings, and the
-        `sizes` that it makes: channels, height, width.
-        """
-        found = self.offline.metadata.get("dynamic_aipp", {})
-        known = found if isinstance(found, dict) else {}
+    def dynamic_aipp(self) -> Mapping[int, PictureInput]:
+        """The inputs with a dynamic AIPP, by number."""
+        known = self._picture_inputs
         return {number: known[spec.name] for number, spec in enumerate(self._own_specs) if spec.name in known}
-
-    @cached_property
-    def converting(self) -> tuple[int, ...]:
-        """Those of them whose pictures the model itself converts."""
-        return tuple(number for number, each in self.dynamic_aipp.items() if "table" in each)
 
     def aipp_index(self, index: int) -> int:
         """The number of the input with the settings for input `index`."""
@@ -165,13 +161,13 @@ class Model:
 
     def most_pictures(self, index: int) -> int | None:
         """The batch of input `index`, which has a dynamic AIPP, in the largest gear; None if it is open."""
-        table = self.dynamic_aipp[index].get("table", self._own_specs[index].name)
-        programs = [(*gear.inputs, *gear.tables) for gear in self.gears] or [self._programs.inputs]
-        batch = max(spec.shape[0] for specs in programs for spec in specs if spec.name == table)  # type: ignore[type-var]
+        programs = [(*gear.inputs, *gear.further) for gear in self.gears] or [self._programs.inputs]
+        batch = max(self.dynamic_aipp[index].sizes(specs)[0] for specs in programs)
         return batch if isinstance(batch, int) else None
 
     def _aipp_settings(self, index: int) -> Tensor:
-        nbytes = _AIPP_HEAD + _AIPP_PICTURE * (self.most_pictures(index) or 1)
+        in_range = self.ranges.get(self.dynamic_aipp[index].table, [[1, 1]])[0][1]
+        nbytes = _AIPP_HEAD + _AIPP_PICTURE * (self.most_pictures(index) or max(in_range, 1))
         return Tensor(AIPP_INPUT, "uint8", (nbytes,), nbytes, types.ND)
 
     @cached_property
@@ -195,14 +191,14 @@ class Model:
 
     def _tensor(self, number: int, spec: TensorSpec, gears: Sequence[Sequence[TensorSpec]]) -> Tensor:
         if spec in self._own_specs and number in self.dynamic_aipp:
-            most = int(self.dynamic_aipp[number]["max_src_image_size"])
-            return Tensor(spec.name, "uint8", (most,), most, types.NHWC)
+            most = self.dynamic_aipp[number].max_src_image_size
+            return Tensor(spec.name, "uint8", (self.most_pictures(number) or -1, -1, -1, -1), most, types.NHWC)
         block = self.aipp.get(spec.name)
         if block is not None and spec.dtype == "uint8":  # told as pixels, as Ascend does; the bytes are those of the source format
             sizes = (block["batch"], block["rows"], block["columns"], AIPP_CHANNELS[block["input_format"]])
             most = max((bytes_of(gear[number]) for gear in gears), default=bytes_of(spec))
             return Tensor(spec.name, spec.dtype, sizes, most, types.NHWC)
-        dims = tuple(size if isinstance(size, int) else -1 for size in spec.shape)
+        dims = sizes_of(spec.shape)
         most = max((bytes_of(gear[number]) for gear in gears), default=bytes_of(spec))
         return Tensor(spec.name, spec.dtype, dims, most, self._format(spec.name, dims))
 
@@ -219,27 +215,37 @@ class Model:
         return [gear.inputs[index] for gear in self.gears] or [self._own_specs[index]]
 
     # ---- runs
+    @cached_property
+    def is_open(self) -> bool:
+        """True if runs decide its shapes, not gears."""
+        return not self.gears and any(-1 in shape for shape in self.declared)
+
+    def specs(self, shapes: Sequence[tuple[int, ...]]) -> tuple[TensorSpec, ...]:
+        """What its program takes where its own inputs have these shapes, behind a dynamic AIPP. Raises AclError for other channels."""
+        chosen = dict(zip((spec.name for spec in self._own_specs), shapes, strict=True))
+        for number, pictures in self.dynamic_aipp.items():
+            del chosen[self._own_specs[number].name]
+            chosen |= pictures.further(shapes[number])
+        declared = ((spec, chosen.get(spec.name, ())) for spec in self._programs.inputs)
+        return tuple(TensorSpec(spec.name, spec.dtype, (*sizes, *spec.shape[len(sizes) :])) for spec, sizes in declared)
+
     def check_ranges(self, shapes: Sequence[tuple[int, ...]]) -> None:
         """Raises AclError for a shape outside the range that atc was given for the input."""
         try:
-            self._programs.check_ranges(
-                [TensorSpec(spec.name, spec.dtype, shape) for spec, shape in zip(self._own_specs, shapes, strict=True)]
-            )
+            self._programs.check_ranges(self.specs(shapes))
         except UsageError as error:
             raise AclError(Code.GE_SHAPE_INVALID, str(error)) from error
 
     def executable(self, gear: int | None, shapes: Sequence[tuple[int, ...]] | None = None) -> CompiledProgram:
-        """What runs a gear (None: the only program), or inputs of these shapes. Raises AclError where a choice is missing."""
+        """What runs a gear (None: the only program), or its own inputs of these shapes. Raises AclError where a choice is missing."""
         if shapes is None and gear in self._executables:
             return self._executables[gear]
         if shapes is not None:
-            given = tuple(TensorSpec(spec.name, spec.dtype, shape) for spec, shape in zip(self._own_specs, shapes, strict=True))
-            specs = (*given, *self._programs.inputs[len(given) :])
-            return self._programs.find(specs).executable
+            return self._programs.find(self.specs(shapes)).executable
         if self.gears:
             if gear is None:
                 raise AclError(Code.GE_DYNAMIC_BATCH_SIZE_INVALID, f"{self.where} has gears and none was chosen; {self.gear_words}")
-            specs = (*self.gears[gear].inputs, *self.gears[gear].tables)
+            specs = (*self.gears[gear].inputs, *self.gears[gear].further)
         else:
             specs = self._programs.inputs
             if any(not isinstance(size, int) for spec in specs for size in spec.shape):

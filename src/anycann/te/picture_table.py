@@ -14,26 +14,26 @@ WORDS = 40  # of a picture
 
 
 class Word(IntEnum):
-    """Where a number is. Bytes are counted from the beginning of the memory of all pictures."""
+    """Where a number is. The offset is counted from the beginning of the memory of all pictures."""
 
     FORMAT = 0  # Format; no pixels for any other number
-    OFFSET = 1  # bytes in front of the first row
-    STRIDE = 2  # bytes from row to row
-    COLOURS = 3  # bytes in front of the pairs of YUV420SP
-    FIRST_ROW = 4
-    FIRST_COLUMN = 5  # even for YUV420SP
-    ROWS = 6
-    COLUMNS = 7
-    ABOVE = 8
-    BEFORE = 9
-    ORDER = 10  # 4: which sample of a pixel comes first, second ...
-    CONVERTS = 14  # 0: no colour conversion
-    MATRIX = 15  # 9 fractions, row by row
-    INPUT_BIAS = 24  # 3 fractions
-    OUTPUT_BIAS = 27  # 3 fractions
-    SUBTRACTED = 30  # 4 fractions
-    FACTORS = 34  # 4 fractions
-    PADDING = 38  # a fraction
+    STRIDE = 1  # bytes from row to row
+    OFFSET = 2  # 2: bytes in front of the first row, 64 bits, the lower half first
+    COLOURS = 4  # bytes from there to the pairs of YUV420SP
+    FIRST_ROW = 5
+    FIRST_COLUMN = 6  # even for YUV420SP
+    ROWS = 7
+    COLUMNS = 8
+    ABOVE = 9
+    BEFORE = 10
+    ORDER = 11  # 4: which sample of a pixel comes first, second ...
+    CONVERTS = 15  # 0: no colour conversion
+    MATRIX = 16  # 9 fractions, row by row
+    INPUT_BIAS = 25  # 3 fractions
+    OUTPUT_BIAS = 28  # 3 fractions
+    SUBTRACTED = 31  # 4 fractions
+    FACTORS = 35  # 4 fractions
+    PADDING = 39  # a fraction
 
 
 class Format(IntEnum):

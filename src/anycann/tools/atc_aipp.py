@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
+from typing import Any
 
 import onnx_ir as ir
 
 from anycann.compiler import set_input_shapes
 from anycann.frontends.aipp.configuration import Aipp, read_aipp
-from anycann.frontends.aipp.graph import AXES, Source, insert_aipp, insert_dynamic_aipp, source_shape
+from anycann.frontends.aipp.graph import AXES, Settable, Source, insert_aipp, insert_dynamic_aipp, source_shape
 from anycann.support.errors import UsageError, context
 from anycann.support.files import file_error
 from anycann.te.picture_table import WORDS
@@ -34,38 +35,28 @@ def apply_aipp(model: ir.Model, request: ConvertRequest) -> tuple[ConvertRequest
     set_input_shapes(model.graph, request.shapes)
     sources = insert_aipp(model.graph, [block for block in blocks if block.aipp_mode == "static"], request.input_format)
     settable = {_input_name(model, block): block for block in blocks if block.aipp_mode == "dynamic"}
-    dynamic = [_insert_dynamic(model, value, settable[value.name], request) for value in list(model.graph.inputs) if value.name in settable]
+    dynamic = {value.name: _insert_dynamic(model, value, settable, request) for value in list(model.graph.inputs) if value.name in settable}
     by_name = {source.name: source for source in sources}
-    tables = {each.name: each.table for each in dynamic if each.table}
-    shapes = {name: shape for name, shape in request.shapes.items() if name not in by_name and name not in tables}
-    gears = tuple(
-        dict(_in_source(by_name.get(name), tables.get(name, ""), name, sizes, request.input_format) for name, sizes in gear.items())
-        for gear in request.gears
-    )
-    return replace(request, shapes=shapes, gears=gears), {
+    shapes = {name: shape for name, shape in request.shapes.items() if name not in by_name}
+    gears = tuple(_of_pictures(gear, by_name, dynamic, request.input_format) for gear in request.gears)
+    return replace(request, shapes=_of_pictures(shapes, {}, dynamic, request.input_format), gears=gears), {
         "aipp": {source.name: facts(source) for source in sources},
-        "dynamic_aipp": {each.name: each.facts for each in dynamic},
+        "dynamic_aipp": {name: _dynamic_facts(each, settable[name], request.input_format) for name, each in dynamic.items()},
     }
 
 
-@dataclass(frozen=True)
-class _Dynamic:
-    """An input with a dynamic AIPP, and the further input for its settings; "" where pictures are converted in front of the model."""
-
-    name: str
-    table: str
-    facts: dict[str, object]
+def _insert_dynamic(model: ir.Model, value: ir.Value, settable: Mapping[str, Aipp], request: ConvertRequest) -> Settable:
+    with context(f"while putting AIPP in front of input {value.name!r}"):
+        return insert_dynamic_aipp(model.graph, value, settable[value.name or ""].max_src_image_size, request.input_format)
 
 
-def _insert_dynamic(model: ir.Model, value: ir.Value, block: Aipp, request: ConvertRequest) -> _Dynamic:
-    """Put the operator in front of the input, if its sizes are known, gears for the batch aside."""
-    name = value.name or ""
-    facts: dict[str, object] = {"max_src_image_size": block.max_src_image_size, "input_format": request.input_format}
-    is_open = value.shape is not None and not isinstance(value.shape[0], int) and not request.gears
-    table = f"aipp/{name}/settings"
-    with context(f"while putting AIPP in front of input {name!r}"):
-        sizes = None if is_open else insert_dynamic_aipp(model.graph, value, table, block.max_src_image_size, request.input_format)
-    return _Dynamic(name, "", facts) if sizes is None else _Dynamic(name, table, {**facts, "table": table, "sizes": list(sizes)})
+def _dynamic_facts(each: Settable, block: Aipp, input_format: str) -> Mapping[str, object]:
+    """What the metadata of an offline model say of an input with dynamic AIPP; a height or width of -1 is that of its frame."""
+    return {
+        "max_src_image_size": block.max_src_image_size,
+        "input_format": input_format,
+        **{name: -1 if value is None else value for name, value in asdict(each).items()},
+    }
 
 
 def _input_name(model: ir.Model, block: Aipp) -> str:
@@ -93,12 +84,19 @@ def _read(path: str) -> tuple[Aipp, ...]:
     return read_aipp(text, path)
 
 
-def _in_source(source: Source | None, table: str, name: str, sizes: tuple[int, ...], input_format: str) -> tuple[str, tuple[int, ...]]:
-    """What a gear says of an input, in terms of the picture for one with AIPP: a shape, or that of the `table` of a dynamic one."""
-    if table:
-        return table, (sizes[0], WORDS)
-    if source is None:
-        return name, sizes
-    batch, _, height, width = (sizes[axis] for axis in AXES[input_format])
-    rows, columns = source.rows or height, source.columns or width
-    return name, tuple(int(size or 0) for size in source_shape(source.block, batch, rows, columns))
+def _of_pictures(
+    shapes: Mapping[str, tuple[Any, ...]], static: Mapping[str, Source], dynamic: Mapping[str, Settable], input_format: str
+) -> dict[str, tuple[Any, ...]]:
+    """Shapes of the inputs of a model in terms of what takes their place: the pictures of a static AIPP, the settings of a dynamic one."""
+    found = dict(shapes)
+    for name in shapes.keys() & (static.keys() | dynamic.keys()):
+        batch, _, height, width = (found[name][axis] for axis in AXES[input_format])
+        if name in static:
+            source = static[name]
+            found[name] = source_shape(source.block, batch, source.rows or height, source.columns or width)
+            continue
+        del found[name]
+        found[dynamic[name].table] = (batch, WORDS)
+        if dynamic[name].frame:
+            found[dynamic[name].frame] = (0, height, width)
+    return found

@@ -70,6 +70,10 @@ class _Settings:
         """A whole number."""
         return self.e.cast("sext", self.e.load(self.e.gep(self._table, word, "i32"), "i32", 4), "i64")
 
+    def long(self, word: int) -> Value:
+        """A whole number of two words."""
+        return self.e.load(self.e.gep(self._table, word, "i32"), "i64", 4)
+
     def fraction(self, word: int, lanes: int) -> Value:
         """A number in every lane."""
         return self.e.splat(self.e.load(self.e.gep(self._table, word, "i32"), "float", 4), lanes)
@@ -88,8 +92,10 @@ class _Line:
         self._source_row = e.add(settings.word(Word.FIRST_ROW), inside)
         self.first = settings.word(Word.FIRST_COLUMN)
         stride = settings.word(Word.STRIDE)
-        self.offset = e.add(settings.word(Word.OFFSET), e.mul(self._source_row, stride))
-        self.colours = e.add(settings.word(Word.COLOURS), e.mul(e.binary("ashr", self._source_row, e.const(1)), stride))
+        begin = settings.long(Word.OFFSET)
+        self.offset = e.add(begin, e.mul(self._source_row, stride))
+        colours = e.add(begin, settings.word(Word.COLOURS))
+        self.colours = e.add(colours, e.mul(e.binary("ashr", self._source_row, e.const(1)), stride))
         size = e.const(0)
         for form, pixel in PIXEL_BYTES.items():
             size = e.select(e.compare("eq", self.form, e.const(form)), e.const(pixel), size)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import numpy as np
 import onnx_ir as ir
 from onnx_ir.tape import Tape
 
@@ -67,47 +68,68 @@ def source_shape(block: Aipp, batch: Size, rows: Size, columns: Size) -> tuple[S
     return (batch, rows, columns, *channels)
 
 
-def _checked_shape(value: ir.Value, input_format: str) -> ir.Shape:
+def _dimensions(value: ir.Value, input_format: str) -> tuple[Any, Any, Any, Any]:
+    """The batch, channels, height and width of an input; what is open is no int. Raises UsageError for what is no picture."""
     if value.shape is None or len(value.shape) != 4:
         raise UsageError(f"the input has shape {value.shape}; accepted: four sizes, as pictures have in {input_format}")
-    return value.shape
+    batch, channels, height, width = (value.shape[axis] for axis in AXES[input_format])
+    if not isinstance(channels, int):
+        raise UsageError(f"the input has shape {value.shape}; accepted: a known number of channels, which --input_shape gives")
+    return batch, channels, height, width
 
 
 def _insert(graph: ir.Graph, value: ir.Value, block: Aipp, input_format: str) -> Source:
-    shape = _checked_shape(value, input_format)
-    batch, channels, height, width = (size if isinstance(size := shape[axis], int) else None for axis in AXES[input_format])
-    if channels is None:
-        raise UsageError(f"the input has shape {shape}; accepted: a known number of channels, which --input_shape gives")
+    batch, channels, height, width = (size if isinstance(size, int) else None for size in _dimensions(value, input_format))
+    assert channels is not None
     rows, columns = picture_size(block, height, width)
-    dtype, uses, outputs = value.dtype, list(value.uses()), [n for n, out in enumerate(graph.outputs) if out is value]
-    kind = dtype or ir.DataType.FLOAT
+    kind = value.dtype or ir.DataType.FLOAT
     source = Source(value.name or "", block, batch, rows, columns, channels, input_format, kind.numpy().name)
-    value.type, value.shape = ir.TensorType(ir.DataType.UINT8), ir.Shape(source.shape)
     attributes = operator_attributes(block, channels, rows, columns)
-    _put_in_front(graph, uses, outputs, _nodes("Aipp", [value], attributes, input_format, kind))
+    _put_in_front(graph, value, source.shape, _nodes("Aipp", [value], attributes, input_format, kind))
     return source
 
 
-def insert_dynamic_aipp(graph: ir.Graph, value: ir.Value, table: str, nbytes: int, input_format: str) -> tuple[int, int, int] | None:
-    """Let an input take `nbytes` of pictures, and a further input `table` what becomes of them; its batch is that of the input.
+@dataclass(frozen=True)
+class Settable:
+    """What a dynamic AIPP makes, and the inputs it adds: the `table` of settings, and where gears or runs decide height or width a `frame`
+    without bytes, whose shape is [0, height, width] ("" otherwise)."""
 
-    Channels, height and width, which must be known: None, and nothing is done, if one is open.
+    table: str
+    frame: str
+    channels: int
+    height: Size
+    width: Size
+
+
+def insert_dynamic_aipp(graph: ir.Graph, value: ir.Value, nbytes: int, input_format: str) -> Settable:
+    """Let an input take `nbytes` of pictures, and further inputs what becomes of them; the batch of the table is that of the input.
+
+    Raises UsageError for an input that is no picture of a known number of channels.
     """
-    shape = _checked_shape(value, input_format)
-    batch, channels, height, width = (shape[axis] for axis in AXES[input_format])
-    if not (isinstance(channels, int) and isinstance(height, int) and isinstance(width, int)):
-        return None
-    settings = ir.Value(name=table, type=ir.TensorType(ir.DataType.INT32), shape=ir.Shape([batch, WORDS]))
-    graph.inputs.append(settings)
-    dtype, uses, outputs = value.dtype, list(value.uses()), [n for n, out in enumerate(graph.outputs) if out is value]
-    value.type, value.shape = ir.TensorType(ir.DataType.UINT8), ir.Shape([nbytes])
-    attributes: dict[str, object] = {"channels": channels, "height": height, "width": width}
-    _put_in_front(graph, uses, outputs, _nodes("DynamicAipp", [value, settings], attributes, input_format, dtype or ir.DataType.FLOAT))
-    return channels, height, width
+    batch, channels, *frame = _dimensions(value, input_format)
+    height, width = (size if isinstance(size, int) else None for size in frame)
+    is_open, kind = height is None or width is None, value.dtype or ir.DataType.FLOAT
+    found = Settable(f"aipp/{value.name}/settings", f"aipp/{value.name}/frame" if is_open else "", channels, height, width)
+    table = ir.Value(name=found.table, type=ir.TensorType(ir.DataType.INT32), shape=ir.Shape([batch, WORDS]))
+    graph.inputs.append(table)
+    tape, name = Tape(), f"aipp/{value.name}/size"
+    if is_open:
+        graph.inputs.append(ir.Value(name=found.frame, type=ir.TensorType(ir.DataType.UINT8), shape=ir.Shape([0, *frame])))
+        size = tape.op("Shape", [graph.inputs[-1]], {"start": 1}, name=name)
+        size.name = name
+    else:
+        size = tape.initializer(ir.tensor(np.array([height, width], np.int64)), name)
+        graph.register_initializer(size)
+    made = _nodes("DynamicAipp", [value, table, size], {"channels": channels}, input_format, kind)
+    _put_in_front(graph, value, (nbytes,), [*tape.nodes, *made])
+    return found
 
 
-def _put_in_front(graph: ir.Graph, uses: Sequence[Any], outputs: Sequence[int], nodes: Sequence[ir.Node]) -> None:
-    """Begin the graph with `nodes`; those that read the input before, and those outputs that it was, get what they make."""
+def _put_in_front(graph: ir.Graph, value: ir.Value, shape: Sequence[Size], nodes: Sequence[ir.Node]) -> None:
+    """Begin the graph with `nodes`, and let `value` take bytes of that shape: what it was is what they make."""
+    own = set(nodes)
+    uses, outputs = [use for use in value.uses() if use.node not in own], [n for n, out in enumerate(graph.outputs) if out is value]
+    value.type, value.shape = ir.TensorType(ir.DataType.UINT8), ir.Shape(shape)
     made, first = nodes[-1].outputs[0], next(iter(graph), None)
     graph.extend(nodes) if first is None else graph.insert_before(first, nodes)
     graph.opset_imports.setdefault(DOMAIN, 1)
@@ -124,10 +146,7 @@ def picture_size(block: Aipp, height: Size, width: Size) -> tuple[Size, Size]:
             raise UsageError("the model's height and width are open; crop, padding and src_image_size_h and _w need fixed ones")
         return height, width
     rows, columns = block.src_image_size_h or height, block.src_image_size_w or width
-    left_rows, left_columns = _cropped(block, rows, columns)
-    if block.padding:
-        left_rows += block.top_padding_size + block.bottom_padding_size
-        left_columns += block.left_padding_size + block.right_padding_size
+    left_rows, left_columns = made_size(block, rows, columns)
     if (left_rows, left_columns) != (height, width):
         raise UsageError(
             f"a picture of {rows} x {columns} (height x width) comes to {left_rows} x {left_columns} by crop and padding; "
@@ -136,6 +155,15 @@ def picture_size(block: Aipp, height: Size, width: Size) -> tuple[Size, Size]:
     if block.is_yuv and (rows % 2 or columns % 2):
         raise UsageError(f"a YUV420SP_U8 picture of {rows} x {columns}; accepted: even sizes")
     return rows, columns
+
+
+def made_size(block: Aipp, rows: int, columns: int) -> tuple[int, int]:
+    """Height and width of what becomes of a picture of rows x columns. Raises UsageError for a crop beyond it."""
+    high, wide = _cropped(block, rows, columns)
+    if block.padding:
+        high += block.top_padding_size + block.bottom_padding_size
+        wide += block.left_padding_size + block.right_padding_size
+    return high, wide
 
 
 def _cropped(block: Aipp, rows: int, columns: int) -> tuple[int, int]:

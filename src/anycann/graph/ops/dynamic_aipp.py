@@ -20,15 +20,16 @@ from anycann.te.tensor import Placeholder, Tensor
 
 
 def _infer(node: ir.Node, inputs: Sequence[TensorType | None]) -> Sequence[TensorType]:
-    table = inputs[1]
+    table, size = inputs[1], node.inputs[2]
     assert table is not None
-    return [TensorType(dtypes.float32, (table.shape[0], *(node.attributes.get_int(name, 0) for name in ("channels", "height", "width"))))]
+    assert size is not None
+    if size.const_value is None:
+        return []
+    return [TensorType(dtypes.float32, (table.shape[0], node.attributes.get_int("channels", 3), *size.const_value.numpy().tolist()))]
 
 
-def _by_numpy(
-    source: NDArray[np.uint8], table: NDArray[np.int32], channels: int = 3, height: int = 1, width: int = 1
-) -> NDArray[np.float32]:
-    return np.concatenate([_one(source, row, channels, height, width) for row in table])
+def _by_numpy(source: NDArray[np.uint8], table: NDArray[np.int32], size: NDArray[np.int64], channels: int = 3) -> NDArray[np.float32]:
+    return np.concatenate([_one(source, row, channels, *size.tolist()) for row in table])
 
 
 def _one(source: NDArray[np.uint8], row: NDArray[np.int32], channels: int, height: int, width: int) -> NDArray[np.float32]:
@@ -37,8 +38,8 @@ def _one(source: NDArray[np.uint8], row: NDArray[np.int32], channels: int, heigh
     above, before, rows, columns = (int(row[word]) for word in (Word.ABOVE, Word.BEFORE, Word.ROWS, Word.COLUMNS))
     stride, last = int(row[Word.STRIDE]), int(row[Word.FIRST_ROW]) + rows
     shape = (1, last, stride // PIXEL_BYTES[form], *([PIXEL_BYTES[form]] if PIXEL_BYTES[form] > 1 else []))
-    offset = int(row[Word.OFFSET])
-    pixels = source[offset : offset + last * stride].reshape(shape)
+    source = source[int(row[Word.OFFSET : Word.OFFSET + 2].view(np.int64)[0]) :]
+    pixels = source[: last * stride].reshape(shape)
     if form is Format.YUV420SP_U8:
         pixels = np.pad(pixels, ((0, 0), (0, last % 2), (0, 0)))
         pairs = source[row[Word.COLOURS] : row[Word.COLOURS] + (last + 1) // 2 * stride].reshape(1, -1, stride)
@@ -68,7 +69,7 @@ def _samples(rng: np.random.Generator) -> Iterable[Sample]:
     ) -> list[int]:
         """A picture of rows x columns; frame: first row and column, rows, columns, above, before."""
         whole, stride = np.zeros(WORDS, np.int32), columns * PIXEL_BYTES[form]
-        whole[: Word.ORDER] = [form, offset, stride, offset + rows * stride, *(frame or (0, 0, rows, columns, 0, 0))]
+        whole[: Word.ORDER] = [form, stride, offset, 0, rows * stride, *(frame or (0, 0, rows, columns, 0, 0))]
         whole[Word.ORDER : Word.ORDER + 4], whole[Word.CONVERTS] = order, converts
         fractions = whole.view(np.float32)
         fractions[Word.MATRIX : Word.SUBTRACTED] = [298, 0, 409, 298, -100, -208, 298, 516, 0, 16, 128, 128, 3, 0, 1]
@@ -76,10 +77,8 @@ def _samples(rng: np.random.Generator) -> Iterable[Sample]:
         return whole.tolist()
 
     def one(nbytes: int, channels: int, height: int, width: int, *rows: list[int]) -> Sample:
-        table = np.array(rows, np.int32)
-        return Sample(
-            (integers(rng, nbytes, low=0, high=255, dtype="uint8"), table), {"channels": channels, "height": height, "width": width}
-        )
+        pictures = integers(rng, nbytes, low=0, high=255, dtype="uint8")
+        return Sample((pictures, np.array(rows, np.int32), np.array([height, width])), {"channels": channels})
 
     yuv, xrgb, rgb, grey = Format
     yield one(2 * 10 * 38 * 3 // 2, 3, 10, 38, row(yuv, 0, 10, 38, converts=1), row(yuv, 570, 10, 38, order=(0, 2, 1, 3)))
@@ -99,7 +98,8 @@ def _samples(rng: np.random.Generator) -> Iterable[Sample]:
 
 @operator("DynamicAipp", domain=DOMAIN, samples=_samples, infer=_infer, reference=_by_numpy)
 def dynamic_aipp(context: Lowering) -> Tensor:
-    """Operands pictures (uint8, [bytes]) and table (int32, [N, WORDS], te/picture_table.py); float32 [N, channels, height, width]."""
+    """Operands pictures (uint8, [bytes]), table (int32, [N, WORDS], te/picture_table.py), and height and width (int64, [2]), which are
+    known when a program is compiled; float32 [N, channels, height, width]."""
     source, table = context.operand(0), context.operand(1)
     if source.dtype is not dtypes.uint8 or table.dtype is not dtypes.int32 or source.rank != 1 or table.shape[1:] != (WORDS,):
         raise NotLowered(f"pictures {source.dtype}{list(source.shape)} with a table {table.dtype}{list(table.shape)}")

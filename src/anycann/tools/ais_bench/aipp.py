@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from configparser import ConfigParser, Error
 from dataclasses import fields
 import os
 
 import numpy as np
 
-from anycann.acl.data_buffers import DataBuffer
 from anycann.acl.dynamic_aipp import DynamicAipp
-from anycann.acl.input_aipp import convert_in_front, picture_sizes
-from anycann.acl.models import Model
 from anycann.om.plan import TensorSpec
 from anycann.picture_input import Aipp
-from anycann.runtime import memory
 from anycann.tools.ais_bench.tensors import CallError
 
 _SECTION = "aipp_op"
@@ -49,19 +46,11 @@ def _value(path: object, name: str, text: str, default: object) -> object:
         raise CallError(f"{path}: {name} is {text!r}; accepted: {'0 or 1' if kind is bool else 'a number'}") from None
 
 
-def shape_of_pictures(model: Model, number: int, spec: TensorSpec, settings: DynamicAipp) -> tuple[int, int]:
-    """How many pictures input `number` then takes, and bytes of each. Raises as the settings do."""
-    sizes = picture_sizes(model, number, spec.shape)
-    return settings.batch, settings.table(sizes)[1] // settings.batch
-
-
-def converted(model: Model, number: int, spec: TensorSpec, settings: DynamicAipp | None, data: np.ndarray) -> np.ndarray:
-    """What the program of the model takes for the pictures in `data`, which may be fewer than there is room for. Raises AclError."""
-    flat = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
-    buffer = DataBuffer(memory.address(flat), flat.nbytes)
-    if number not in model.converting:
-        return convert_in_front(model, number, settings, buffer, tuple(int(size or 0) for size in spec.shape), spec.dtype)
-    nbytes = 0 if settings is None else settings.table(picture_sizes(model, number, spec.shape))[1]
+def as_fed(data: np.ndarray, wanted: Sequence[int], spec: TensorSpec) -> np.ndarray:
+    """The pictures in `data`, of the bytes that are wanted, as a program takes them, which has room for more. Raises CallError."""
+    flat, nbytes = np.ascontiguousarray(data).reshape(-1).view(np.uint8), wanted[0] * wanted[1]
+    if flat.nbytes < nbytes:
+        raise CallError(f"input {spec.name!r} has {flat.nbytes} bytes; {wanted[0]} pictures of {wanted[1]} bytes have {nbytes}")
     pictures = np.zeros(int(spec.shape[0] or 0), np.uint8)
-    pictures[:nbytes] = buffer.array(np.dtype(np.uint8), (nbytes,))
+    pictures[:nbytes] = flat[:nbytes]
     return pictures

@@ -13,15 +13,15 @@ import numpy as np
 from anycann.acl.contexts import reset_device, set_device
 from anycann.acl.dynamic_aipp import DynamicAipp
 from anycann.acl.initialise import finalize, init
-from anycann.acl.input_aipp import check_pictures, settings_table
+from anycann.acl.input_aipp import check_pictures, made_shape, settings_feeds
 from anycann.acl.model_loading import MODELS
+from anycann.acl.model_tensors import sizes_of
 from anycann.acl.models import Model
 from anycann.acl.namespace import declared
 from anycann.acl.process import PROCESS
 from anycann.acl.runs import run_program
-from anycann.om.plan import TensorSpec
 from anycann.support import options as settings
-from anycann.tools.ais_bench.aipp import converted, read_aipp, shape_of_pictures
+from anycann.tools.ais_bench.aipp import as_fed, read_aipp
 from anycann.tools.ais_bench.tensors import COPIES, BaseTensor, CallError, Tensor, TensorDescription, description, raises_call_error
 
 
@@ -83,7 +83,7 @@ class InferenceSession:
         self._gear: int | None = None
         self._shapes: list[tuple[int, ...]] | None = None
         self._most_bytes: list[int] = []
-        self._aipp: DynamicAipp | None = None
+        self._aipp: dict[int, DynamicAipp] = {}
         self._times = RunTimes()
 
     def options(self) -> SessionOptions:
@@ -108,19 +108,19 @@ class InferenceSession:
         own = self.model.own_inputs
         shapes = list(self._set_shapes() or [tensor.dims for tensor in own])
         for number in self.model.dynamic_aipp:
-            shapes[number] = own[number].dims if self._aipp is None else self._picture_shape(number, self._aipp)
+            shapes[number] = self._picture_shape(number) if number in self._aipp else own[number].dims
         return [description(t.name, t.dtype, t.format, list(shape)) for t, shape in zip(own, shapes, strict=True)]
 
     def get_outputs(self) -> list[TensorDescription]:
         """Its outputs."""
         shapes = [tensor.dims for tensor in self.model.outputs]
         if self._gear is not None:
-            shapes = [_sizes(spec.shape) for spec in self.model.gears[self._gear].outputs]
+            shapes = [sizes_of(spec.shape) for spec in self.model.gears[self._gear].outputs]
         return [description(t.name, t.dtype, t.format, list(shape)) for t, shape in zip(self.model.outputs, shapes, strict=True)]
 
     def _set_shapes(self) -> list[tuple[int, ...]] | None:
         if self._gear is not None:
-            return [_sizes(spec.shape) for spec in self.model.gears[self._gear].inputs]
+            return [sizes_of(spec.shape) for spec in self.model.gears[self._gear].inputs]
         return self._shapes
 
     # ---- choosing shapes
@@ -144,7 +144,7 @@ class InferenceSession:
     def set_dynamic_dims(self, shapes: str) -> None:
         """Choose the gear with these shapes of all inputs: "data:1,600;info:1,2"."""
         wanted = self._by_name(shapes)
-        declared = [size for tensor in self.model.inputs[: len(wanted)] for size in tensor.dims]
+        declared = [size for shape in self.model.declared for size in shape]
         sizes = [size for shape in wanted for size in shape]
         self._gear = self.model.find_gear("dims", tuple(size for size, fixed in zip(sizes, declared, strict=True) if fixed == -1))
 
@@ -157,22 +157,32 @@ class InferenceSession:
         """The settings of the dynamic AIPP, from a file of --aipp-config, for the shapes that are set. Raises CallError."""
         if not self.model.dynamic_aipp:
             raise CallError(f"{self.model.where} has no dynamic AIPP; atc makes one of --insert_op_conf with aipp_mode: dynamic")
-        number = next(iter(self.model.dynamic_aipp))
-        given = read_aipp(path, self._batch(number))
-        check_pictures(given, self.model, number)
+        given = {number: read_aipp(path, self._most_pictures(number)) for number in self.model.dynamic_aipp}
+        for number, each in given.items():
+            check_pictures(each, self.model, number)
         self._aipp = given
 
+    def _most_pictures(self, number: int) -> int:
+        """How many pictures input `number` takes, in the largest gear. Raises CallError where nothing says it."""
+        most = self.model.most_pictures(number) or self._batch(number)
+        if most < 0:
+            raise CallError(f"the batch of input {self.model.own_inputs[number].name!r} is open; set_dynamic_shape (--dymShape) sets it")
+        return most
+
     def _batch(self, number: int) -> int:
-        """How many pictures input `number` takes."""
-        taken = [spec.shape[0] for spec in self._specs()[len(self.model.own_inputs) :]] if number in self.model.converting else []
-        batch = taken[self.model.converting.index(number)] if taken else self._specs()[number].shape[0]
-        return int(batch or 1)
+        """How many pictures input `number` takes with the shapes that are set; -1 where none are."""
+        shapes = self.model.declared if self._gear is None else self.model.gears[self._gear].shapes
+        return (self._shapes or shapes)[number][self.model.dynamic_aipp[number].axes[0]]
 
-    def _picture_shape(self, number: int, settings: DynamicAipp) -> tuple[int, int]:
-        return shape_of_pictures(self.model, number, self._specs()[number], settings)
+    def _picture_shape(self, number: int) -> tuple[int, int]:
+        """Pictures, and bytes of each."""
+        aipp, batch = self._aipp[number], self._batch(number)
+        return aipp.batch if batch < 0 else batch, aipp.picture_bytes()
 
-    def _specs(self) -> Sequence[TensorSpec]:
-        return self.model.executable(self._gear, None if self._gear is not None else self._shapes).program.inputs
+    def shape_behind(self, number: int, feed: np.ndarray) -> tuple[int, ...]:
+        """What the model itself takes of a feed: that of what its settings make of pictures. Raises AclError as the settings do."""
+        aipp = self._aipp.get(number)
+        return feed.shape if aipp is None else made_shape(self.model, number, aipp, feed.nbytes // aipp.picture_bytes())
 
     def set_custom_outsize(self, sizes: Sequence[int]) -> None:
         """Bytes that each output may have at most where its shape is known after the run only."""
@@ -199,12 +209,13 @@ class InferenceSession:
         if len(feeds_there) != len(descriptions):
             raise CallError(f"{len(feeds_there)} tensors are given; {self.model.where} has {len(descriptions)} inputs")
         program = self.model.executable(self._gear, None if self._gear is not None else self._shapes)
+        specs = program.program.inputs
+        further = settings_feeds(self.model, self._aipp, specs)
         arrays = [
-            converted(self.model, number, spec, self._aipp, data) if number in self.model.dynamic_aipp else _as_described(data, wanted)
-            for number, (data, wanted, spec) in enumerate(zip(feeds_there, descriptions, program.program.inputs, strict=False))
+            as_fed(data, wanted.shape, spec) if number in self._aipp else _as_described(data, wanted)
+            for number, (data, wanted, spec) in enumerate(zip(feeds_there, descriptions, specs, strict=False))
         ]
-        tables = zip(self.model.converting, program.program.inputs[len(arrays) :], strict=True)
-        arrays += [settings_table(self.model, number, self._aipp, spec) for number, spec in tables]
+        arrays += further
         values: list[object] = []
         for _ in range(max(self._options.loop, 1)):
             begin = time.perf_counter()
@@ -272,10 +283,6 @@ def _unload(number: int) -> None:
 def model(modelPath: str, deviceId: int = 0, options: SessionOptions | None = None) -> InferenceSession:
     """A session."""
     return InferenceSession(modelPath, deviceId, options)
-
-
-def _sizes(shape: Sequence[object]) -> tuple[int, ...]:
-    return tuple(size if isinstance(size, int) else -1 for size in shape)
 
 
 def _as_described(data: np.ndarray, wanted: TensorDescription) -> np.ndarray:

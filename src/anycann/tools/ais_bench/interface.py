@@ -102,7 +102,7 @@ class InferSession:
     ) -> list[Any]:
         """Run once. mode: static, dymbatch, dymhw, dymdims or dymshape; all but static take the shapes from the feeds."""
         arrays = _arrays(feeds)
-        self._set_mode(mode, [tuple(array.shape) for array in arrays], custom_sizes)
+        self._set_mode(mode, [self.session.shape_behind(number, array) for number, array in enumerate(arrays)], custom_sizes)
         return self.run(arrays, out_array)
 
     def infer_pipeline(
@@ -159,9 +159,8 @@ class InferSession:
         elif kind == "dims":
             self.set_dynamic_dims(text)
         elif kind in ("batch", "hw"):
-            chosen = [
-                size for tensor, shape in zip(inputs, shapes, strict=False) for d, size in zip(tensor.dims, shape, strict=False) if d == -1
-            ]
+            declared = zip(self.session.model.declared, shapes, strict=False)
+            chosen = [size for dims, shape in declared for d, size in zip(dims, shape, strict=False) if d == -1]
             self.set_dynamic_batchsize(chosen[0]) if kind == "batch" else self.set_dynamic_hw(*chosen[:2])
 
     # ---- times and the end
