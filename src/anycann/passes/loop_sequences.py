@@ -1,7 +1,7 @@
 """A list that a loop appends to, and that is stacked behind it, is what the loop's turns give, stacked.
 
 Loop(n, c, x, SequenceEmpty()) of a body with SequenceInsert(list, t), ConcatFromSequence<new_axis=1>(list)  ->
-Loop(n, c, x) of a body that also gives t
+Loop(n, c, x) of a body that also gives t; so where parts of one row each are joined
 
 So `torch.jit.script` writes `out.append(t)` and `torch.stack(out)`. A loop that carries tensors only may be native
 (`runtime/link_loops.py`).
@@ -11,9 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 import onnx_ir as ir
 
+from anycann.passes.loop_counters import known_through_casts
 from anycann.passes.loop_values import Carried, body_of, carried_of, source_of
+from anycann.passes.node_writer import NodeWriter
+from anycann.passes.rules.rule import stand_for
 
 
 def stack_appended_values(graph: ir.Graph) -> list[str]:
@@ -69,9 +73,28 @@ def _is_handed_on_alone(handed_on: ir.Value, made: ir.Value) -> bool:
 
 def _stacks(node: ir.Node, part: ir.Value | None) -> bool:
     """Whether a node gives what it gets as one tensor, whose axes are known."""
-    if part is None or (node.domain, node.op_type) != ("", "ConcatFromSequence") or node.attributes.get_int("new_axis", 0) != 1:
+    if part is None or (node.domain, node.op_type) != ("", "ConcatFromSequence"):
         return False
-    return node.attributes.get_int("axis", 0) == 0 or part.shape is not None
+    axis = node.attributes.get_int("axis", 0)
+    if node.attributes.get_int("new_axis", 0) != 1:
+        return axis == 0 and _is_one_row(part)
+    return axis == 0 or part.shape is not None
+
+
+def _is_one_row(value: ir.Value) -> bool:
+    """Whether the first axis has one element for certain, so that stacked values are joined ones."""
+    value = source_of(value)
+    if value.shape is not None:
+        return len(value.shape) > 0 and value.shape[0] == 1
+    node = value.producer()
+    if node is None or node.domain:
+        return False
+    if node.op_type == "If":
+        return all(_is_one_row(branch.as_graph().outputs[value.index() or 0]) for branch in node.attributes.values())
+    axes = known_through_casts(node.inputs[1]) if len(node.inputs) > 1 else None
+    if axes is None or axes.size == 0 or axes.reshape(-1)[0] != 0:
+        return False
+    return node.op_type == "Unsqueeze" or (node.op_type.startswith("Reduce") and node.attributes.get_int("keepdims", 1) == 1)
 
 
 def _stacked(graph: ir.Graph, loop: ir.Node, appended: Mapping[int, ir.Value]) -> None:
@@ -116,9 +139,16 @@ def _copied(body: ir.Graph, value: ir.Value) -> ir.Value:
 
 
 def _replace(concat: ir.Node, stacked: ir.Value, part: ir.Value) -> None:
-    """The parts lie along the first axis; another one is where it belongs after a Transpose."""
+    """The parts lie along the first axis; another one is where it belongs after a Transpose, and parts that are rows follow each other."""
     axis, graph, result = concat.attributes.get_int("axis", 0), concat.graph, concat.outputs[0]
     assert graph is not None
+    if concat.attributes.get_int("new_axis", 0) == 0:
+        writer = NodeWriter(graph, concat.name or "rows")
+        joined = writer.add("Squeeze", stacked, writer.number(np.array([1])))
+        graph.insert_before(concat, writer.nodes)
+        stand_for(result, joined)
+        graph.remove(concat, safe=True)
+        return
     rank = 1 if part.shape is None else len(part.shape) + 1
     others = list(range(1, rank))
     others.insert(axis % rank, 0)

@@ -11,6 +11,7 @@ from onnx_ir.passes import common
 from anycann.graph.registry import TensorType
 from anycann.graph.verify import verify
 from anycann.passes.identities import remove_identities
+from anycann.passes.loop_counters import count_turns
 from anycann.passes.loop_invariants import move_invariants
 from anycann.passes.loop_sequences import stack_appended_values
 from anycann.passes.loop_values import drop_carried_values
@@ -36,6 +37,7 @@ def passes(input_types: Mapping[str, TensorType | None], switched_off: frozenset
     every: list[tuple[str, Pass]] = [
         ("early rules", lambda model: apply_rules(model.graph, [rule for rule in rules if rule.early])),
         ("unread", _common(common.RemoveUnusedNodesPass)),
+        ("counted turns", lambda model: count_turns(model.graph)),
         ("appended values", lambda model: stack_appended_values(model.graph)),
         ("carried values", lambda model: drop_carried_values(model.graph)),
         ("loop invariants", lambda model: move_invariants(model.graph)),
