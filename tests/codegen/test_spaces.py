@@ -19,6 +19,7 @@ from anycann.codegen.kernels.dot_space import DotSpace
 from anycann.codegen.kernels.matmul_shape import contiguous
 from anycann.codegen.kernels.matmul_space import MatmulSpace
 from anycann.codegen.kernels.planes_tile import planes_refusal
+from anycann.codegen.kernels.winograd_words_tile import WordAlgorithmSpace, WordWinogradSpace
 from anycann.codegen.space import Choices, Point, Space, usable
 from anycann.target.target import NAMED, Target
 from anycann.te import dtypes
@@ -65,7 +66,11 @@ def random_space(rng: random.Random, target: Target) -> Space[Any]:
         return MatmulSpace(random_matmul(rng), target)
     shape = random_convolution(rng)
     if rng.random() < 0.5:
-        return DotSpace(as_plane(replace(shape, dtype=rng.choice((dtypes.uint8, dtypes.int8, dtypes.bfloat16)))), target)
+        plane = as_plane(replace(shape, dtype=rng.choice((dtypes.uint8, dtypes.int8, dtypes.bfloat16))))
+        words = WordAlgorithmSpace(plane, target)
+        if len(words.parameters()[0].choices) > 1:
+            return rng.choice([words, WordWinogradSpace(plane, target)])
+        return DotSpace(plane, target)
     if planes_refusal(shape, target) is None and rng.random() < 0.2:
         return PlanesSpace(shape, target)
     algorithm = AlgorithmSpace(shape, target)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from anycann.codegen.kernel import Kernel, RowTasks
 from anycann.codegen.kernels.arithmetic_rate import gains_by_pairs
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_write import digits
-from anycann.codegen.kernels.dot_convolution import emit_dot_convolution
+from anycann.codegen.kernels.dot_convolution import DotWrite, emit_dot_convolution
 from anycann.codegen.kernels.dot_packing import pack_dots
 from anycann.codegen.kernels.dot_plane import as_plane, used_taps, with_taps
 from anycann.codegen.kernels.dot_products import DotProducts
@@ -20,9 +21,11 @@ from anycann.codegen.kernels.dot_reading import is_column
 from anycann.codegen.kernels.dot_shape import DotPlan
 from anycann.codegen.kernels.dot_space import DotSpace
 from anycann.codegen.kernels.dot_tiles import has_tiles
+from anycann.codegen.kernels.winograd_words import emit_word_winograd, pack_words, sums_fit
+from anycann.codegen.kernels.winograd_words_tile import WordAlgorithmSpace, WordWinograd, WordWinogradSpace
 from anycann.codegen.nest_kernel import Output
 from anycann.codegen.space import Choices
-from anycann.codegen.tail import Constants, Generated, Tail, memory_name, pack
+from anycann.codegen.tail import Constants, Generated, Packed, Tail, memory_name, pack
 from anycann.codegen.values import Value
 from anycann.target.target import Target
 from anycann.te import dtypes
@@ -30,6 +33,8 @@ from anycann.te.contractions import Convolution, MatMul
 from anycann.te.expression import Const
 from anycann.te.layout import NC1HWC0, ND, NHWC, window_rows
 from anycann.te.tensor import Compute, Constant, Contraction, Placeholder, Tensor
+
+Array: TypeAlias = np.ndarray[Any, Any]
 
 BYTES = (dtypes.uint8, dtypes.int8)
 FLOATS = (dtypes.bfloat16, dtypes.float32)  # weights that are rounded to bfloat16 when they are packed
@@ -115,10 +120,13 @@ def generate_dot_convolution(
     planar = _is_planar(operator, layouts.get(x, ND)) and shape.in_pixels > 1
     weights, weight_zero = _signed_weights(operator, constants)
     window = window_rows(layouts.get(x, ND)) or 0
-    plan = DotPlan(shape, target, choices.tile(DotSpace(shape, target, planar)), planar, weight_zero is None, window)
     known = _known_zero(operator.zero_point, constants, sizes)
     kept = weights[(slice(None), slice(None), *taps)].reshape(*operator.w.shape[:2], *shape.kernel)
-    packed = pack("dots", pack_dots(plan, kept, known, weight_zero))
+    if not (planar or window) and _uses_winograd(shape, target, choices, _centred(kept, weight_zero)):
+        method = _by_winograd(shape, target, choices, _centred(kept, weight_zero))
+    else:
+        plan = DotPlan(shape, target, choices.tile(DotSpace(shape, target, planar)), planar, weight_zero is None, window)
+        method = _by_dots(plan, kept, known, weight_zero)
     blocked = NC1HWC0 in (*layouts.values(), *(o.place.layout for o in outputs))
     tail = Tail(anchor, outputs, layouts, target, 1, split=blocked)
     e = Emitter()
@@ -130,10 +138,53 @@ def generate_dot_convolution(
     def write(e: Emitter, image: Value, channel: Value, row: Value, column: Value, sums: Value, mask: Value | None) -> None:
         tail.write(writer, e, [*_place(e, sizes, shape, image, row, column, channel)], sums, None if blocked else mask)
 
-    tasks = emit_dot_convolution(e, plan, *pointers, write, zero_point)
-    symbol, ir = e.finish("dots")
-    arguments = (x, packed.name, *zero, *tail.inputs, *(o.name for o in outputs))
-    return Generated(Kernel(symbol, ir, arguments, tasks, plan.scratch_bytes, shape.flops, plan.row_tasks if window else None), (packed,))
+    tasks = method.emit(e, *pointers, write, zero_point)
+    symbol, ir = e.finish(method.family)
+    arguments = (x, method.weights.name, *zero, *tail.inputs, *(o.name for o in outputs))
+    kernel = Kernel(symbol, ir, arguments, tasks, method.scratch_bytes, shape.flops, method.rows, method.resumes)
+    return Generated(kernel, (method.weights,))
+
+
+@dataclass(frozen=True)
+class _Method:
+    """A way to compute a convolution: its weights, what writes it (pointers of input and weights, results, zero point), and its needs."""
+
+    family: str
+    weights: Packed
+    emit: Callable[[Emitter, Value, Value, DotWrite, Value | int | None], int]
+    scratch_bytes: int
+    rows: RowTasks | None = None
+    resumes: bool = False
+
+
+def _by_dots(plan: DotPlan, weights: Array, zero_point: int | None, weight_zero: Array | None) -> _Method:
+    packed = pack("dots", pack_dots(plan, weights, zero_point, weight_zero))
+    rows = plan.row_tasks if plan.window else None
+
+    def emit(e: Emitter, x: Value, weights: Value, write: DotWrite, zero: Value | int | None) -> int:
+        return emit_dot_convolution(e, plan, x, weights, write, zero)
+
+    return _Method("dots", packed, emit, plan.scratch_bytes, rows)
+
+
+def _uses_winograd(shape: ConvolutionShape, target: Target, choices: Choices, weights: Array) -> bool:
+    """True for bytes where it is faster and no sum is too large for it."""
+    return choices.tile(WordAlgorithmSpace(shape, target)).winograd and sums_fit(weights)
+
+
+def _by_winograd(shape: ConvolutionShape, target: Target, choices: Choices, weights: Array) -> _Method:
+    plan = WordWinograd(shape, target, choices.tile(WordWinogradSpace(shape, target)))
+    packed = pack("winograd", pack_words(plan, weights))
+
+    def emit(e: Emitter, x: Value, weights: Value, write: DotWrite, zero: Value | int | None) -> int:
+        return emit_word_winograd(e, plan, x, weights, write, zero or 0)
+
+    return _Method("winograd", packed, emit, plan.scratch_bytes, None, True)
+
+
+def _centred(weights: Array, zero: Array | None) -> Array:
+    """Signed bytes less their zero points."""
+    return weights.astype(np.int32) - (0 if zero is None else zero.reshape(-1, *[1] * (weights.ndim - 1)))
 
 
 def _place(

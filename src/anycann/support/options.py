@@ -101,7 +101,13 @@ CACHE_DIR = option(
 NUM_THREADS = option(
     "ANYCANN_NUM_THREADS", whole_number(1, 4096), None, "threads that run a model; default: the processors this process may use"
 )
-TARGET = option("ANYCANN_TARGET", word(), None, "processor to compile for (sse, avx2, avx512, neon, sve); default: the one this runs on")
+TARGET = option(
+    "ANYCANN_TARGET",
+    word(),
+    None,
+    "processor to compile for (sse, avx2, avx512, neon, sve, znver4), features behind it (avx2,+avxvnni or host,-amx-tile); "
+    "default: the one this runs on",
+)
 LOG = option("ANYCANN_LOG", one_of(*LOG_LEVELS), "warning", "least severe message to print")
 COMPILE_WORKERS = option(
     "ANYCANN_COMPILE_WORKERS", whole_number(0, 4096), None, "processes that compile kernels, 0 for none; default: as many as threads"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
@@ -62,15 +63,31 @@ NAMED = {
     "neon": Target("neon", _ARM, "generic", "+neon", 4, 32),
     "sve": Target("sve", _ARM, "neoverse-v1", "+neon,+sve", 4, 32),
 }
+# EPYC of the fourth generation, without what other makers' processors lack: they run its code too, for tests and comparisons.
+_ZEN4 = ",+avx512ifma,+avx512vbmi,+avx512vbmi2,+avx512vnni,+avx512bitalg,+avx512vpopcntdq,+avx512bf16,+gfni,-sse4a"
+PROCESSORS = {"znver4": Target("znver4", _X86, "znver4", _AVX512 + _ZEN4, 16, 32)}
 
 
 def by_name(name: str) -> Target:
-    """The target called `name`: `host`, sse, avx2, avx512, neon or sve. Raises UsageError for another name."""
-    if name == "host":
-        return host()
-    if name not in NAMED:
-        raise UsageError(f"target {name!r} is unknown; accepted: host, {', '.join(NAMED)}")
-    return NAMED[name]
+    """The target called `name`: `host`, a row of NAMED or of PROCESSORS.
+
+    Features may follow as LLVM names them, added or taken away: `avx2,+avxvnni`, `host,-amx-tile`. Raises UsageError for another name.
+    """
+    base, *changes = name.split(",")
+    known = {**NAMED, **PROCESSORS}
+    if base != "host" and base not in known:
+        raise UsageError(f"target {base!r} is unknown; accepted: host, {', '.join(known)}")
+    wrong = next((change for change in changes if change[:1] not in ("+", "-") or not change[1:]), None)
+    if wrong is not None:
+        raise UsageError(f"target {name!r}: {wrong!r} is no feature; accepted: +feature and -feature, as in avx2,+avxvnni")
+    target = known[base] if base != "host" else host() if not changes else processor()
+    return _with_features(target, changes) if changes else target
+
+
+def _with_features(target: Target, changes: Sequence[str]) -> Target:
+    changed = {change[1:] for change in changes}
+    kept = [feature for feature in target.features.split(",") if feature[1:] not in changed]
+    return replace(target, features=",".join([*kept, *changes]))
 
 
 def host() -> Target:

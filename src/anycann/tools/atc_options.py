@@ -198,7 +198,12 @@ def _ours() -> tuple[Option, ...]:
     done, _, _ = rows_of("AnyCANN")
     return (
         done("explain", Kind.SWITCH, "false", "Print what each rule did, or why it did not apply."),
-        done("target", Kind.TEXT, "host", "Instruction set to compile for: host, sse, avx2, avx512, neon, sve."),
+        done(
+            "target",
+            Kind.TEXT,
+            "host",
+            "Instruction set to compile for: host, sse, avx2, avx512, neon, sve, znver4; features may follow (avx2,+avxvnni).",
+        ),
         done("workers", Kind.NUMBER, "", "Processes that compile kernels; absent means one for each core."),
         done("message_format", Kind.CHOICE, "text", "json: print one JSON object instead of text.", "text", "json"),
         done("traceback", Kind.SWITCH, "false", "Show where in AnyCANN an error was raised."),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.arithmetic_rate import has_fma
 from anycann.codegen.kernels.convolution_kernel import DirectKernel
-from anycann.codegen.values import Value, is_float, vector_type
+from anycann.codegen.kernels.dot_products import add_word_pairs
+from anycann.codegen.values import Value, is_float
 from anycann.target.target import Target
 
 
@@ -16,13 +17,7 @@ def add_product(e: Emitter, kernel: DirectKernel, a: Value, b: Value, c: Value) 
 
 def _multiply_words(e: Emitter, target: Target, a: Value, b: Value, c: Value) -> Value:
     """a * b + c of int32 that fit into 16 bits, by instructions that multiply both halves of a lane: the upper half of b is made zero."""
-    words = vector_type("i16", 2 * a.lanes)
-    low = e.binary("and", b, e.const(0xFFFF, b.type))
-    left, right = (e.op(f"bitcast {v.type} {v.text} to {words}", words) for v in (a, low))
-    if target.has("avx512vnni") and a.lanes == 16:
-        return e.call("llvm.x86.avx512.vpdpwssd.512", c.type, [c, left, right])
-    name = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}[a.lanes]
-    return e.binary("add", c, e.call(f"llvm.x86.{name}", c.type, [left, right]))
+    return add_word_pairs(e, target, c, a, e.binary("and", b, e.const(0xFFFF, b.type)))
 
 
 def multiply_add(e: Emitter, target: Target, a: Value, b: Value, c: Value) -> Value:

@@ -146,7 +146,7 @@ class _Kernel:
             if read is not None:
                 zero = e.load(e.gep(panel.weights, (plan.width + j * lanes) * GROUP_BYTES, "i8"), type_, GROUP_BYTES)
                 total = e.binary("add", total, e.binary("mul", zero, read))
-            self.write_out(e, panel.image, e.add(panel.channel, j * lanes), y, x, total, _existing(panel.columns - j * lanes, lanes))
+            self.write_out(e, panel.image, e.add(panel.channel, j * lanes), y, x, total, existing_lanes(panel.columns - j * lanes, lanes))
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,8 @@ class _Panel:
     columns: int
 
 
-def _existing(count: int, lanes: int) -> Value | None:
+def existing_lanes(count: int, lanes: int) -> Value | None:
+    """The mask of the first `count` lanes; None for all."""
     if count >= lanes:
         return None
     return Value("<" + ", ".join(f"i1 {'true' if i < count else 'false'}" for i in range(lanes)) + ">", f"<{lanes} x i1>")

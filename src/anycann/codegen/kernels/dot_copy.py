@@ -101,7 +101,7 @@ def _planar_pixels(e: Emitter, plan: DotPlan, image: Value, first: Value, to: Va
 
 def _clear_rest(e: Emitter, plan: DotPlan, pixel: Value, nbytes: int) -> None:
     """Zero for the channels that only the copy has: no NaN may meet their weights of zero, and the sum of the input is without them."""
-    for at, size in _pieces(plan.channels * plan.nbytes - nbytes, plan.target.lanes * 4):
+    for at, size in pieces(plan.channels * plan.nbytes - nbytes, plan.target.lanes * 4):
         e.store(e.zero(vector_type("i8", size)), e.gep(pixel, nbytes + at, "i8"), 1)
 
 
@@ -111,7 +111,7 @@ def _stretch(e: Emitter, plan: DotPlan, source: Value, to: Value, nbytes: int) -
     with e.loop(0, nbytes - nbytes % size, size) as part:
         _move(e, plan, e.gep(source, part.index, "i8"), e.gep(to, e.mul(part.index, _growth(plan)), "i8"), f"<{size} x i8>")
     whole = nbytes - nbytes % size
-    for at, piece in _pieces(nbytes - whole, size):
+    for at, piece in pieces(nbytes - whole, size):
         place = e.gep(to, (whole + at) * _growth(plan), "i8")
         _move(e, plan, e.gep(source, whole + at, "i8"), place, f"<{piece} x i8>" if piece > 1 else "i8")
 
@@ -134,7 +134,7 @@ def _fill_bytes(e: Emitter, plan: DotPlan, to: Value, nbytes: int, fill: Value) 
     whole = nbytes - nbytes % size
     with e.loop(0, whole, size) as part:
         e.store(e.splat(one, size // growth), e.gep(to, part.index, "i8"), 1)
-    for at, piece in _pieces(nbytes - whole, size):
+    for at, piece in pieces(nbytes - whole, size):
         e.store(e.splat(one, piece // growth), e.gep(to, whole + at, "i8"), 1)
 
 
@@ -151,7 +151,7 @@ def _move(e: Emitter, plan: DotPlan, source: Value, to: Value, type_: str) -> No
     e.store(e.cast("zext", value, "i16") if _growth(plan) > 1 else value, to, 1)
 
 
-def _pieces(nbytes: int, most: int) -> Iterator[tuple[int, int]]:
+def pieces(nbytes: int, most: int) -> Iterator[tuple[int, int]]:
     """(offset, size) of powers of two that cover so many bytes."""
     at = 0
     while at < nbytes:

@@ -103,7 +103,7 @@ class DotProducts:
             if self.dtype is dtypes.bfloat16:
                 total = e.intrinsic("fmuladd", [a, b, total])
             elif self.widens:
-                total = e.binary("add", total, self._pairs(e, a, b))
+                total = add_word_pairs(e, self.target, total, a, b)
             else:
                 total = e.binary("add", total, e.binary("mul", a, b))
         return total
@@ -114,21 +114,26 @@ class DotProducts:
         a, b = (e.op(f"bitcast {v.type} {v.text} to {type_}", type_) for v in (a, b))
         return e.call(name, total.type, [total, a, b])
 
-    def _pairs(self, e: Emitter, a: Value, b: Value) -> Value:
-        """Products of 16-bit integers, neighbours added: exact for all bytes, unlike the instruction that multiplies bytes."""
-        lanes = self.target.lanes
-        name = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}[lanes]
-        return e.call(f"llvm.x86.{name}", vector_type("i32", lanes), [self._words(e, a), self._words(e, b)])
-
-    def _words(self, e: Emitter, groups: Value) -> Value:
-        """The same bits as 16-bit integers."""
-        type_ = vector_type("i16", 2 * groups.lanes)
-        return e.op(f"bitcast {groups.type} {groups.text} to {type_}", type_)
-
     def _halves(self, e: Emitter, groups: Value) -> list[Value]:
         """The two bfloat16 of each lane as float32."""
         high = e.binary("and", groups, e.const(-65536, groups.type))
         return [e.cast("bitcast", half, "float") for half in (_shifted(e, "shl", groups, 16), high)]
+
+
+def multiplies_words_at_once(target: Target) -> bool:
+    """True if one instruction multiplies pairs of 16-bit integers and adds them to a sum."""
+    wide = target.has("avx512vnni") and (target.lanes == 16 or target.has("avx512vl"))
+    return target.is_x86 and (wide or (target.has("avxvnni") and target.lanes <= 8))
+
+
+def add_word_pairs(e: Emitter, target: Target, total: Value, a: Value, b: Value) -> Value:
+    """total + products of the two 16-bit integers in each lane (i32) of a and b, on x86: exact for all bytes, unlike products of bytes."""
+    lanes, type_ = total.lanes, vector_type("i16", 2 * total.lanes)
+    a, b = (e.op(f"bitcast {v.type} {v.text} to {type_}", type_) for v in (a, b))
+    if multiplies_words_at_once(target):
+        return e.call(f"llvm.x86.avx512.vpdpwssd.{32 * lanes}", total.type, [total, a, b])
+    name = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}[lanes]
+    return e.binary("add", total, e.call(f"llvm.x86.{name}", total.type, [a, b]))
 
 
 def _shifted(e: Emitter, opcode: str, value: Value, bits: int) -> Value:

@@ -8,6 +8,7 @@ from functools import lru_cache
 from math import prod
 from typing import ClassVar
 
+from anycann.codegen.kernels.arithmetic_rate import is_halved
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_tile import even_cuts
 from anycann.codegen.kernels.dot_products import GROUP_BYTES, DotProducts
@@ -21,6 +22,7 @@ from anycann.target.target import Target
 # lies in one piece, and to copy a pixel of its own; a task is worth so many.
 _TILE_LOAD, _WRITE, _AROUND, _PART, _SORT = 8.0, 5.0, 24.0, 8.0, 3.0
 _TASK_CYCLES, _TASKS, _ENOUGH_TASKS = 20_000, 16, 8
+_HALVED_LOAD = 0.1  # cycles that a load adds where one such instruction a cycle leaves time for it
 _FAR_BYTES_PER_CYCLE = 16.0  # from behind the second-level cache
 # Products of 16-bit integers: cycles for a vector of them and its addition, and bytes of weights a cycle from the second-level cache. 3 x 3
 # on 14 x 14 pixels of 256 channels with AVX2: 2 x 4 vectors 76 Gop/s, 3 x 3 78, 4 x 2 82, 5 x 2 87, 7 x 1 91.
@@ -118,7 +120,9 @@ class DotSpace(Space[DotTile]):
             return _AROUND + plan.depth * max(tile.rows * vectors * _WIDE_PRODUCT + spread, far, 2.0)
         apart = 0 if plan.dots.is_one_instruction else 3
         work = tile.rows * vectors * (1 + apart) + apart * (tile.rows + vectors)
-        return _AROUND + plan.depth * max(work / 2, (tile.rows + vectors) / 2, 4.0)
+        loads = tile.rows + vectors
+        arithmetic = work + _HALVED_LOAD * loads if is_halved(self.target) else work / 2
+        return _AROUND + plan.depth * max(arithmetic, loads / 2, 4.0)
 
     def _line(self, tile: DotTile) -> int:
         """Pixels of the shortest line that is computed at once: what may be read in place."""

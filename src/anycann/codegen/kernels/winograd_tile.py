@@ -206,7 +206,7 @@ _INPUT_CYCLES, _OUTPUT_CYCLES = 190.0, 170.0
 # Bytes a cycle between registers and the scratch memory as it fills the second-level cache.
 _SCRATCH_RATE = 32.0
 # Bytes a cycle that weights arrive with: from the second-level cache, the third, and memory.
-_L2_RATE, _L3_RATE, _MEMORY_RATE = 32.0, 10.0, 5.0
+WEIGHT_RATES = 32.0, 10.0, 5.0
 
 
 def winograd_estimate(shape: ConvolutionShape, target: Target, tile: WinogradTile) -> float:
@@ -221,15 +221,16 @@ def winograd_estimate(shape: ConvolutionShape, target: Target, tile: WinogradTil
     products = POINTS * winograd_depth(shape) * steps + 30.0 * POINTS * len(groups) * len(widths)
     weights = winograd_weight_bytes(shape, lanes)
     resident = weights <= target.l2_bytes // 2
-    first = weights / _MEMORY_RATE
-    again = weights / (_L2_RATE if resident else _L3_RATE)
+    l2, l3, memory = WEIGHT_RATES
+    first = weights / memory
+    again = weights / (l2 if resident else l3)
     read, written = read * shape.in_blocks(lanes), written * shape.out_blocks(lanes)
     transforms = read * _INPUT_CYCLES + written * _OUTPUT_CYCLES
     moved = 4 * POINTS * lanes * 2 * (read + written)
     transforms += moved / _SCRATCH_RATE * min(1.0, scratch_bytes(shape, lanes, tile) / target.l2_bytes)
-    return _overlapped(products, first) + (block_count - 1) * _overlapped(products, again) + transforms
+    return overlapped(products, first) + (block_count - 1) * overlapped(products, again) + transforms
 
 
-def _overlapped(a: float, b: float) -> float:
+def overlapped(a: float, b: float) -> float:
     """Cycles of two things done at once: the longer, and a little of the other that does not overlap."""
     return max(a, b) + 0.05 * min(a, b)

@@ -1,0 +1,135 @@
+"""Winograd's convolution of bytes against sums in double precision: every bit, borders, odd sizes, zero points, the largest sums."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from anycann.codegen.emitter import Emitter
+from anycann.codegen.kernels.convolution_shape import ConvolutionShape
+from anycann.codegen.kernels.winograd_words import emit_word_winograd, pack_words, sums_fit
+from anycann.codegen.kernels.winograd_words_tile import WordAlgorithmSpace, WordTile, WordWinograd, WordWinogradSpace, word_winograd_refusal
+from anycann.codegen.values import Value
+from anycann.target.target import Target, by_name
+from anycann.te import dtypes
+from tests.codegen.kernels.jit import Compiled, Guarded, assert_compiles_everywhere
+from tests.codegen.kernels.test_dot_convolution import naive, operands, sizes, targets
+
+Array = np.ndarray[Any, Any]
+
+
+def around(channels: int, outputs: int, image: tuple[int, int], pads: tuple[int, int] = (1, 1), batch: int = 1) -> ConvolutionShape:
+    return sizes(channels, outputs, image, (3, 3), (1, 1), pads, batch=batch)
+
+
+SHAPES = {
+    "whole tiles": around(32, 16, (8, 8)),
+    "parts of tiles": around(16, 40, (9, 7)),
+    "a piece of a vector": around(8, 5, (6, 10), batch=2),
+    "several pieces": around(56, 33, (5, 5)),
+    "no padding": around(24, 20, (10, 11), (0, 0)),
+    "more padding than it reads": around(8, 16, (3, 4), (3, 2)),
+    "one pixel": around(40, 8, (1, 1)),
+}
+
+
+def write_kernel(plan: WordWinograd, zero: int | None) -> tuple[Emitter, int]:
+    """Sums as they are, [N, *size, O]; the zero point from argument 3 if it is None."""
+    e, shape = Emitter(), plan.shape
+    x, weights, y = (e.argument(n) for n in range(3))
+    point = e.load(e.argument(3), "i32", 4) if zero is None else zero
+
+    def write(e: Emitter, image: Value, channel: Value, row: Value, column: Value, sums: Value, mask: Value | None) -> None:
+        at = e.add(e.mul(e.add(e.mul(image, shape.out_size[0]), row), shape.out_size[1]), column)
+        place = e.gep(y, e.add(e.mul(at, shape.out_channels), channel), "i32")
+        if mask is None:
+            e.store(sums, place, 4)
+        else:
+            e.masked_store(sums, place, 4, mask)
+
+    return e, emit_word_winograd(e, plan, x, weights, write, point)
+
+
+def assert_right(
+    shape: ConvolutionShape,
+    target: Target,
+    tile: WordTile | None = None,
+    zero: int = 0,
+    known: bool = True,
+    given: tuple[Array, Array] | None = None,
+) -> None:
+    x, w = given or operands(shape, np.random.default_rng())
+    want, lifted = naive(x, w, shape, zero), zero + (128 if shape.dtype is dtypes.int8 else 0)
+    plan = WordWinograd(shape, target, tile or WordWinogradSpace(shape, target).default())
+    e, tasks = write_kernel(plan, lifted if known else None)
+    source, packed, y = Guarded(x), Guarded(pack_words(plan, w.astype(np.int32))), Guarded(np.full(want.shape, 77, np.int32))
+    point = np.array([lifted], np.int32)
+    kernel = Compiled(e, "words", target, plan.scratch_bytes)
+    kernel.run([source.address, packed.address, y.address, point.ctypes.data], tasks, min(3, tasks))
+    np.testing.assert_array_equal(y.array, want)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_sums_are_exact(name):
+    assert_right(SHAPES[name], targets()[-1])
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("several pieces", dtypes.uint8), ("parts of tiles", dtypes.int8)])
+def test_sums_are_exact_on_every_target(name, dtype):
+    for target in targets():
+        assert_right(replace(SHAPES[name], dtype=dtype), target)
+
+
+@pytest.mark.parametrize(("dtype", "zero", "known"), [(dtypes.uint8, 200, True), (dtypes.uint8, 255, False), (dtypes.int8, -3, False)])
+def test_padding_counts_as_the_zero_point(dtype, zero, known):
+    assert_right(replace(SHAPES["more padding than it reads"], dtype=dtype), targets()[-1], zero=zero, known=known)
+
+
+def test_every_tile_of_the_space_computes_the_same():
+    shape = around(24, 40, (14, 13), batch=2)
+    space = WordWinogradSpace(shape, targets()[0])
+    tiles = [tile for tile in dict.fromkeys(space.candidates()) if space.refusal(tile) is None]
+    assert len(tiles) > 10
+    for tile in tiles[:: len(tiles) // 4]:
+        assert_right(shape, space.target, tile, zero=9)
+
+
+@pytest.mark.parametrize(("pixel", "zero"), [(255, 0), (0, 255)])
+@pytest.mark.parametrize("weight", [127, -128])
+def test_the_largest_sums_that_fit_come_back(pixel, zero, weight):
+    """All products of one sign, as many as `sums_fit` lets through."""
+    channels = (1 << 25) // (255 * 9 * abs(weight)) // 8 * 8
+    shape = around(channels, 8, (6, 6))
+    x, w = np.full((1, 6, 6, channels), pixel, np.uint8), np.full((8, channels, 3, 3), weight, np.int8)
+    assert sums_fit(w.astype(np.int32))
+    assert not sums_fit(np.concatenate([w, w[:, :16]], 1).astype(np.int32)), "16 channels more do not fit"
+    assert_right(shape, targets()[-1], zero=zero, given=(x, w))
+
+
+def test_what_it_cannot_compute_is_refused_with_a_reason():
+    target = by_name("avx2")
+    assert word_winograd_refusal(SHAPES["whole tiles"], target) is None
+    assert "strides (2, 2)" in str(word_winograd_refusal(sizes(16, 16, (8, 8), (3, 3), (2, 2)), target))
+    assert "12 input channels" in str(word_winograd_refusal(around(12, 16, (8, 8)), target))
+    assert "bfloat16" in str(word_winograd_refusal(replace(SHAPES["whole tiles"], dtype=dtypes.bfloat16), target))
+    assert "aarch64" in str(word_winograd_refusal(SHAPES["whole tiles"], by_name("neon")))
+
+
+def test_it_is_chosen_where_dot_products_need_several_instructions_and_not_beside_matrix_tiles():
+    shape = around(128, 128, (28, 28))
+    tiles = by_name("avx512,+avx512vnni,+amx-tile,+amx-int8")
+    chosen = [WordAlgorithmSpace(shape, target).default().winograd for target in (by_name("sse"), by_name("avx2"), tiles)]
+    assert chosen == [True, True, False]
+
+
+def test_kernels_compile_for_processors_that_are_not_here():
+    shape = SHAPES["several pieces"]
+    named = [by_name(name) for name in ("sse", "avx2", "avx2,+avxvnni", "avx512", "znver4")]
+    assert_compiles_everywhere(
+        lambda target: write_kernel(WordWinograd(shape, target, WordWinogradSpace(shape, target).default()), 3)[0], named
+    )
+    lines = write_kernel(WordWinograd(shape, named[-1], WordWinogradSpace(shape, named[-1]).default()), 3)[0].lines
+    assert "vpdpwssd.512" in "\n".join(lines)
