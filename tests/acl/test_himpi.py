@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
+import pytest
 import simplejpeg
 
 from anycann.media.formats import FORMATS
 from anycann.media.picture import Picture
-from anycann.media.video_encoder import EncoderSettings, VideoEncoder
+from anycann.media.video_encoder import EncoderSettings, Slices, VideoEncoder
 from tests.acl.himpi_calls import bytes_at, done, gray_nv12, memory, output, picture, stream_of
 from tests.media.pictures import smooth
 
@@ -196,6 +197,47 @@ def test_limits_of_a_protocol_are_kept(acl: ModuleType, mpi: ModuleType) -> None
     assert mpi.vdec_set_protocol_param(1, {"type": 265, "h265_param": limits}) == VDEC + ILLEGAL
     assert mpi.vdec_set_protocol_param(2, {"type": 265, "h265_param": {**limits, "max_vps_num": 17}}) == VDEC + ILLEGAL
     assert "max_vps_num is 17; accepted: 1 to 16" in acl.get_recent_err_msg()
+
+
+@pytest.mark.parametrize("kind", [96, 265])
+def test_a_stream_with_more_than_its_limits_is_not_decoded(mpi: ModuleType, kind: int) -> None:
+    codec: Any = "h264" if kind == 96 else "hevc"
+    assert mpi.vdec_create_chn(0, attributes(kind)) == 0
+    assert mpi.vdec_start_recv_stream(0) == 0
+    name, slices = ("h264_param", "max_slice_num") if kind == 96 else ("h265_param", "max_slice_segment_num")
+    most = mpi.vdec_get_protocol_param(0)[0][name]
+    encoder = VideoEncoder(EncoderSettings(codec, "main", 128, 128, 1, slices=Slices(0, 2) if kind == 96 else None))
+    frames = [encoder.encode(Picture(FORMATS[1], 128, 128, 128, 128, gray_nv12(128, 128)))[0] for _ in range(3)]
+
+    def send(data: bytes, **limits: int) -> None:
+        assert mpi.vdec_set_protocol_param(0, {"type": kind, name: {**most, **limits}}) == 0
+        ptr, size = memory(mpi, data)
+        assert mpi.vdec_send_stream(0, stream_of(ptr, size), output(mpi, 1 << 16), 0) == 0
+
+    one, two, three = frames
+    send(one, max_sps_num=1, max_pps_num=1, **{slices: 4})
+    send(set_of_number_three(kind) + two, max_pps_num=3)
+    send(three, max_pps_num=4, **{slices: 3 if kind == 96 else 4})
+    assert mpi.vdec_send_stream(0, {**stream_of(0, 0), "end_of_stream": 1}, {}, 0) == 0
+    found = [mpi.vdec_get_frame(0, 60000) for _ in range(4)]
+    assert [ret for *_, ret in found] == [0] * 4
+    wrong = 2 if kind == 96 else 1  # frames of H.264 have four parts each
+    assert sum(given["v_frame"]["frame_flag"] for given, *_ in found) == wrong
+    assert mpi.vdec_query_status(0)[0]["dec_err"]["set_protocol_num_err"] == wrong
+
+
+def set_of_number_three(kind: int) -> bytes:
+    """The beginning of a picture parameter set with number 3: Exp-Golomb 00100."""
+    return b"\0\0\0\1" + (bytes([0x68]) if kind == 96 else bytes([34 << 1, 1])) + bytes([0b00100_111, 0xFF, 0x80])
+
+
+def test_the_order_of_pictures_is_one_of_two(mpi: ModuleType) -> None:
+    assert mpi.vdec_create_chn(0, attributes(96)) == 0
+    given, _ = mpi.vdec_get_chn_param(0)
+    for order, code in ((0, 0), (1, 0), (2, VDEC + ILLEGAL)):
+        given["video_param"]["out_order"] = order
+        assert mpi.vdec_set_chn_param(0, given) == code
+    assert mpi.vdec_get_chn_param(0)[0]["video_param"]["out_order"] == 1
 
 
 def test_a_png_file_is_decoded(mpi: ModuleType) -> None:

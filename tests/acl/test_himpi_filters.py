@@ -6,13 +6,14 @@ import ctypes
 from types import ModuleType
 from typing import Any
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 import pytest
 
 from tests.acl.himpi_calls import bytes_at, done, memory, picture
 
-VPC, ILLEGAL, NOT_SUPPORT = 0xA0078000, 3, 8
+VPC, ILLEGAL, UNEXIST, NOT_SUPPORT, NOT_PERM = 0xA0078000, 3, 5, 8, 9
 WIDTH, HEIGHT = 48, 28
 REPLICATE = {"border_type": 1, "scalar_value": {"val": [0, 0, 0, 0]}}
 
@@ -176,13 +177,24 @@ def test_pictures_are_turned(vpc: ModuleType) -> None:
     assert (bytes_at(target) == np.concatenate([np.rot90(plane, -1).ravel() for plane in planes])).all()
 
 
+@pytest.mark.parametrize("size", [(3, 3), (5, 5), (5, 3), (3, 5), (5, 1), (1, 5), (1, 1)])
+@pytest.mark.parametrize("kind", [0, 1, 2])
+def test_neighbours_have_the_shape_that_was_asked_for(vpc: ModuleType, kind: int, size: tuple[int, int]) -> None:
+    (source, pixels), target = rgb(vpc), picture(vpc, 12, WIDTH, HEIGHT)
+    shape = cv2.getStructuringElement((cv2.MORPH_RECT, cv2.MORPH_CROSS, cv2.MORPH_ELLIPSE)[kind], size[::-1])
+    for call, reference in ((vpc.vpc_erode, cv2.erode), (vpc.vpc_dilate, cv2.dilate)):
+        assert done(vpc, call(0, {"src": source, "dst": target, "blur_cfg": blur(size, morph_shapes=kind)}, 100)) == 0
+        assert (pixels_of(target) == reference(pixels, shape, borderType=cv2.BORDER_REPLICATE)).all()
+
+
 def test_wrong_settings_are_named(acl: ModuleType, vpc: ModuleType) -> None:
     (source, _), target = rgb(vpc), picture(vpc, 12, WIDTH, HEIGHT)
     pair = {"src": source, "dst": target}
     wrong = (0, VPC + ILLEGAL)
     assert vpc.vpc_blur(0, {**pair, "blur_cfg": blur((7, 7))}, 100) == wrong
     assert "a kernel of 7 x 7; accepted: 1, 3 or 5 each way" in acl.get_recent_err_msg()
-    assert vpc.vpc_erode(0, {**pair, "blur_cfg": blur((3, 3), morph_shapes=1)}, 100) == wrong
+    assert vpc.vpc_erode(0, {**pair, "blur_cfg": blur((3, 3), morph_shapes=3)}, 100) == wrong
+    assert vpc.vpc_dilate(0, {**pair, "blur_cfg": blur((3, 3), morph_shapes=[1])}, 100) == wrong
     assert vpc.vpc_erode(0, {**pair, "blur_cfg": blur((3, 3), iterations=0)}, 100) == wrong
     assert vpc.vpc_blur(0, {**pair, "blur_cfg": blur((3, 3), border_type=2)}, 100) == wrong
     assert vpc.vpc_median_blur(0, {**pair, "median_blur_cfg": {"kernel_size": 4}}, 100) == wrong
@@ -192,5 +204,9 @@ def test_wrong_settings_are_named(acl: ModuleType, vpc: ModuleType) -> None:
     small = picture(vpc, 12, 20, 14)
     assert done(vpc, vpc.vpc_flip(0, {"src": source, "dst": small, "flip_mode": 0}, 100)) == VPC + ILLEGAL
     assert vpc.vpc_calc_hist_v2(0, source, 100, 16)[1] != 0
-    assert vpc.vpc_set_chn_workspace(0, [{}], 1) == 0
+    assert vpc.vpc_set_chn_workspace(0, [{}], 2) == VPC + ILLEGAL
+    assert vpc.vpc_set_chn_workspace(0, [5], 1) == VPC + ILLEGAL
+    assert vpc.vpc_set_chn_workspace(7, [{}], 1) == VPC + UNEXIST
+    assert vpc.vpc_set_chn_workspace(0, [{"func": 0}], 1) == 0
+    assert vpc.vpc_set_chn_workspace(0, [{"func": 0}], 1) == VPC + NOT_PERM  # once for a channel
     assert vpc.vpc_set_chn_opt_attr(0, {}) == VPC + NOT_SUPPORT

@@ -191,7 +191,6 @@ def test_settings_are_read_as_they_were_set(mpi: ModuleType) -> None:
     assert own["venc_attr"]["pic_width"] == 128
     assert mpi.venc_set_chn_attr(0, own) == 0
     assert mpi.venc_set_chn_attr(0, attributes(H264, 256)) == VENC + ILLEGAL
-    assert mpi.venc_compact_jpeg_tables(0, 0, 1) == 0
     assert mpi.venc_set_jpeg_param(0, {"qfactor": 50}) == VENC + ILLEGAL
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from types import ModuleType
 from typing import Any
 
 import av
+import cv2
 import numpy as np
 import pytest
 import simplejpeg
 
 from tests.acl.himpi_calls import memory
-from tests.acl.test_himpi_venc import FOREVER, H264, H265, ILLEGAL, JPEG, VENC, attributes, fetched, frame
+from tests.acl.test_himpi_venc import FOREVER, H264, H265, ILLEGAL, JPEG, UNEXIST, VENC, attributes, fetched, frame
 
 SIZE = 192
 CODECS = {H264: "h264", H265: "hevc"}
@@ -96,6 +98,44 @@ def test_a_stream_says_what_its_colours_are(mpi: ModuleType, kind: int) -> None:
     assert getattr(mpi, f"venc_set_{name}")(0, wrong) == VENC + ILLEGAL
     wrong = {**said, "vui_video_signal": {**said["vui_video_signal"], "colour_primaries": 256}}
     assert getattr(mpi, f"venc_set_{name}")(0, wrong) == VENC + ILLEGAL
+
+
+@pytest.mark.parametrize(("kind", "ticks", "scale"), [(H264, 1001, 60000), (H265, 1, 30)])
+def test_a_stream_says_what_its_times_are(mpi: ModuleType, kind: int, ticks: int, scale: int) -> None:
+    started(mpi, kind)
+    name = "h264_vui" if kind == H264 else "h265_vui"
+    decoder, _ = decoded(kind, coded(mpi, 2))
+    assert decoder.framerate == 25
+    said, _ = getattr(mpi, f"venc_get_{name}")(0)
+    said["vui_time_info"] |= {"timing_info_present_flag": 1, "num_units_in_tick": ticks, "time_scale": scale, "fixed_frame_rate_flag": 1}
+    assert getattr(mpi, f"venc_set_{name}")(0, said) == 0
+    decoder, picture = decoded(kind, coded(mpi, 3))
+    assert decoder.framerate == Fraction(scale, ticks) / (2 if kind == H264 else 1)
+    assert picture.width == SIZE
+    for wrong in ({"num_units_in_tick": 0}, {"time_scale": 1 << 31}, {"time_scale": "60"}):
+        assert getattr(mpi, f"venc_set_{name}")(0, {**said, "vui_time_info": {**said["vui_time_info"], **wrong}}) == VENC + ILLEGAL
+
+
+@pytest.mark.parametrize("kind", [H264, H265])
+def test_blocks_that_move_far_are_found_in_scenes_that_move(mpi: ModuleType, kind: int) -> None:
+    noise = np.random.default_rng(5).integers(0, 256, (SIZE, SIZE + 60), np.uint8)
+    sizes = []
+    started(mpi, kind, gop=100, bit_rate=0)
+    for mode in (0, 1):
+        assert mpi.venc_set_scene_mode(0, mode) == 0
+        assert mpi.venc_request_idr(0, 1) == 0
+        found = 0
+        for number in range(2):
+            whole = np.full(SIZE * SIZE * 3 // 2, 128, np.uint8)
+            whole[: SIZE * SIZE] = cv2.GaussianBlur(noise, (0, 0), 6)[:, 28 * number : 28 * number + SIZE].ravel() * 2
+            ptr, _ = memory(mpi, whole)
+            assert mpi.venc_send_frame(0, frame(ptr, SIZE, SIZE), 0) == 0
+            found = len(fetched(mpi, 0)[0])
+        sizes.append(found)
+    assert sizes[1] <= sizes[0]
+    assert mpi.venc_get_scene_mode(0) == (1, 0)
+    assert mpi.venc_set_scene_mode(0, 2) == VENC + ILLEGAL
+    assert mpi.venc_set_scene_mode(5, 1) == VENC + UNEXIST
 
 
 @pytest.mark.parametrize("kind", [H264, H265])

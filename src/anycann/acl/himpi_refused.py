@@ -5,4 +5,5 @@ from __future__ import annotations
 from anycann.acl.codes import Code
 from anycann.acl.entries import refused
 
-refused("acl.himpi.vpc_set_chn_opt_attr", ("channel", "attribute"), "no attribute of this kind is documented", Code.HI_VPC_NOT_SUPPORT)
+_NOWHERE = "Ascend documents it as not supported by any chip"
+refused("acl.himpi.vpc_set_chn_opt_attr", ("channel", "attribute"), _NOWHERE, Code.HI_VPC_NOT_SUPPORT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 from anycann.acl.codes import Code
@@ -20,6 +21,7 @@ from anycann.media import jpeg
 from anycann.media.formats import pixel_format
 
 _PLANES = 3
+_ORDERS = (0, 1)
 _LIMITS = {  # by the type of a channel: the dict that has them, and the most that each may be
     H264: ("h264_param", {"max_slice_num": 136, "max_sps_num": 32, "max_pps_num": 256}),
     H265: ("h265_param", {"max_slice_segment_num": 200, "max_vps_num": 16, "max_sps_num": 16, "max_pps_num": 64}),
@@ -121,8 +123,8 @@ def vdec_query_status(channel: int) -> dict[str, object]:
         return {
             "type": found.kind, "left_stream_bytes": 0, "left_stream_frames": 0, "left_decoded_frames": found.left,
             "is_started": int(found.receiving), "recv_stream_frames": found.received, "dec_stream_frames": found.received - found.left,
-            "dec_err": dict(NO_ERRORS), "width": found.attributes.get("pic_width", 0), "height": found.attributes.get("pic_height", 0),
-            "latest_frame_pts": 0,
+            "dec_err": {**NO_ERRORS, "set_protocol_num_err": found.beyond_limits}, "latest_frame_pts": 0,
+            "width": found.attributes.get("pic_width", 0), "height": found.attributes.get("pic_height", 0),
         }  # fmt: skip
 
 
@@ -145,9 +147,9 @@ def vdec_get_chn_attr(channel: int) -> dict[str, object]:
         return all_attributes(CHANNELS.get(channel).attributes)
 
 
-@status("acl.himpi.vdec_set_chn_attr", limits="sizes of buffers are not used")
+@status("acl.himpi.vdec_set_chn_attr")
 def vdec_set_chn_attr(channel: int, attributes: dict[str, Any]) -> None:
-    """Other attributes of the same type."""
+    """Other attributes of the same type. Memory for streams and pictures is taken as it is needed, up to the device's."""
     with errors_of("VDEC"):
         found = CHANNELS.get(channel)
         if attributes.get("type") != found.kind:
@@ -163,16 +165,26 @@ def vdec_get_chn_param(channel: int) -> dict[str, object]:
         return all_parameters(found.kind, found.parameters)
 
 
-@status("acl.himpi.vdec_set_chn_param", limits="pictures come in the order they are shown, whatever out_order is")
+@status("acl.himpi.vdec_set_chn_param")
 def vdec_set_chn_param(channel: int, parameters: dict[str, Any]) -> None:
-    """How frames are decoded."""
+    """How frames are decoded. video_param["out_order"]: 0 pictures come in the order they are shown, 1 in that they are coded.
+
+    1 is for streams without B frames, where both are the same; others come as they are shown.
+    """
     with errors_of("VDEC"):
-        CHANNELS.get(channel).parameters = dict(parameters)
+        found = CHANNELS.get(channel)
+        order = parameters.get("video_param", {}).get("out_order", 0)
+        if order not in _ORDERS:
+            raise AclError(Code.INVALID_PARAM, f"out_order {order}; accepted: 0 (as they are shown), 1 (as they are coded)")
+        found.parameters = deepcopy(dict(parameters))
 
 
-@status("acl.himpi.vdec_set_protocol_param", limits="they are kept and not used: a stream may have more")
+@status("acl.himpi.vdec_set_protocol_param")
 def vdec_set_protocol_param(channel: int, parameters: dict[str, Any]) -> None:
-    """How much a stream may have: {type: 96, h264_param: {max_slice_num, ...}} or {type: 265, h265_param: {...}}."""
+    """How much a stream may have: {type: 96, h264_param: {max_slice_num, ...}} or {type: 265, h265_param: {...}}.
+
+    A frame with more is not decoded: its frame_flag is 1, and acl.himpi.vdec_query_status counts it as set_protocol_num_err.
+    """
     with errors_of("VDEC"):
         found = CHANNELS.get(channel)
         name, limits = _limits_of(found)

@@ -12,6 +12,7 @@ from anycann.acl.codes import Code
 from anycann.acl.errors import AclError
 from anycann.acl.himpi_epoll import Readiness
 from anycann.acl.himpi_system import Channels, code_of, number_in
+from anycann.acl.himpi_vdec_limits import is_beyond
 from anycann.acl.media_jpeg import decodable, decode_target, read_file
 from anycann.acl.media_memory import device_bytes
 from anycann.acl.media_pictures import PicDesc
@@ -49,6 +50,7 @@ class VdecChannel:
     display_mode: int = 0
     odd_sizes_up: bool = False
     limits: dict[str, int] = field(default_factory=dict)
+    beyond_limits: int = 0  # frames that had more
     scratch: Scratch = field(default_factory=Scratch, repr=False)
 
     def __post_init__(self) -> None:
@@ -71,7 +73,8 @@ class VdecChannel:
     def send(self, sent: Sent, data: bytes) -> None:
         """Decode later."""
         self.received += 1
-        self._stream.submit(lambda: self._decode(sent, data))
+        limits = self.limits
+        self._stream.submit(lambda: self._decode(sent, data, limits))
 
     def fetch(self, timeout_ms: int) -> Sent:
         """The next frame that is done. Raises AclError if there is none in time."""
@@ -87,11 +90,14 @@ class VdecChannel:
         self._stream.close()
         self.ready.close()
 
-    def _decode(self, sent: Sent, data: bytes) -> None:
+    def _decode(self, sent: Sent, data: bytes, limits: dict[str, int]) -> None:
         if sent.target is None and not data:
             self._flush(sent)
         elif self._decoder is None:
             self._attempt(sent, lambda: self._decode_jpeg(sent, data))
+        elif limits and is_beyond(limits, data):
+            self.beyond_limits += 1
+            self._finish(sent, _FAILED)
         else:
             self._decode_frame(sent, data, self._decoder)
 

@@ -13,9 +13,11 @@ from anycann.acl.errors import AclError
 from anycann.acl.himpi_epoll import Readiness
 from anycann.acl.himpi_system import Channels, code_of, dict_in, number_in
 from anycann.acl.himpi_venc_encoding import H264, H265, encoder_settings
+from anycann.acl.himpi_venc_jpeg import JpegCodes, tables_from
 from anycann.acl.media_memory import device_bytes
 from anycann.acl.memory import give_back
 from anycann.media import jpeg
+from anycann.media.jpeg_encoder import Tables
 from anycann.media.picture import Picture
 from anycann.media.video_encoder import EncoderSettings, VideoEncoder
 from anycann.runtime.stream import Stream
@@ -69,8 +71,11 @@ class VencChannel:
         self._done: deque[Coded] = deque()
         self.waiting = 0  # pictures that were sent and are not coded
         self.jpeg: dict[str, Any] = {
-            "qfactor": _DEFAULT_QUALITY, **{f"{name}_qt": [0] * _TABLE for name in ("y", "cb", "cr")}, "mcu_per_ecs": 0, "ecs_output_en": 0,
+            "qfactor": _DEFAULT_QUALITY, **{f"{name}_qt": [1] * _TABLE for name in ("y", "cb", "cr")}, "mcu_per_ecs": 0, "ecs_output_en": 0,
         }  # fmt: skip
+        self.jpeg_codes: JpegCodes | None = None  # the program's own
+        self.jpeg_tables: Tables | None = None
+        self.compact = False
 
     def use(self, attributes: dict[str, Any], settings: dict[str, Any]) -> None:
         """Encode with these from the next picture on. Raises AclError, and changes nothing, for what is not accepted."""
@@ -78,26 +83,37 @@ class VencChannel:
             self.encoding = encoder_settings(self.kind, attributes, settings)
         self.attributes, self.settings = attributes, settings
 
+    def use_jpeg(self, parameters: dict[str, Any], codes: JpegCodes | None, compact: bool) -> None:
+        """Make JPEG files with these from the next picture on. Raises AclError, and changes nothing, for what is not accepted."""
+        self.jpeg_tables = tables_from(parameters, codes, compact)
+        self.jpeg, self.jpeg_codes, self.compact = parameters, codes, compact
+
     def send(self, picture: Picture, pts: int, place: tuple[int, int] = (0, 0)) -> None:
         """Encode later. `picture` is the channel's own copy."""
         if self.left_to_receive > 0:
             self.left_to_receive -= 1
             self.receiving = self.left_to_receive > 0
         key, self.key_frame_asked = self.key_frame_asked, False
-        quality, encoding = int(self.jpeg["qfactor"]), self.encoding
+        jpeg_settings, encoding = (int(self.jpeg["qfactor"]), self.jpeg_tables), self.encoding
         if self.settings.get("chn_param", {}).get("color_to_grey_en", 0):
             _make_grey(picture)
         with self._changed:
             self.waiting += 1
-        self._stream.submit(lambda: self._encode(picture, pts, place, key, quality, encoding))
+        self._stream.submit(lambda: self._encode(picture, pts, place, key, jpeg_settings, encoding))
 
     def _encode(
-        self, picture: Picture, pts: int, place: tuple[int, int], key: bool, quality: int, encoding: EncoderSettings | None
+        self,
+        picture: Picture,
+        pts: int,
+        place: tuple[int, int],
+        key: bool,
+        jpeg_settings: tuple[int, Tables | None],
+        encoding: EncoderSettings | None,
     ) -> None:
         coded: list[bytes] = []
         try:
             if self._encoder is None or encoding is None:
-                coded = [jpeg.encode(picture, quality)]
+                coded = [jpeg.encode(picture, *jpeg_settings)]
             else:
                 coded = self._encoder.change(encoding) if encoding != self._encoder.settings else []
                 coded += self._encoder.encode(picture, key)

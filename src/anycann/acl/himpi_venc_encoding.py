@@ -9,7 +9,7 @@ from typing import Any
 from anycann.acl.codes import Code
 from anycann.acl.errors import AclError
 from anycann.acl.himpi_system import Dict, code_of, dict_in, number_in
-from anycann.media.video_encoder import ALL_QUANTISERS, Colours, EncoderSettings, Profile, Slices
+from anycann.media.video_encoder import ALL_QUANTISERS, Colours, EncoderSettings, Profile, Slices, Times
 
 H264, H265 = 96, 265
 _PROFILES: dict[int, Profile] = {0: "baseline", 1: "main", 2: "high"}
@@ -54,6 +54,8 @@ def encoder_settings(kind: int, attributes: Dict, settings: Mapping[str, Any]) -
         _aspect(usability),
         _quantisers(own),
         *_limits(settings.get("rc_param", {}), mode),
+        far_moves=bool(settings.get("scene_mode", 0)),
+        times=_times(kind, usability),
     )
 
 
@@ -128,6 +130,22 @@ def _colours(usability: Dict) -> Colours | None:
     if not all(0 <= number <= _MOST_OF_A_BYTE for number in numbers):
         raise AclError(Code.INVALID_PARAM, f"{', '.join(names)} {numbers}; accepted: 0 to {_MOST_OF_A_BYTE}")
     return Colours(bool(given.get("video_full_range_flag", 0)), *numbers)
+
+
+def _times(kind: int, usability: Dict) -> Times | None:
+    """What a stream says of its times, where it says anything of its own."""
+    given = _part(usability, "vui_time_info", "timing_info_present_flag")
+    if not given:
+        return None
+    ticks, scale = (number_in(given, name, "hi_venc_vui_time_info") for name in ("num_units_in_tick", "time_scale"))
+    if not (0 < ticks < 1 << 31 and 0 < scale < 1 << 31):
+        raise AclError(Code.INVALID_PARAM, f"num_units_in_tick {ticks} and time_scale {scale}; accepted: 1 to {(1 << 31) - 1}")
+    if kind == H264:
+        return Times(Fraction(scale, ticks), bool(given.get("fixed_frame_rate_flag", 0)), 0)
+    more = int(given.get("num_ticks_poc_diff_one_minus1", 0))
+    if not 0 <= more < 1 << 31:
+        raise AclError(Code.INVALID_PARAM, f"num_ticks_poc_diff_one_minus1 {more}; accepted: 0 to {(1 << 31) - 1}")
+    return Times(Fraction(scale, ticks), False, more + 1)
 
 
 def _aspect(usability: Dict) -> Fraction | None:

@@ -9,11 +9,11 @@ from anycann.acl.codes import Code
 from anycann.acl.entries import status, value, value_and_status
 from anycann.acl.errors import AclError
 from anycann.acl.himpi_system import dict_in, errors_of, number_in
-from anycann.acl.himpi_venc_channel import CHANNELS, JPEG
+from anycann.acl.himpi_venc_channel import CHANNELS, JPEG, VencChannel
 from anycann.acl.himpi_venc_encoding import H264, H265, rate_parameters
+from anycann.acl.himpi_venc_jpeg import OWN_TABLES, QUALITIES, codes_from, shown
 from anycann.acl.process import PROCESS
 
-_QUALITIES = range(1, 101)
 _REGIONS = 8
 _MODULES = {1: "venc_mod_param", 2: "h264_mod_param", 3: "h265_mod_param", 4: "jpeg_mod_param"}
 _CODEC = dict.fromkeys(("one_stream_buf", "mini_buf_mode", "low_power_mode", "vb_src", "qp_hist_en", "max_user_data_len"), 0)
@@ -36,23 +36,19 @@ def _usability(times: dict[str, int]) -> dict[str, Any]:
     return {"vui_aspect_ratio": _SHAPE, "vui_time_info": times, "vui_video_signal": _SIGNAL, "vui_bitstream_restric": _RESTRICTIONS}
 
 
-_VUI_LIMITS = "the signal and the aspect ratio are used; times are those of the frame rate"
 # what functions in pairs get and set: what is there before, and what is not done
 _KEPT: dict[str, tuple[dict[str, Any], str]] = {
     "chn_param": ({"color_to_grey_en": 0, "priority": 0, "max_stream_cnt": 0, "poll_wake_up_frame_cnt": 1,
                    "crop_info": {"enable": 0, "rect": {"x": 0, "y": 0, "width": 0, "height": 0}},
                    "frame_rate": {"src_frame_rate": -1, "dst_frame_rate": -1}}, "color_to_grey_en is used, the others are kept"),
-    "h264_vui": (_usability({**_TIMES, "fixed_frame_rate_flag": 0}), _VUI_LIMITS),
-    "h265_vui": (_usability({**_TIMES, "num_ticks_poc_diff_one_minus1": 0}), _VUI_LIMITS),
+    "h264_vui": (_usability({**_TIMES, "fixed_frame_rate_flag": 0}), ""),
+    "h265_vui": (_usability({**_TIMES, "num_ticks_poc_diff_one_minus1": 0}), ""),
     "intra_refresh": ({"refresh_enable": 0, "intra_refresh_mode": 0, "refresh_num": 0, "req_i_qp": 0},
                       "columns are coded anew, all of them within a gop, whatever mode and number are"),
     "slice_split": ({"split_enable": 0, "split_mode": 0, "split_size": 0, "slice_output_en": 0, "reserved": [0]},
                     "frames of H.265 are not split; a frame is one pack, whatever slice_output_en is"),
     "cu_pred": ({}, _NO_EFFECT), "ref_param": ({"base": 1, "enhance": 0, "pred_en": 1}, _NO_EFFECT),
     "streamcopy_param": ({"copy_en": 0, "copy_interval": 0}, _NO_EFFECT),
-    "jpeg_huffman_param": (
-        {"dc_tables": [{"dc_bits": [0] * 16, "dc_value": [0] * 12} for _ in range(3)],
-         "ac_tables": [{"ac_bits": [0] * 16, "ac_value": [0] * 162} for _ in range(3)], "reserved": [0, 0]}, _NO_EFFECT),
 }  # fmt: skip
 _MODULE_PARAMETERS: dict[str, dict[str, Any]] = {}
 PROCESS.ending.append(_MODULE_PARAMETERS.clear)
@@ -113,16 +109,49 @@ def venc_get_jpeg_param(channel: int) -> dict[str, Any]:
         return deepcopy(CHANNELS.get(channel).jpeg)
 
 
-@status("acl.himpi.venc_set_jpeg_param", limits="qfactor is used, quantisation tables are not")
+@status("acl.himpi.venc_set_jpeg_param")
 def venc_set_jpeg_param(channel: int, parameters: dict[str, Any]) -> None:
-    """Change what JPEG files are made with, from the next picture on."""
+    """Change what JPEG files are made with, from the next picture on: {qfactor: 1 to 100}.
+
+    Or {qfactor: 0xFFFFFFFF, y_qt, cb_qt, cr_qt}: 64 steps of quantisation each, 1 to 255, row by row. The others are reserved.
+    """
     with errors_of("VENC"):
-        found, quality = CHANNELS.get(channel), number_in(parameters, "qfactor", "hi_venc_jpeg_param")
-        if found.kind != JPEG:
-            raise AclError(Code.INVALID_PARAM, "the channel encodes video; accepted: a channel of JPEG")
-        if quality not in _QUALITIES:
-            raise AclError(Code.INVALID_PARAM, f"qfactor is {quality}; accepted: 1 to 100")
-        found.jpeg.update(deepcopy(dict(parameters)))
+        found, quality = _jpeg_channel(channel), number_in(parameters, "qfactor", "hi_venc_jpeg_param")
+        if quality not in QUALITIES and quality != OWN_TABLES:
+            raise AclError(Code.INVALID_PARAM, f"qfactor is {quality}; accepted: 1 to 100, or 0xFFFFFFFF with tables of one's own")
+        found.use_jpeg({**found.jpeg, **deepcopy(dict(parameters))}, found.jpeg_codes, found.compact)
+
+
+@value_and_status("acl.himpi.venc_get_jpeg_huffman_param", failed=({},), returns="(dict, ret)")
+def venc_get_jpeg_huffman_param(channel: int) -> dict[str, Any]:
+    """The Huffman tables of JPEG files: {dc_tables: [{dc_bits, dc_value}] * 3, ac_tables: [{ac_bits, ac_value}] * 3}, of Y, Cb and Cr."""
+    with errors_of("VENC"):
+        return shown(_jpeg_channel(channel).jpeg_codes)
+
+
+@status("acl.himpi.venc_set_jpeg_huffman_param")
+def venc_set_jpeg_huffman_param(channel: int, parameters: dict[str, Any]) -> None:
+    """Change them, from the next picture on; those of Cb and Cr are the same."""
+    with errors_of("VENC"):
+        found = _jpeg_channel(channel)
+        found.use_jpeg(found.jpeg, codes_from(parameters), found.compact)
+
+
+@status("acl.himpi.venc_compact_jpeg_tables")
+def venc_compact_jpeg_tables(channel: int, tables: int, enable: int) -> None:
+    """Whether tables that are alike are written once, from the next picture on. tables: 0, of both kinds."""
+    with errors_of("VENC"):
+        found = _jpeg_channel(channel)
+        if tables or enable not in (0, 1):
+            raise AclError(Code.INVALID_PARAM, f"tables {tables}, enable {enable}; accepted: 0 (both kinds), and 0 or 1")
+        found.use_jpeg(found.jpeg, found.jpeg_codes, bool(enable))
+
+
+def _jpeg_channel(channel: int) -> VencChannel:
+    found = CHANNELS.get(channel)
+    if found.kind != JPEG:
+        raise AclError(Code.INVALID_PARAM, "the channel encodes video; accepted: a channel of JPEG")
+    return found
 
 
 @value_and_status("acl.himpi.venc_get_chn_attr", failed=({},), returns="(dict, ret)")
@@ -182,14 +211,14 @@ def venc_get_qpmap_size(kind: int, width: int, height: int) -> int:
     return venc_get_qpmap_stride(width) * (-(-height // unit) * unit // _BLOCK)
 
 
-# ---- what is only kept
-@status("acl.himpi.venc_set_scene_mode", limits=_NO_EFFECT)
+@status("acl.himpi.venc_set_scene_mode")
 def venc_set_scene_mode(channel: int, mode: int) -> None:
-    """0 surveillance, 1 driving, streams, films."""
+    """0 surveillance; 1 driving, streams, films: more moves, and moves are looked for further away, from the next picture on."""
     with errors_of("VENC"):
         if mode not in (0, 1):
             raise AclError(Code.INVALID_PARAM, f"scene mode {mode}; accepted: 0, 1")
-        CHANNELS.get(channel).settings["scene_mode"] = mode
+        found = CHANNELS.get(channel)
+        found.use(found.attributes, {**found.settings, "scene_mode": mode})
 
 
 @value_and_status("acl.himpi.venc_get_scene_mode", returns="(mode, ret)")
@@ -199,13 +228,7 @@ def venc_get_scene_mode(channel: int) -> int:
         return int(CHANNELS.get(channel).settings.get("scene_mode", 0))
 
 
-@status("acl.himpi.venc_compact_jpeg_tables", limits=_NO_EFFECT)
-def venc_compact_jpeg_tables(channel: int, tables: int, enable: int) -> None:
-    """Whether tables that are alike are written once."""
-    with errors_of("VENC"):
-        CHANNELS.get(channel).settings["compact_jpeg_tables"] = (tables, bool(enable))
-
-
+# ---- what is only kept
 @status("acl.himpi.venc_set_mod_param", limits=_NO_EFFECT)
 def venc_set_mod_param(parameters: dict[str, Any]) -> None:
     """Settings of all channels of a kind: {mod_type, h264_mod_param: {...}}."""

@@ -24,6 +24,7 @@ class VpcChannel:
 
     def __init__(self) -> None:
         self.matrix: ColourMatrix = Matrix.BT601_WIDE
+        self.workspaces: list[Any] = []  # what acl.himpi.vpc_set_chn_workspace was told
         self._stream = Stream("VPC channel")
         self._numbers = itertools.count(1)
         self._results: dict[int, BaseException | None] = {}

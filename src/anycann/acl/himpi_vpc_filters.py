@@ -18,13 +18,14 @@ from anycann.acl.himpi_vpc_channel import CHANNELS
 from anycann.acl.media_configs import BORDER_TYPES
 from anycann.acl.util import check_readable, view_at
 from anycann.media.filters import BINS, histogram, look_up
-from anycann.media.neighbourhoods import Outside, extreme, gaussian_weights, median, mirror, turn, weigh
+from anycann.media.neighbourhoods import Outside, cross, ellipse, extreme, gaussian_weights, median, mirror, turn, weigh
 from anycann.media.picture import View
 
 _SIZES = (1, 3, 5)
 _MOST_TIMES = 100
 _COUNTS = ("histogram_y_or_r", "histogram_u_or_g", "histogram_v_or_b")
 _TABLES = ("map_value_y_or_r", "map_value_u_or_g", "map_value_v_or_b")
+_SHAPES: dict[int, Callable[[tuple[int, int]], NDArray[np.bool_]]] = {0: lambda size: np.ones(size, np.bool_), 1: cross, 2: ellipse}
 _PYRAMID = np.outer([1, 4, 6, 4, 1], [1, 4, 6, 4, 1])
 
 
@@ -105,22 +106,26 @@ def vpc_median_blur(channel: int, parameters: dict[str, Any], timeout_ms: int) -
 def _extreme(channel: int, parameters: Dict, greatest: bool) -> int:
     settings = dict_in(parameters, "blur_cfg", "hi_blur_param")
     size, times = _size(settings), number_in(settings, "iterations", "blur_cfg")
-    if settings.get("morph_shapes", 0) != 0:
-        raise AclError(Code.INVALID_PARAM, f"morph_shapes {settings['morph_shapes']}; accepted: 0 (a rectangle)")
+    kind = number_in(settings, "morph_shapes", "blur_cfg") if "morph_shapes" in settings else 0
+    if kind not in _SHAPES:
+        raise AclError(Code.INVALID_PARAM, f"morph_shapes {kind}; accepted: 0 (a rectangle), 1 (a cross), 2 (an ellipse)")
     if not 1 <= times <= _MOST_TIMES:
         raise AclError(Code.INVALID_PARAM, f"{times} iterations; accepted: 1 to {_MOST_TIMES}")
-    shape, outside = np.ones(size, bool), outside_of(settings)
+    shape, outside = _SHAPES[kind](size), outside_of(settings)
     return _filter(channel, parameters, "hi_blur_param", lambda one, other: extreme(one, other, shape, greatest, outside, times))
 
 
-@value_and_status("acl.himpi.vpc_erode", returns="(task, ret)", limits="the shape of neighbours is a rectangle")
+@value_and_status("acl.himpi.vpc_erode", returns="(task, ret)")
 def vpc_erode(channel: int, parameters: dict[str, Any], timeout_ms: int) -> int:
-    """The least of neighbours: {src, dst, blur_cfg: {kernel_size, iterations, border_type, scalar_value, ...}}."""
+    """The least of neighbours: {src, dst, blur_cfg: {kernel_size, iterations, border_type, scalar_value, morph_shapes}}.
+
+    morph_shapes: 0 a rectangle, 1 a cross, 2 an ellipse, each as large as kernel_size.
+    """
     with errors_of("VPC"):
         return _extreme(channel, parameters, greatest=False)
 
 
-@value_and_status("acl.himpi.vpc_dilate", returns="(task, ret)", limits="the shape of neighbours is a rectangle")
+@value_and_status("acl.himpi.vpc_dilate", returns="(task, ret)")
 def vpc_dilate(channel: int, parameters: dict[str, Any], timeout_ms: int) -> int:
     """The greatest of neighbours; see vpc_erode."""
     with errors_of("VPC"):

@@ -8,7 +8,7 @@ from typing import Any
 from anycann.acl.codes import Code
 from anycann.acl.entries import status, value_and_status
 from anycann.acl.errors import AclError
-from anycann.acl.himpi_system import Dict, dict_in, errors_of, number_in, picture_of
+from anycann.acl.himpi_system import Dict, code_of, dict_in, errors_of, number_in, picture_of
 from anycann.acl.himpi_vpc import border_of, check_count, crop_of, interpolation_of, paste_of, submit_transfers
 from anycann.acl.himpi_vpc_channel import CHANNELS
 from anycann.media.picture import Picture, new_picture
@@ -118,9 +118,14 @@ def _around(info: Dict, target: Picture) -> tuple[int, int, int, int]:
     return top, bottom, left, right
 
 
-@status("acl.himpi.vpc_set_chn_workspace", limits="memory is taken when it is needed, whatever is set")
+@status("acl.himpi.vpc_set_chn_workspace")
 def vpc_set_chn_workspace(channel: int, parameters: list[Any], count: int) -> None:
-    """How large the pictures of a channel will be."""
+    """How large the pictures of a channel will be, of each function: said once. Memory for them is taken when they come, and kept."""
     with errors_of("VPC"):
-        CHANNELS.get(channel)
+        found = CHANNELS.get(channel)
         check_count(parameters, count)
+        if not all(isinstance(each, dict) for each in parameters):
+            raise AclError(Code.INVALID_PARAM, f"the workspaces are {parameters!r:.80}; accepted: a list of dicts")
+        if found.workspaces:
+            raise AclError(code_of("VPC", "NOT_PERM"), "the channel has its workspaces already, which do not change")
+        found.workspaces = list(parameters)

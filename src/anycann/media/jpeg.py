@@ -8,6 +8,7 @@ import numpy as np
 
 from anycann.media.convert import Samples, gray_of, yuv_planes
 from anycann.media.formats import FORMATS, GRAY, NV12, NV21, UNKNOWN, PixelFormat
+from anycann.media.jpeg_encoder import Tables, encode_planes
 from anycann.media.jpeg_header import JpegFile, JpegHeader
 from anycann.media.jpeg_planes import decode_planes
 from anycann.media.libraries import jpeg_library
@@ -125,12 +126,16 @@ def most_bytes(width: int, height: int) -> int:
     return -(-width // 16) * 16 * (-(-height // 16) * 16) * 3 + 2048
 
 
-def encode(source: Picture, quality: int) -> bytes:
-    """`source` as a baseline JPEG file with 1 <= quality <= 100: NV12 and NV21 as 420, packed 422 as 422, gray as gray."""
+def encode(source: Picture, quality: int, tables: Tables | None = None) -> bytes:
+    """`source` as a baseline JPEG file with 1 <= quality <= 100, or `tables`: NV12 and NV21 as 420, packed 422 as 422, gray as gray."""
     library: Any = jpeg_library()
+    if source.format is GRAY and tables is not None:
+        return encode_planes([gray_of(source.view())], (1, 1), tables)
     if source.format is GRAY:
         return library.encode_jpeg(np.ascontiguousarray(gray_of(source.view()))[..., None], quality, "GRAY", "Gray")  # type: ignore[no-any-return]
     if source.format not in (NV12, NV21) and source.format.layout != "packed 422":
         raise UnsupportedError(f"pictures of {source.format.name} are not encoded; accepted: YUV420SP (1, 2) and YUV422 packed (7 to 10)")
     luma, u, v = (np.ascontiguousarray(plane) for plane in yuv_planes(source.view()))
+    if tables is not None:
+        return encode_planes([luma, u, v], (2, 2 if source.format.layout == "semi-planar" else 1), tables)
     return library.encode_jpeg_yuv_planes(luma, u, v, quality)  # type: ignore[no-any-return]

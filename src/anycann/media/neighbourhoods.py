@@ -59,6 +59,22 @@ def extreme(source: View, target: View, shape: NDArray[np.bool_], greatest: bool
     _each_plane(source, target, one, outside)
 
 
+def cross(size: tuple[int, int]) -> NDArray[np.bool_]:
+    """The row and the column through the middle of `size` (rows, columns)."""
+    rows, columns = np.ogrid[: size[0], : size[1]]
+    made: NDArray[np.bool_] = (rows == size[0] // 2) | (columns == size[1] // 2)
+    return made
+
+
+def ellipse(size: tuple[int, int]) -> NDArray[np.bool_]:
+    """The ellipse within `size` (rows, columns): of each row as many columns as OpenCV takes."""
+    high, wide = size[0] // 2, size[1] // 2
+    rows, columns = np.ogrid[-high : size[0] - high, -wide : size[1] - wide]
+    reach = np.rint(wide * np.sqrt((high**2 - rows**2) / high**2)) if high else 0
+    made: NDArray[np.bool_] = np.abs(columns) <= reach
+    return made
+
+
 def median(source: View, target: View, size: int) -> None:
     """The median of the `size` x `size` samples around each; the last ones are repeated outside."""
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
+import io
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -14,6 +16,8 @@ from anycann.media.libraries import video_library
 from anycann.media.picture import Picture, new_picture
 from anycann.support.errors import UnsupportedError, UsageError
 
+_LIBRARIES = {"h264": "libx264", "hevc": "libx265"}
+_FAR = {"h264": "32", "hevc": "92"}  # pixels that a block may have moved
 _LIMITED_RANGE, _FULL_RANGE = 1, 2  # as FFmpeg counts
 _DOUBLE = 6  # so much more of a quantiser is a step twice as large
 ALL_QUANTISERS = (0, 51)
@@ -42,11 +46,21 @@ class Colours:
 
 
 @dataclass(frozen=True)
+class Times:
+    """What a stream says of its times: ticks a second; H.264: whether frames come at equal times; H.265: ticks of a frame."""
+
+    ticks_a_second: Fraction
+    fixed: bool
+    ticks_of_a_frame: int
+
+
+@dataclass(frozen=True)
 class EncoderSettings:
     """What a stream is encoded with. `bit_rate_kbps` 0: by quality, or by `quantisers`, those of key frames and of the others.
 
     intra_refresh: parts of each frame are coded anew, and none is a key frame after the first. aspect: width of a pixel by its height.
-    quantiser_range: least and greatest. keys_of_scenes: a new scene of H.264 begins with a key frame.
+    quantiser_range: least and greatest. keys_of_scenes: a new scene of H.264 begins with a key frame. far_moves: blocks are looked for
+    further away in the frame before. times: those of the frame rate if nothing is said.
     """
 
     codec: Literal["h264", "hevc"]
@@ -63,6 +77,8 @@ class EncoderSettings:
     quantisers: tuple[int, int] | None = None
     quantiser_range: tuple[int, int] = ALL_QUANTISERS
     keys_of_scenes: bool = False
+    far_moves: bool = False
+    times: Times | None = None
 
 
 class VideoEncoder:
@@ -74,9 +90,10 @@ class VideoEncoder:
         self.settings = settings
         self._count = 0
         self._context = self._open(settings)
+        self._writer = self._new_writer(settings)
 
     def _open(self, wanted: EncoderSettings) -> Any:
-        name = {"h264": "libx264", "hevc": "libx265"}[wanted.codec]
+        name = _LIBRARIES[wanted.codec]
         try:
             context = self._library.CodecContext.create(name, "w")
         except self._library.error.FFmpegError as error:
@@ -93,7 +110,7 @@ class VideoEncoder:
         frame = self._frame(picture)
         if force_key_frame:
             frame.pict_type = self._library.video.frame.PictureType.I
-        return [bytes(packet) for packet in self._context.encode(frame)]
+        return self._written(self._context.encode(frame))
 
     def change(self, settings: EncoderSettings) -> list[bytes]:
         """Go on with others; the frames that the encoder held back, where it begins anew. Another bit rate of H.264 needs no key frame.
@@ -106,12 +123,29 @@ class VideoEncoder:
             self._context.bit_rate, self.settings = settings.bit_rate_kbps * 1000, settings
             return []
         context, coded = self._open(settings), self.flush()
-        self._context, self.settings = context, settings
+        self._context, self._writer, self.settings = context, self._new_writer(settings), settings
         return coded
 
     def flush(self) -> list[bytes]:
         """The coded frames still held back."""
-        return [bytes(packet) for packet in self._context.encode(None)]
+        return self._written(self._context.encode(None))
+
+    def _written(self, packets: Iterable[Any]) -> list[bytes]:
+        if self._writer is not None:
+            packets = [changed for packet in packets for changed in self._writer.filter(packet)]
+        return [bytes(packet) for packet in packets]
+
+    def _new_writer(self, wanted: EncoderSettings) -> Any:
+        """What writes to the stream's parameter sets what the encoder does not; None if that is nothing."""
+        if wanted.times is None:
+            return None
+        rate, number = wanted.times.ticks_a_second, int(wanted.times.fixed)
+        own = f"fixed_frame_rate_flag={number}" if wanted.codec == "h264" else f"num_ticks_poc_diff_one={wanted.times.ticks_of_a_frame}"
+        container = self._library.open(io.BytesIO(), "w", format=wanted.codec)
+        stream = container.add_stream(_LIBRARIES[wanted.codec], rate=wanted.frame_rate)
+        stream.width, stream.height, stream.pix_fmt = wanted.width, wanted.height, "yuv420p"
+        description = f"{wanted.codec}_metadata=tick_rate={rate.numerator}/{rate.denominator}:{own}"
+        return self._library.bitstream.BitStreamFilterContext(description, stream)
 
     def _frame(self, picture: Picture) -> Any:
         if (picture.width, picture.height) != (self.settings.width, self.settings.height):
@@ -151,6 +185,8 @@ def _options(settings: EncoderSettings) -> dict[str, str]:
     """Of the library: one key frame in each interval, no more where a scene changes unless that is wanted, as on the chip."""
     options = {"preset": "veryfast", "tune": "zerolatency", "forced-idr": "1"}
     own = {"scenecut": str(_SCENE * settings.keys_of_scenes), "intra-refresh": str(int(settings.intra_refresh))}
+    if settings.far_moves:
+        own["merange"] = _FAR[settings.codec]
     if settings.quantisers is not None:
         key, others = settings.quantisers
         own |= {"qp": str(others), "ipratio": f"{2 ** ((others - key) / _DOUBLE):.6f}"}
