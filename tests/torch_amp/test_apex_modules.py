@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from anycann.adapters.torch.amp import autocast
 from anycann.adapters.torch.apex import amp as state_holder
 
 
@@ -21,6 +22,7 @@ def _amp_ends_with_the_test() -> Iterator[None]:
     torch.set_autocast_enabled("npu", False)
     torch.set_autocast_cache_enabled(True)
     state_holder._state = state_holder._State()
+    autocast.take_float32_losses(False)
 
 
 @pytest.mark.parametrize("level", ["O1", "O2"])
@@ -161,3 +163,18 @@ def test_tensors_are_combined_by_apexs_name() -> None:
     assert whole.tolist() == [1.0, 1.0, 2.0, 2.0, 2.0]
     whole.zero_()
     assert parts[1].tolist() == [0.0, 0.0, 0.0]
+
+
+def test_level_o1_takes_cross_entropy_of_probabilities_in_float32_alone() -> None:
+    from apex import amp
+
+    model, probabilities, wanted = nn.Linear(3, 1).npu(), torch.full((2, 1), 0.25).npu(), torch.ones(2, 1).npu()
+    with torch.autocast("npu"), pytest.raises(RuntimeError, match="unsafe to autocast"):
+        functional.binary_cross_entropy(probabilities, wanted)
+    amp.initialize(model, torch.optim.SGD(model.parameters(), lr=0.1), opt_level="O1", verbosity=0)
+    loss = functional.binary_cross_entropy(model(torch.ones(2, 3).npu()).float().sigmoid(), wanted)
+    loss.backward()
+    assert model.weight.grad is not None
+    torch.testing.assert_close(functional.binary_cross_entropy(probabilities, wanted).cpu(), torch.tensor(4.0).log())
+    with pytest.raises(RuntimeError, match="unsafe to autocast"):
+        functional.binary_cross_entropy(probabilities.half(), wanted)

@@ -17,6 +17,7 @@ _KEYS = DispatchKeySet(DispatchKey.AutocastPrivateUse1)  # type: ignore[attr-def
 _without_autocast = torch._C._ExcludeDispatchKeyGuard
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 _libraries: list[Any] = []
+_float32_losses = False
 
 
 class _Casts(threading.local):
@@ -35,7 +36,7 @@ def install() -> None:
     _libraries.append(listed)
     for name, kernel in _kernels():
         listed.impl(name, kernel)
-    listed.impl("binary_cross_entropy", _refused)
+    listed.impl("binary_cross_entropy", _probabilities(_operator("binary_cross_entropy")))
     torch.clear_autocast_cache = _clearing(torch.clear_autocast_cache)
 
 
@@ -102,11 +103,24 @@ def _widest(op: Any) -> Kernel:
     return kernel
 
 
-def _refused(*args: Any, **keywords: Any) -> Any:
-    raise RuntimeError(
-        "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast. Use binary_cross_entropy_with_logits or "
-        "BCEWithLogitsLoss, or compute this loss outside autocast in float32"
-    )
+def take_float32_losses(taken: bool) -> None:
+    """Whether cross entropies of probabilities are computed under autocast where they are float32: apex takes them, torch never does."""
+    global _float32_losses
+    _float32_losses = taken
+
+
+def _probabilities(op: Any) -> Kernel:
+    def kernel(*args: Any, **keywords: Any) -> Any:
+        narrow = any(tensor.dtype in _FLOATS[:2] for tensor in _tensors((*args, *keywords.values())))
+        if narrow or not _float32_losses:
+            raise RuntimeError(
+                "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast. Use "
+                "binary_cross_entropy_with_logits or BCEWithLogitsLoss, or compute this loss outside autocast in float32"
+            )
+        with _without_autocast(_KEYS):
+            return op(*args, **keywords)
+
+    return kernel
 
 
 def _called(op: Any, dtype: torch.dtype, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from anycann.adapters.torch.amp.autocast import take_float32_losses
 from anycann.adapters.torch.apex.levels import Level, apply_to_model, cast, describe, level
 from anycann.adapters.torch.apex.masters import Prepared
 from anycann.adapters.torch.apex.scaling import GROWN_AT_MOST, LossScaler
@@ -106,6 +107,7 @@ def _autocast_outside_models() -> None:
     torch.set_autocast_dtype("npu", torch.float16)
     torch.set_autocast_enabled("npu", True)
     torch.set_autocast_cache_enabled(False)
+    take_float32_losses(True)
 
 
 @contextmanager
