@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 import itertools
 import os
@@ -87,6 +87,7 @@ class ModelPrograms:
         self._programs: dict[str, Loaded] = {}
         self._region_reports: list[NodeReport] = []
         self._lock = threading.RLock()
+        self._work: np.ndarray | None = None  # memory of the caller's that runs work in
         self._check_precision()
         if self._offline is not None and not options.poison:
             self._take_over(self._offline)
@@ -129,6 +130,24 @@ class ModelPrograms:
                 raise UsageError(f"input {spec.name!r} has shape {list(spec.shape)}; {self.where} was converted for [{words}]")
 
     # ---- programs
+    def use_memory(self, work: np.ndarray | None, weights: np.ndarray | None) -> None:
+        """Run in memory of the caller's, uint8, aligned to 64 bytes with 64 readable ones behind. Before the first run.
+
+        `work` is used by programs that need no more, one run at a time. The constants of an offline model are copied to `weights`.
+        """
+        if weights is not None and self._offline is not None:
+            constants = np.asarray(self._offline.constants)
+            weights[: constants.nbytes] = constants
+            self._offline = replace(self._offline, constants=weights[: constants.nbytes])
+            self._take_over(self._offline)
+        self._work = work
+        for loaded in self._programs.values():
+            self._lend(loaded.executable)
+
+    def _lend(self, executable: CompiledProgram) -> None:
+        if self._work is not None and executable.program.arena_bytes <= self._work.nbytes:
+            executable.lend(self._work)
+
     def find(self, specs: Sequence[TensorSpec], fed: Sequence[TensorSpec] = ()) -> Loaded:
         """The program for these input types, compiled if it is not there; it takes what `fed` says after the model's own inputs."""
         key = input_key(specs, fed)
@@ -140,6 +159,7 @@ class ModelPrograms:
             if key not in self._programs:
                 with context(f"while compiling {self.where} for {key}"):
                     loaded = self._load(self._compiler.compile(specs, fed))
+                    self._lend(loaded.executable)
                 if len(self._programs) >= PROGRAMS_KEPT:
                     del self._programs[min(self._programs, key=lambda known: self._programs[known].last_use)]
                 self._programs[key] = loaded

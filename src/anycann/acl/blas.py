@@ -14,10 +14,10 @@ from anycann.acl.errors import AclError
 from anycann.acl.operator_execution import new_handle
 from anycann.acl.operator_models import OPERATORS
 from anycann.acl.process import PROCESS
-from anycann.acl.runs import run_program
+from anycann.acl.runs import failure, run_program
 from anycann.acl.util import check_readable, view_at
 from anycann.om.operator_spec import OperandSpec, OperatorSpec
-from anycann.support.errors import AnyCANNError, describe
+from anycann.support.errors import AnyCANNError
 
 FLOAT, HALF, INT8, INT32 = 0, 1, 2, 3
 _COMBINATIONS = ((HALF, HALF, HALF), (HALF, HALF, FLOAT), (FLOAT, FLOAT, FLOAT), (INT8, INT8, INT32), (INT8, INT8, FLOAT))
@@ -119,7 +119,7 @@ class Product:
             try:
                 (result,) = run_program(model.program(call), [a, b, c, *factors], None, model, call.op)
             except AnyCANNError as error:
-                raise AclError(Code.RT_MODEL_EXECUTE, describe(error)) from error
+                raise failure(error, call.op) from error
             c[...] = result
 
         for role, matrix in zip(("A", "B", "C", "alpha", "beta"), (*matrices, *scalars), strict=True):

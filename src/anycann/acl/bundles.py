@@ -1,7 +1,8 @@
-"""acl.mdl: bundles, files that hold several models which share what they can. An offline model is a bundle of one."""
+"""acl.mdl: bundles, files that hold several models, as `anycann.om.bundle.write_bundle` makes them. An offline model is a bundle of one."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from anycann.acl.codes import Code
@@ -9,8 +10,8 @@ from anycann.acl.entries import status, value_and_status
 from anycann.acl.errors import AclError
 from anycann.acl.model_loading import MODELS, bytes_at
 from anycann.acl.process import PROCESS
-
-_ONE = "a bundle holds one model: atc makes no others"
+from anycann.om.bundle import MAGIC, is_bundle, read_bundle
+from anycann.support.errors import ModelError, describe
 
 
 @dataclass(frozen=True)
@@ -29,10 +30,16 @@ class _Bundles:
 
     def load(self, source: str | bytes) -> int:
         """Load what `source` holds. Raises AclError."""
-        model = MODELS.load(source)
+        models: list[int] = []
+        try:
+            models += (MODELS.load(each) for each in _models_of(source))
+        except Exception:
+            for model in models:
+                MODELS.unload(model)
+            raise
         with PROCESS.lock:
             number, self._next = self._next, self._next + 1
-            self._loaded[number] = Bundle((model,))
+            self._loaded[number] = Bundle(tuple(models))
         return number
 
     def get(self, number: int) -> Bundle:
@@ -54,17 +61,38 @@ class _Bundles:
         self._loaded.clear()
 
 
+def _models_of(source: str | bytes) -> Sequence[str | bytes]:
+    """What each model is loaded from. Raises AclError for a bundle that is damaged."""
+    content = source if isinstance(source, bytes) else _bundle_of(source)
+    if not is_bundle(content):
+        return [source]
+    try:
+        return read_bundle(content, source if isinstance(source, str) else "the bundle in memory")
+    except ModelError as error:
+        raise AclError(Code.PARSE_MODEL, describe(error)) from error
+
+
+def _bundle_of(path: str) -> bytes:
+    """The bytes of a bundle; none of any other file, which is for the load to look at."""
+    try:
+        with open(path, "rb") as file:
+            start = file.read(len(MAGIC))
+            return start + file.read() if is_bundle(start) else b""
+    except OSError:
+        return b""
+
+
 _BUNDLES = _Bundles()
 PROCESS.ending.append(_BUNDLES.clear)
 
 
-@value_and_status("acl.mdl.bundle_load_from_file", returns="(bundle_id, ret)", limits=_ONE)
+@value_and_status("acl.mdl.bundle_load_from_file", returns="(bundle_id, ret)")
 def bundle_load_from_file(path: str) -> int:
     """Load the models of a file."""
     return _BUNDLES.load(path)
 
 
-@value_and_status("acl.mdl.bundle_load_from_mem", returns="(bundle_id, ret)", limits=_ONE)
+@value_and_status("acl.mdl.bundle_load_from_mem", returns="(bundle_id, ret)")
 def bundle_load_from_mem(ptr: int, size: int) -> int:
     """Load the models whose `size` bytes lie at `ptr`; they may go afterwards."""
     return _BUNDLES.load(bytes_at(ptr, size))

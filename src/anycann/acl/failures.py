@@ -10,6 +10,8 @@ from anycann.acl.codes import Code
 from anycann.acl.entries import status, value, value_and_status
 from anycann.acl.errors import AclError, as_acl_error
 from anycann.acl.process import PROCESS
+from anycann.acl.runs import WATCHERS, Run
+from anycann.runtime.observe import Callback, StepEvent
 from anycann.runtime.stream import FAILURES, Stream
 from anycann.support.logging import get_logger
 
@@ -128,11 +130,12 @@ TIMEOUTS = Timeouts()
 
 
 def _forget_timeouts() -> None:
-    TIMEOUTS.wait_s = TIMEOUTS.execute_us = 0
+    TIMEOUTS.wait_s = 0
+    _set_execute_time(0)
 
 
 PROCESS.ending.append(_forget_timeouts)
-_NOT_ENDED = "kept and told; an operator that runs is not interrupted"
+_NOT_ENDED = "an operator that takes longer is not interrupted: its run fails when it is done"
 
 
 @status("acl.rt.set_op_wait_timeout")
@@ -144,14 +147,37 @@ def set_op_wait_timeout(seconds: int) -> None:
 @status("acl.rt.set_op_execute_time_out", limits=_NOT_ENDED)
 def set_op_execute_time_out(seconds: int) -> None:
     """How long operators may run."""
-    TIMEOUTS.execute_us = _not_negative(seconds) * 1_000_000
+    _set_execute_time(_not_negative(seconds) * 1_000_000)
 
 
 @value_and_status("acl.rt.set_op_execute_timeout_v2", returns="(microseconds, ret)", limits=_NOT_ENDED)
 def set_op_execute_timeout_v2(microseconds: int) -> int:
     """How long operators may run, and what it came to."""
-    TIMEOUTS.execute_us = _not_negative(microseconds)
+    _set_execute_time(_not_negative(microseconds))
     return TIMEOUTS.execute_us
+
+
+def _set_execute_time(microseconds: int) -> None:
+    """Look at the times of operators, or no longer."""
+    TIMEOUTS.execute_us = microseconds
+    if _look_at_times in WATCHERS:
+        WATCHERS.remove(_look_at_times)
+    if microseconds:
+        WATCHERS.append(_look_at_times)
+
+
+def _look_at_times(run: Run) -> Callback:
+    """End a run with an operator that took longer than it may."""
+    most_us = TIMEOUTS.execute_us
+
+    def look(event: StepEvent) -> None:
+        took_us = (event.end_ns - event.begin_ns) / 1000
+        if took_us > most_us:
+            code = Code.RT_AICPU_TIMEOUT if event.kind == "host" else Code.RT_AICORE_TIMEOUT
+            nodes = ", ".join(event.nodes[:3]) or event.name
+            raise AclError(code, f"{nodes} of {run.name} took {took_us:.0f} us; it may take {most_us} (acl.rt.set_op_execute_time_out)")
+
+    return look
 
 
 @value_and_status("acl.rt.get_op_timeout_interval", returns="(microseconds, ret)")

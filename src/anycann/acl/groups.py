@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 from anycann.acl.codes import Code
 from anycann.acl.entries import status, value, value_and_status
 from anycann.acl.errors import AclError
+from anycann.acl.media_memory import device_bytes
 from anycann.acl.process import PROCESS
+from anycann.acl.runs import LENDERS
+from anycann.runtime.executor import CompiledProgram
+from anycann.runtime.memory import ALIGNMENT
 from anycann.runtime.stream import Stream
 from anycann.support.processors import available_processors
 
@@ -160,10 +165,6 @@ class AllocatorDesc:
     settings: dict[str, object] = field(default_factory=dict)
 
 
-_registered: dict[int, AllocatorDesc] = {}
-_KEPT = "kept; a run takes its memory itself"
-
-
 @value("acl.rt.allocator_create_desc", returns="desc")
 def allocator_create_desc() -> int:
     """An empty description."""
@@ -176,52 +177,83 @@ def allocator_destroy_desc(desc: int) -> None:
     PROCESS.handles.remove(desc, AllocatorDesc)
 
 
-@status("acl.rt.allocator_set_obj_to_desc", limits=_KEPT)
+@status("acl.rt.allocator_set_obj_to_desc")
 def allocator_set_obj_to_desc(desc: int, allocator: int) -> None:
     """What the functions get as their first argument."""
     PROCESS.handles.get(desc, AllocatorDesc).settings["obj"] = allocator
 
 
-@status("acl.rt.allocator_set_alloc_func_to_desc", limits=_KEPT)
+@status("acl.rt.allocator_set_alloc_func_to_desc")
 def allocator_set_alloc_func_to_desc(desc: int, function: Callable) -> None:  # type: ignore[type-arg]
     """What takes memory."""
     PROCESS.handles.get(desc, AllocatorDesc).settings["alloc"] = function
 
 
-@status("acl.rt.allocator_set_free_func_to_desc", limits=_KEPT)
+@status("acl.rt.allocator_set_free_func_to_desc")
 def allocator_set_free_func_to_desc(desc: int, function: Callable) -> None:  # type: ignore[type-arg]
     """What gives memory back."""
     PROCESS.handles.get(desc, AllocatorDesc).settings["free"] = function
 
 
-@status("acl.rt.allocator_set_alloc_advise_func_to_desc", limits=_KEPT)
+@status("acl.rt.allocator_set_alloc_advise_func_to_desc")
 def allocator_set_alloc_advise_func_to_desc(desc: int, function: Callable) -> None:  # type: ignore[type-arg]
-    """What takes memory near an address."""
+    """What takes memory near an address, advise(object, bytes, address) -> block: no run here asks for it."""
     PROCESS.handles.get(desc, AllocatorDesc).settings["advise"] = function
 
 
-@status("acl.rt.allocator_set_get_addr_from_block_func_to_desc", limits=_KEPT)
+@status("acl.rt.allocator_set_get_addr_from_block_func_to_desc")
 def allocator_set_get_addr_from_block_func_to_desc(desc: int, function: Callable) -> None:  # type: ignore[type-arg]
     """What tells the address of a block."""
     PROCESS.handles.get(desc, AllocatorDesc).settings["address"] = function
 
 
-@status("acl.rt.allocator_register", limits=_KEPT)
+@status("acl.rt.allocator_register")
 def allocator_register(stream: int, desc: int) -> None:
-    """Use an allocator for a stream; it must have functions that take, give back and tell addresses."""
+    """What models and operators need while they run in `stream` is taken by the functions of an allocator, and given back after the run.
+
+    It must have functions that take, alloc(object, bytes) -> block, give back, free(object, block), and tell: address(block).
+    """
     found = PROCESS.handles.get(desc, AllocatorDesc)
     missing = [name for name in ("alloc", "free", "address") if name not in found.settings]
     if missing:
         raise AclError(Code.INVALID_PARAM, f"the allocator has no function to {missing[0]}")
-    PROCESS.stream(stream)
-    _registered[stream] = found
+    allocator = _Allocator(dict(found.settings))
+    LENDERS[PROCESS.stream(stream)] = allocator.lend
 
 
 @status("acl.rt.allocator_unregister")
 def allocator_unregister(stream: int) -> None:
     """Take allocator_register back."""
-    if _registered.pop(stream, None) is None:
+    if LENDERS.pop(PROCESS.stream(stream), None) is None:
         raise AclError(Code.INVALID_PARAM, f"stream {stream:#x} has no allocator")
 
 
-PROCESS.ending.append(_registered.clear)
+@dataclass(frozen=True)
+class _Allocator:
+    """The functions of a program, as they were when it registered them."""
+
+    functions: dict[str, Any]
+
+    @contextmanager
+    def lend(self, program: CompiledProgram) -> Iterator[None]:
+        """Meanwhile `program` works in a block that the program's function gave. Raises AclError for one that is none."""
+        functions, given, nbytes = self.functions, self.functions.get("obj", 0), program.program.arena_bytes
+        if not nbytes:
+            yield
+            return
+        block = functions["alloc"](given, nbytes + ALIGNMENT)
+        if not isinstance(block, int) or not block:
+            raise AclError(Code.RT_MEMORY_ALLOCATION, f"the program's allocator gave {block!r:.60} for {nbytes + ALIGNMENT} bytes")
+        try:
+            address = functions["address"](block)
+            memory = device_bytes(address, nbytes + ALIGNMENT, "the block of the program's allocator")
+            end = program.lend(memory[-address % ALIGNMENT :])
+            try:
+                yield
+            finally:
+                end()
+        finally:
+            functions["free"](given, block)
+
+
+PROCESS.ending.append(LENDERS.clear)

@@ -11,14 +11,14 @@ import numpy as np
 from anycann.acl.codes import Code
 from anycann.acl.data_buffers import DataBuffer, Dataset, check_index
 from anycann.acl.entries import status, value
-from anycann.acl.errors import AclError
+from anycann.acl.errors import AclError, as_acl_error
 from anycann.acl.input_aipp import made_shape, settings_feeds, settings_of
 from anycann.acl.memory import take_device_memory
 from anycann.acl.model_loading import MODELS
 from anycann.acl.model_tensors import Tensor, dtype_of
 from anycann.acl.models import Model
 from anycann.acl.process import PROCESS, Context
-from anycann.acl.runs import TENSOR_WATCHERS, WATCHERS, run_program
+from anycann.acl.runs import TENSOR_WATCHERS, WATCHERS, failure, run_program
 from anycann.acl.tensor_descs import TensorDesc
 from anycann.om.plan import TensorSpec
 from anycann.runtime.executor import CompiledProgram
@@ -38,6 +38,10 @@ def execute_async(model_id: int, inputs: int, outputs: int, stream: int) -> None
     """As execute, in order with the tasks of `stream`. The datasets must live until then; the gear is the one chosen now."""
     found = PROCESS.stream(stream)
     found.submit(prepare_run(MODELS.get(model_id), inputs, outputs))
+
+
+_STREAM_TIME, _FOREVER = 0, -1
+_TIMES, _WORK_MEMORY, _RESERVED = (_STREAM_TIME, 1), (2, 3), (4, 5, 6, 7)
 
 
 @dataclass
@@ -60,19 +64,40 @@ def destroy_exec_config_handle(handle: int) -> None:
     PROCESS.handles.remove(handle, ExecConfig)
 
 
-@status("acl.mdl.set_exec_config_opt", limits="settings are kept and not used")
+@status("acl.mdl.set_exec_config_opt")
 def set_exec_config_opt(handle: int, attribute: int, setting: int) -> None:
-    """attribute: 0 timeouts of streams and operators, ..."""
-    PROCESS.handles.get(handle, ExecConfig).settings[attribute] = setting
+    """attribute: 0 and 1 how many milliseconds a run may wait for its stream, and for events, of which it has none; -1: for ever.
+
+    2 and 3, work memory, are not supported, as Ascend documents; 4 to 7 are reserved.
+    """
+    found = PROCESS.handles.get(handle, ExecConfig)
+    if attribute in _WORK_MEMORY:
+        raise AclError(
+            Code.FEATURE_UNSUPPORTED, f"attribute {attribute}: work memory of a run; bring it with acl.mdl.load_from_file_with_mem"
+        )
+    if attribute not in (*_TIMES, *_RESERVED):
+        raise AclError(Code.INVALID_PARAM, f"attribute {attribute}; accepted: 0 (stream), 1 (events), 4 to 7 (reserved)")
+    if attribute in _TIMES and setting <= 0 and setting != _FOREVER:
+        raise AclError(Code.INVALID_PARAM, f"{setting} ms; accepted: -1 (for ever), or more than 0")
+    found.settings[attribute] = setting
 
 
 @status("acl.mdl.execute_v2")
 def execute_v2(model_id: int, inputs: int, outputs: int, stream: int, handle: int) -> None:
-    """As execute, after the tasks of `stream`."""
-    if handle:
-        PROCESS.handles.get(handle, ExecConfig)
-    PROCESS.stream(stream).synchronize()
-    prepare_run(MODELS.get(model_id), inputs, outputs)()
+    """As execute, after the tasks of `stream`, for as long as acl.mdl.set_exec_config_opt says: a run that takes longer goes on there."""
+    config = PROCESS.handles.get(handle, ExecConfig) if handle else ExecConfig()
+    found, run = PROCESS.stream(stream), prepare_run(MODELS.get(model_id), inputs, outputs)
+    milliseconds = config.settings.get(_STREAM_TIME, _FOREVER)
+    if milliseconds == _FOREVER:
+        found.synchronize()
+        run()
+        return
+    found.submit(run)
+    if not found.synchronize(milliseconds / 1000):
+        raise AclError(Code.RT_WAIT_TIMEOUT, f"the run was not done after {milliseconds} ms")
+    error = found.take_error()
+    if error is not None:
+        raise as_acl_error(error)
 
 
 # ---- one run
@@ -138,7 +163,7 @@ class _Run:
         return feeds, [_place(buffer, tensor, spec) for buffer, tensor, spec in triples]
 
     def _failure(self, error: AnyCANNError) -> AclError:
-        return AclError(Code.RT_MODEL_EXECUTE, f"{self.model.where}: {describe(error)}")
+        return failure(error, self.model.where)
 
     def __call__(self) -> None:
         self.compute(*self.arrays())

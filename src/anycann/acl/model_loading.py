@@ -7,14 +7,17 @@ import os
 import platform
 from typing import ClassVar
 
+import numpy as np
+
 from anycann.acl.codes import Code
 from anycann.acl.entries import status, value, value_and_status
 from anycann.acl.errors import AclError
-from anycann.acl.memory import check_span
+from anycann.acl.media_memory import device_bytes
 from anycann.acl.models import Model
 from anycann.acl.process import PROCESS
 from anycann.acl.util import ptr_to_bytes
 from anycann.runtime.device import Device
+from anycann.runtime.memory import ALIGNMENT
 from anycann.support.errors import AnyCANNError, describe
 
 
@@ -27,6 +30,45 @@ class Loaded:
     bytes_taken: int
 
 
+@dataclass(frozen=True)
+class _Block:
+    """Memory of the caller's, null for none, and how much is needed."""
+
+    role: str
+    address: int
+    nbytes: int
+    needed: int
+
+    def bytes(self, model: Model) -> np.ndarray | None:
+        """A view of it; None for null, which leaves it to the load. Raises AclError for memory that does not do."""
+        if not self.address:
+            return None
+        if self.nbytes < self.needed:
+            raise AclError(Code.GE_PARAM_INVALID, f"{self.role} memory has {self.nbytes} bytes; {model.where} needs {self.needed}")
+        if self.address % ALIGNMENT:
+            raise AclError(
+                Code.MEMORY_ADDRESS_UNALIGNED, f"{self.role} memory lies at {self.address:#x}; accepted: multiples of {ALIGNMENT}"
+            )
+        return device_bytes(self.address, self.nbytes, f"the {self.role} memory")
+
+
+@dataclass(frozen=True)
+class Brought:
+    """Memory that the caller brings for runs and for weights: addresses, null for none, and bytes."""
+
+    work: int
+    work_size: int
+    weights: int
+    weight_size: int
+
+    def blocks(self, model: Model) -> tuple[_Block, _Block]:
+        """Both, with what a model needs."""
+        return (
+            _Block("work", self.work, self.work_size, model.work_bytes),
+            _Block("weight", self.weights, self.weight_size, model.weight_bytes),
+        )
+
+
 class Models:
     """The loaded models of the process by id, a small number as Ascend's."""
 
@@ -34,12 +76,16 @@ class Models:
         self._loaded: dict[int, Loaded] = {}
         self._next = 1
 
-    def load(self, source: str | bytes, own_bytes: int | None = None) -> int:
-        """Load a model on this thread's device. `own_bytes`: how much memory of it the caller brought."""
+    def load(self, source: str | bytes, brought: Brought | None = None) -> int:
+        """Load a model on this thread's device, into memory that the caller `brought`."""
         PROCESS.check_initialised()
         device = PROCESS.context().device
         model = read_model(source)
-        taken = max(model.work_bytes + model.weight_bytes - (own_bytes or 0), 0)
+        taken = model.work_bytes + model.weight_bytes
+        if brought is not None:
+            work, weights = (block.bytes(model) for block in brought.blocks(model))
+            taken -= sum(needed for needed, block in ((model.work_bytes, work), (model.weight_bytes, weights)) if block is not None)
+            model.use_memory(work, weights)
         try:
             device.take(taken)
         except AnyCANNError as error:
@@ -115,18 +161,19 @@ def load_from_mem(ptr: int, size: int) -> int:
     return MODELS.load(bytes_at(ptr, size))
 
 
-@value_and_status("acl.mdl.load_from_file_with_mem", returns="(model_id, ret)", limits="the memory is checked and left alone")
+@value_and_status("acl.mdl.load_from_file_with_mem", returns="(model_id, ret)")
 def load_from_file_with_mem(path: str, work: int, work_size: int, weights: int, weight_size: int) -> int:
-    """As load_from_file with memory of the caller's, which must be as large as acl.mdl.query_size says."""
-    model = read_model(path)
-    return MODELS.load(path, _checked_memory(model, work, work_size, weights, weight_size))
+    """As load_from_file, with device memory of the caller's as large as acl.mdl.query_size says; null leaves it to the load.
+
+    A run works in `work`; one that begins while another works there takes memory of its own. The weights are copied to `weights`.
+    """
+    return MODELS.load(path, Brought(work, work_size, weights, weight_size))
 
 
-@value_and_status("acl.mdl.load_from_mem_with_mem", returns="(model_id, ret)", limits="the memory is checked and left alone")
+@value_and_status("acl.mdl.load_from_mem_with_mem", returns="(model_id, ret)")
 def load_from_mem_with_mem(ptr: int, size: int, work: int, work_size: int, weights: int, weight_size: int) -> int:
-    """As load_from_mem with memory of the caller's, which must be as large as acl.mdl.query_size_from_mem says."""
-    source = bytes_at(ptr, size)
-    return MODELS.load(source, _checked_memory(read_model(source), work, work_size, weights, weight_size))
+    """As load_from_mem, with memory of the caller's as load_from_file_with_mem."""
+    return MODELS.load(bytes_at(ptr, size), Brought(work, work_size, weights, weight_size))
 
 
 @status("acl.mdl.unload")
@@ -159,23 +206,11 @@ def bytes_at(ptr: int, size: int) -> bytes:
     return data
 
 
-def _checked_memory(model: Model, work: int, work_size: int, weights: int, weight_size: int) -> int:
-    """Bytes the caller brought; null leaves it to the load. Raises AclError for memory that is too small or not there."""
-    brought = 0
-    for role, ptr, size, needed in (("work", work, work_size, model.work_bytes), ("weight", weights, weight_size, model.weight_bytes)):
-        if not ptr:
-            continue
-        if size < needed:
-            raise AclError(Code.GE_PARAM_INVALID, f"{role} memory has {size} bytes; {model.where} needs {needed}")
-        check_span(ptr, size, size, f"{role} memory")
-        brought += needed
-    return brought
-
-
 # ---- loading by a list of settings
 _LOAD_TYPE, _PATH, _ADDRESS, _SIZE = 1, 2, 3, 4
 _WEIGHTS, _WEIGHT_SIZE, _WORK, _WORK_SIZE = 5, 6, 7, 8
 _FROM_FILE, _FILE_WITH_MEMORY, _FROM_MEMORY, _MEMORY_WITH_MEMORY = 1, 2, 3, 4
+_WITH_QUEUES = (5, 6)
 
 
 @dataclass
@@ -201,7 +236,7 @@ def destroy_config_handle(handle: int) -> None:
     PROCESS.handles.remove(handle, LoadConfig)
 
 
-@status("acl.mdl.set_config_opt", limits="priority, queues and memory optimisation are kept and not used")
+@status("acl.mdl.set_config_opt", limits="0 (priority) and 13 (saving memory) are kept: runs share the processors as the system decides")
 def set_config_opt(handle: int, attribute: int, setting: object) -> None:
     """attribute: 0 priority, 1 kind of load, 2 path (a str), 3 and 4 address and size of the model, 5 to 8 memory of the caller's."""
     config = PROCESS.handles.get(handle, LoadConfig)
@@ -211,9 +246,9 @@ def set_config_opt(handle: int, attribute: int, setting: object) -> None:
     config.settings[attribute] = setting
 
 
-@value_and_status("acl.mdl.load_with_config", returns="(model_id, ret)", limits="loading with queues is refused")
+@value_and_status("acl.mdl.load_with_config", returns="(model_id, ret)")
 def load_with_config(handle: int) -> int:
-    """Load as the settings say."""
+    """Load as the settings say. Kinds 5 and 6, with queues, fail: pyACL has no function that makes the queue they name."""
     config = PROCESS.handles.get(handle, LoadConfig)
     kind, path = config.number(_LOAD_TYPE), str(config.settings.get(_PATH, ""))
     memory = (config.number(_WORK), config.number(_WORK_SIZE), config.number(_WEIGHTS), config.number(_WEIGHT_SIZE))
@@ -221,6 +256,8 @@ def load_with_config(handle: int) -> int:
         source: str | bytes = path
     elif kind in (_FROM_MEMORY, _MEMORY_WITH_MEMORY):
         source = bytes_at(config.number(_ADDRESS), config.number(_SIZE))
+    elif kind in _WITH_QUEUES:
+        raise AclError(Code.GE_EXEC_MODEL_QUEUE_ID_INVALID, "the queues are not there: pyACL has no function that makes one")
     else:
-        raise AclError(Code.FEATURE_UNSUPPORTED, f"load type {kind}; accepted: 1 file, 2 file with memory, 3 memory, 4 memory with memory")
-    return MODELS.load(source, _checked_memory(read_model(source), *memory) if kind in (_FILE_WITH_MEMORY, _MEMORY_WITH_MEMORY) else None)
+        raise AclError(Code.INVALID_PARAM, f"load type {kind}; accepted: 1 file, 2 file with memory, 3 memory, 4 memory with memory")
+    return MODELS.load(source, Brought(*memory) if kind in (_FILE_WITH_MEMORY, _MEMORY_WITH_MEMORY) else None)

@@ -7,6 +7,8 @@ from functools import cached_property
 import math
 from typing import Any, ClassVar
 
+import numpy as np
+
 from anycann.acl import types
 from anycann.acl.codes import Code
 from anycann.acl.errors import AclError
@@ -39,6 +41,10 @@ class Model:
         self._programs = ModelPrograms(source, SessionOptions(), num_threads)
         self._executables: dict[int | None, CompiledProgram] = {}
         self.last_gear: int | None = None  # the one chosen last, for acl.mdl.get_cur_output_dims
+
+    def use_memory(self, work: np.ndarray | None, weights: np.ndarray | None) -> None:
+        """Run in memory of the caller's, and take the weights there; before the first run."""
+        self._programs.use_memory(work, weights)
 
     # ---- what it is
     @property

@@ -21,7 +21,7 @@ from anycann.acl.errors import AclError
 from anycann.acl.operator_attributes import attributes_of
 from anycann.acl.operator_models import OPERATORS, OperatorModel, operator_call
 from anycann.acl.process import PROCESS
-from anycann.acl.runs import run_program
+from anycann.acl.runs import failure, run_program
 from anycann.acl.tensor_descs import TensorDesc
 from anycann.om.operator_spec import OperandSpec, OperatorSpec
 from anycann.support.errors import AnyCANNError, describe
@@ -100,7 +100,7 @@ class _Run:
             places = [None if spec.dtype == "object" else place for spec, place in zip(told, places, strict=True)]
             values = run_program(program, feeds, places, self.model, self.call.op)
         except AnyCANNError as error:
-            raise AclError(Code.RT_MODEL_EXECUTE, f"{self.model.where}: {describe(error)}") from error
+            raise failure(error, self.model.where) from error
         for number, (result, place) in enumerate(zip(values, places, strict=True)):
             assert isinstance(result, np.ndarray)
             if place is None:

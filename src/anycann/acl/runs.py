@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 import threading
 from typing import TypeAlias
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from anycann.acl.codes import Code
+from anycann.acl.errors import AclError
 from anycann.runtime.executor import CompiledProgram
 from anycann.runtime.observe import Callback, StepEvent
-from anycann.runtime.stream import current_stream
+from anycann.runtime.stream import Stream, current_stream
+from anycann.support.errors import AnyCANNError, describe
 
 
 @dataclass(frozen=True)
@@ -28,13 +32,23 @@ class Run:
 RunWatcher: TypeAlias = Callable[[Run], Callback | None]
 WATCHERS: list[RunWatcher] = []  # each says whether it wants the steps of a run
 TENSOR_WATCHERS: list[RunWatcher] = []  # and these look at tensors, for which kernels are launched one by one
+LENDERS: WeakKeyDictionary[Stream, Callable[[CompiledProgram], AbstractContextManager[None]]] = WeakKeyDictionary()
 _LOCK = threading.Lock()
 
 
 def run_program(
     program: CompiledProgram, feeds: Sequence[object], places: Sequence[np.ndarray | None] | None, owner: object, name: str
 ) -> list[object]:
-    """Run, with those looking on who want to."""
+    """Run, in the memory of the stream's allocator if it has one, with those looking on who want to."""
+    stream = current_stream() if LENDERS else None
+    lender = None if stream is None else LENDERS.get(stream)
+    with lender(program) if lender is not None else nullcontext():
+        return _watched(program, feeds, places, owner, name)
+
+
+def _watched(
+    program: CompiledProgram, feeds: Sequence[object], places: Sequence[np.ndarray | None] | None, owner: object, name: str
+) -> list[object]:
     if not (WATCHERS or TENSOR_WATCHERS):
         return program.run(feeds, places)
     stream, thread = current_stream(), threading.get_ident()
@@ -45,6 +59,11 @@ def run_program(
                 if callback is not None:
                     watched.callback(_observe(program, _of_thread(thread, callback), tensors))
         return program.run(feeds, places)
+
+
+def failure(error: AnyCANNError, where: str) -> AclError:
+    """What a run that failed comes to: its own code, where who looked on ended it."""
+    return error if isinstance(error, AclError) else AclError(Code.RT_MODEL_EXECUTE, f"{where}: {describe(error)}")
 
 
 def _observe(program: CompiledProgram, callback: Callback, tensors: bool) -> Callable[[], None]:

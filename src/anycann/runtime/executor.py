@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 import time
 from typing import Literal
@@ -119,6 +119,14 @@ class CompiledProgram:
     def constants_address(self) -> int:
         """Where the constants lie."""
         return memory.address(self._constants)
+
+    def lend(self, arena: memory.Bytes) -> Callable[[], None]:
+        """Let one run at a time work in the caller's memory: `program.arena_bytes` at least, aligned to 64 bytes, 64 readable ones behind.
+
+        Runs that begin meanwhile take memory of their own. What is returned ends it, when no run works there.
+        """
+        lent = self._workspaces.lend(arena)
+        return lambda: self._workspaces.end_loan(lent)
 
     def forget_workspaces(self) -> None:
         """Give back the memory of runs to come."""

@@ -94,10 +94,10 @@ def _patches(arguments: Sequence[Buffer], space: str, count: int) -> tuple[Patch
 
 
 class Workspace:
-    """What one run at a time owns: an arena, scratch for each thread, and its own copy of the tables that point into them."""
+    """What one run at a time owns: an arena, new or given, scratch for each thread, and its own copy of the tables that point there."""
 
-    def __init__(self, launches: Launches, threads: int):
-        self.arena = memory.allocate(launches.arena_bytes)
+    def __init__(self, launches: Launches, threads: int, arena: memory.Bytes | None = None):
+        self.arena = memory.allocate(launches.arena_bytes) if arena is None else arena
         self.scratch_stride = launches.scratch_bytes
         self._scratch = memory.allocate(launches.scratch_bytes * threads)
         self.scratch_address = memory.address(self._scratch)
@@ -144,6 +144,17 @@ class Workspaces:
         if self._poison:
             workspace.poison()
         return workspace
+
+    def lend(self, arena: memory.Bytes) -> Workspace:
+        """Let the next run that takes one work in `arena`, at least as large as it must be, aligned and with slack."""
+        lent = Workspace(self._launches, self._threads, arena[: self._launches.arena_bytes])
+        self._idle.append(lent)
+        return lent
+
+    def end_loan(self, workspace: Workspace) -> None:
+        """Later runs work elsewhere."""
+        if workspace in self._idle:
+            self._idle.remove(workspace)
 
     def give_back(self, workspace: Workspace) -> None:
         """For later runs."""
