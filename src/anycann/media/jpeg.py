@@ -45,7 +45,8 @@ def decode(file: JpegFile, target: Picture, scratch: Scratch | None = None) -> N
     """Decode `file` into `target`, of the size that the file is shown with and one of the OUTPUTS of what is shown.
 
     The samples are those of libjpeg-turbo's accurate transform. Odd sizes are rounded up in the chroma planes, and the row and column
-    behind an odd edge repeat it where `target` has room for them; what is further outside is any. Raises UsageError for damaged data,
+    behind an odd edge repeat it where `target` has room for them; what is further outside is any. Where Exif mirrors an odd size, pixels
+    that shared chroma are in two pairs: a pair takes that of its first pixel (DVPP's documents do not say). Raises UsageError for damaged data,
     UnsupportedError for what DVPP does not decode.
     """
     header, shown = file.header, file.header.shown
