@@ -46,8 +46,8 @@ def decode(file: JpegFile, target: Picture, scratch: Scratch | None = None) -> N
 
     The samples are those of libjpeg-turbo's accurate transform. Odd sizes are rounded up in the chroma planes, and the row and column
     behind an odd edge repeat it where `target` has room for them; what is further outside is any. Where Exif mirrors an odd size, pixels
-    that shared chroma are in two pairs: a pair takes that of its first pixel (DVPP's documents do not say). Raises UsageError for damaged data,
-    UnsupportedError for what DVPP does not decode.
+    that shared chroma are in two pairs: a pair takes that of its first pixel (DVPP's documents do not say). Raises UsageError for damaged
+    data, UnsupportedError for what DVPP does not decode.
     """
     header, shown = file.header, file.header.shown
     header.check_decodable()
