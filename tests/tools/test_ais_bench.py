@@ -272,6 +272,34 @@ def test_aclruntime_runs_on_its_tensors(tmp_path: Path) -> None:
     session.finalize()
 
 
+def test_a_run_in_three_steps(tmp_path: Path) -> None:
+    session = InferenceSession(write(tmp_path, "2, 3"), 0)
+    with pytest.raises(RuntimeError, match="run_setinputs"):
+        session.run_execute()
+    session.run_setinputs({"x": Tensor(X)})
+    with pytest.raises(RuntimeError, match="run_execute"):
+        session.run_getoutputs(["y"])
+    session.run_execute(loop=3)
+    assert len(session.sumary().exec_time_list) == 3
+    for factor in (2, 6):
+        (output,) = session.run_getoutputs(["y"])
+        output.to_host()
+        assert (np.array(output) == factor * X).all()
+        session.run_setinputs([Tensor(3 * X)])
+        session.run_execute()
+    session.finalize()
+
+
+def test_only_tensors_on_devices_that_are_there_run(tmp_path: Path) -> None:
+    session = InferenceSession(write(tmp_path, "2, 3"), 0)
+    for feeds in ([X], {"x": X}):
+        with pytest.raises(TypeError, match=r"input 'x' is a ndarray; accepted: Tensor, BaseTensor"):
+            session.run(["y"], feeds)
+    with pytest.raises(RuntimeError, match="device 100"):
+        Tensor(X).to_device(100)
+    session.finalize()
+
+
 def test_a_model_goes_with_its_session(tmp_path: Path) -> None:
     path, before = write(tmp_path, "2, 3"), set(MODELS.live())
     session = InferSession(0, path)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 import math
 import time
+from typing import TypeAlias
 import weakref
 
 import numpy as np
@@ -20,9 +21,13 @@ from anycann.acl.models import Model
 from anycann.acl.namespace import declared
 from anycann.acl.process import PROCESS
 from anycann.acl.runs import run_program
+from anycann.runtime.executor import CompiledProgram
 from anycann.support import options as settings
 from anycann.tools.ais_bench.aipp import as_fed, read_aipp
 from anycann.tools.ais_bench.tensors import COPIES, BaseTensor, CallError, Tensor, TensorDescription, description, raises_call_error
+
+Feeds: TypeAlias = Sequence[Tensor | BaseTensor] | Mapping[str, Tensor | BaseTensor]
+Prepared: TypeAlias = tuple[CompiledProgram, list[np.ndarray]]
 
 
 @dataclass
@@ -85,6 +90,8 @@ class InferenceSession:
         self._most_bytes: list[int] = []
         self._aipp: dict[int, DynamicAipp] = {}
         self._times = RunTimes()
+        self._ready: Prepared | None = None
+        self._values: list[object] | None = None
 
     def options(self) -> SessionOptions:
         """Its options, which may be changed."""
@@ -199,15 +206,38 @@ class InferenceSession:
 
     # ---- runs
     @raises_call_error
-    def run(self, names: Sequence[str], feeds: Sequence[Tensor | BaseTensor] | Mapping[str, Tensor | BaseTensor]) -> list[Tensor]:
+    def run(self, names: Sequence[str], feeds: Feeds) -> list[Tensor]:
         """Run on one tensor for each input, in order or by name, and answer with those outputs that are named, on the device."""
+        return self._named(names, self._executed(*self._prepared(feeds), self._options.loop))
+
+    @raises_call_error
+    def run_setinputs(self, feeds: Feeds) -> None:
+        """The first of the three steps of a run: what it runs on."""
+        self._ready, self._values = self._prepared(feeds), None
+
+    @raises_call_error
+    def run_execute(self, loop: int = 1) -> None:
+        """The second: run `loop` times on what run_setinputs was given."""
+        if self._ready is None:
+            raise CallError("there is nothing to run on; call run_setinputs first")
+        self._values = self._executed(*self._ready, loop)
+
+    @raises_call_error
+    def run_getoutputs(self, names: Sequence[str]) -> list[Tensor]:
+        """The third: the outputs that are named, on the device."""
+        if self._values is None:
+            raise CallError("there are no outputs yet; call run_execute first")
+        return self._named(names, self._values)
+
+    def _prepared(self, feeds: Feeds) -> Prepared:
+        """The program for the shapes that are set, and its inputs."""
         MODELS.get(self._number)  # raises for a session that was given back
         descriptions = self.get_inputs()
         if isinstance(feeds, Mapping):
             feeds = self._in_order(feeds, [wanted.name for wanted in descriptions])
-        feeds_there = [self._on_device(feed) for feed in feeds]
-        if len(feeds_there) != len(descriptions):
-            raise CallError(f"{len(feeds_there)} tensors are given; {self.model.where} has {len(descriptions)} inputs")
+        if len(feeds) != len(descriptions):
+            raise CallError(f"{len(feeds)} tensors are given; {self.model.where} has {len(descriptions)} inputs")
+        feeds_there = [self._on_device(feed, wanted.name) for feed, wanted in zip(feeds, descriptions, strict=True)]
         program = self.model.executable(self._gear, None if self._gear is not None else self._shapes)
         specs = program.program.inputs
         further = settings_feeds(self.model, self._aipp, specs)
@@ -215,13 +245,19 @@ class InferenceSession:
             as_fed(data, wanted.shape, spec) if number in self._aipp else _as_described(data, wanted)
             for number, (data, wanted, spec) in enumerate(zip(feeds_there, descriptions, specs, strict=False))
         ]
-        arrays += further
+        return program, arrays + further
+
+    def _executed(self, program: CompiledProgram, arrays: Sequence[np.ndarray], loop: int) -> list[object]:
+        """The outputs of the last of `loop` runs."""
         values: list[object] = []
-        for _ in range(max(self._options.loop, 1)):
+        for _ in range(max(loop, 1)):
             begin = time.perf_counter()
             values = run_program(program, arrays, None, self.model, self.model.name)
             self._times.exec_time_list.append(RunTime(begin * 1e3, time.perf_counter() * 1e3))
         self._check_sizes(values)
+        return values
+
+    def _named(self, names: Sequence[str], values: Sequence[object]) -> list[Tensor]:
         by_name = dict(zip((tensor.name for tensor in self.model.outputs), values, strict=True))
         unknown = [name for name in names if name not in by_name]
         if unknown:
@@ -233,7 +269,9 @@ class InferenceSession:
             raise CallError(f"tensors are given for {', '.join(feeds)}; {self.model.where} has the inputs {', '.join(names)}")
         return [feeds[name] for name in names]
 
-    def _on_device(self, feed: Tensor | BaseTensor) -> np.ndarray:
+    def _on_device(self, feed: Tensor | BaseTensor, name: str) -> np.ndarray:
+        if not isinstance(feed, Tensor | BaseTensor):
+            raise TypeError(f"input {name!r} is a {type(feed).__name__}; accepted: Tensor, BaseTensor")
         if isinstance(feed, Tensor) and feed.device != -1:
             return feed.data
         begin = time.perf_counter()

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, ParamSpec, TypeVar
 
 import numpy as np
 
+from anycann.acl.process import PROCESS
 from anycann.acl.types import DATA_TYPES
 from anycann.runtime import memory
 from anycann.support.errors import AnyCANNError, UsageError, describe
@@ -163,8 +164,10 @@ class Tensor:
         """The array, wherever it is."""
         return self._array
 
+    @raises_call_error
     def to_device(self, device: int) -> None:
-        """Copy the array to a device."""
+        """Copy the array to a device. Raises CallError where there is none of that number."""
+        PROCESS.device(device)
         begin = time.perf_counter()
         self._array, self.device = np.array(self._array, order="C"), device
         COPIES.to_device_ms.append((time.perf_counter() - begin) * 1e3)
