@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+import time
 from types import ModuleType
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 import simplejpeg
 
 from tests.acl.himpi_calls import memory
-from tests.acl.test_himpi_venc import FOREVER, H264, H265, ILLEGAL, JPEG, UNEXIST, VENC, attributes, fetched, frame
+from tests.acl.test_himpi_venc import EMPTY, FOREVER, FULL, H264, H265, ILLEGAL, JPEG, UNEXIST, VENC, attributes, fetched, frame
 
 SIZE = 192
 CODECS = {H264: "h264", H265: "hevc"}
@@ -206,10 +207,53 @@ def test_pictures_become_grey(mpi: ModuleType) -> None:
     assert np.abs(simplejpeg.decode_jpeg(data).astype(int) - 60).max() <= 2
 
 
-def test_regions_of_interest_are_kept_by_their_numbers(mpi: ModuleType) -> None:
-    started(mpi, H264)
-    region = {"idx": 3, "enable": 1, "is_abs_qp": 0, "qp": -5, "rect": {"x": 0, "y": 0, "width": 64, "height": 64}}
-    assert mpi.venc_set_roi_attr(0, region) == 0
-    assert mpi.venc_get_roi_attr(0, 3) == (region, 0)
-    assert mpi.venc_get_roi_attr(0, 2)[0]["enable"] == 0
-    assert mpi.venc_get_roi_attr(0, 8) == ({}, VENC + ILLEGAL)
+def test_fewer_frames_are_coded_than_come(mpi: ModuleType) -> None:
+    started(mpi, H264, src_frame_rate=30, dst_frame_rate=10)
+
+    def taken(count: int) -> list[int]:
+        ptr, _ = memory(mpi, np.full(SIZE * SIZE * 3 // 2, 90, np.uint8))
+        for number in range(count):
+            assert mpi.venc_send_frame(0, frame(ptr, SIZE, SIZE, pts=number), 0) == 0
+        found: list[int] = []
+        while True:
+            stream, ret = mpi.venc_get_stream(0, {"pack_cnt": 1}, 200)
+            if ret:
+                assert ret == VENC + EMPTY
+                return found
+            found.append(stream["pack"][0]["pts"])
+            assert mpi.venc_release_stream(0, stream) == 0
+
+    assert taken(9) == [0, 3, 6]
+    parameters, _ = mpi.venc_get_chn_param(0)
+    assert parameters["frame_rate"] == {"src_frame_rate": -1, "dst_frame_rate": -1}
+    assert mpi.venc_set_chn_param(0, {**parameters, "frame_rate": {"src_frame_rate": 30, "dst_frame_rate": 20}}) == 0
+    assert taken(6) == [0, 2, 3, 5]
+    for wrong in ({"src_frame_rate": "30"}, 30):
+        assert mpi.venc_set_chn_param(0, {**parameters, "frame_rate": wrong}) == VENC + ILLEGAL
+    assert mpi.venc_create_chn(1, attributes(H264, SIZE, SIZE, src_frame_rate=None)) == VENC + ILLEGAL
+
+
+def test_no_more_coded_pictures_wait_than_a_channel_allows(mpi: ModuleType) -> None:
+    started(mpi, H265)
+    assert mpi.venc_set_chn_param(0, {"max_stream_cnt": 2}) == 0
+    ptr, _ = memory(mpi, np.full(SIZE * SIZE * 3 // 2, 90, np.uint8))
+    assert [mpi.venc_send_frame(0, frame(ptr, SIZE, SIZE), 0) for _ in range(3)] == [0, 0, VENC + FULL]
+    fetched(mpi, 0)
+    assert mpi.venc_send_frame(0, frame(ptr, SIZE, SIZE), 0) == 0
+
+
+def test_the_mean_quantiser_of_a_frame_is_told(mpi: ModuleType) -> None:
+    for quantiser in (20, 40):
+        own = {"gop": 100, "src_frame_rate": 25, "dst_frame_rate": 25, "i_qp": quantiser, "p_qp": quantiser, "b_qp": quantiser}
+        given = attributes(H264, SIZE, SIZE)
+        assert mpi.venc_create_chn(0, {**given, "rc_attr": {"rc_mode": 5, "h264_fixqp": own}}) == 0
+        assert mpi.venc_start_chn(0, FOREVER) == 0
+        assert mpi.venc_query_status(0)[0]["stream_info"]["mean_qp"] == 0
+        ptr, _ = memory(mpi, np.random.default_rng(0).integers(0, 256, SIZE * SIZE * 3 // 2, np.uint8))
+        assert mpi.venc_send_frame(0, frame(ptr, SIZE, SIZE), 0) == 0
+        assert mpi.venc_get_stream(0, {"pack_cnt": 1}, 5000)[1] == 0
+        assert mpi.venc_send_frame(0, frame(ptr, SIZE, SIZE), 0) == 0
+        while not mpi.venc_query_status(0)[0]["left_stream_frames"]:
+            time.sleep(0.01)
+        assert abs(mpi.venc_query_status(0)[0]["stream_info"]["mean_qp"] - quantiser) <= 1
+        assert mpi.venc_destroy_chn(0) == 0

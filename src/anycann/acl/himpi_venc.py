@@ -17,9 +17,12 @@ from anycann.media.formats import pixel_format
 from anycann.media.picture import Picture
 
 
-@status("acl.himpi.venc_create_chn", limits="of rc_attr gop, dst_frame_rate, the bit rate and fixed quantisers are used")
+@status("acl.himpi.venc_create_chn", limits="CBR, VBR, AVBR, QVBR and CVBR all keep the mean bit rate; stats_time is not used")
 def venc_create_chn(channel: int, attributes: dict[str, Any]) -> None:
-    """A channel with a number of the program's. attributes["venc_attr"]["type"]: 26 JPEG, 96 H.264, 265 H.265."""
+    """A channel with a number of the program's. attributes["venc_attr"]["type"]: 26 JPEG, 96 H.264, 265 H.265.
+
+    Of rc_attr gop, the bit rate or quantisers, and how many frames come in a second and how many are coded: src and dst_frame_rate.
+    """
     with errors_of("VENC"):
         PROCESS.context()
         CHANNELS.check_free(channel)
@@ -85,6 +88,9 @@ def _send(channel: int, given: Dict, place: tuple[int, int] = (0, 0)) -> None:
     found = CHANNELS.get(channel)
     if not found.receiving:
         raise AclError(code_of("VENC", "NOT_PERM"), "the channel takes no pictures; call acl.himpi.venc_start_chn first")
+    most = int(found.settings.get("chn_param", {}).get("max_stream_cnt", 0))
+    if 0 < most <= len(found.done) + found.waiting:
+        raise AclError(code_of("VENC", "BUF_FULL"), f"{most} coded pictures wait, as many as max_stream_cnt of the channel allows")
     found.send(_picture(found, given), int(given.get("pts", 0)), place)
 
 
@@ -121,7 +127,9 @@ _NO_STREAM_INFO = dict.fromkeys(
 )  # fmt: skip
 
 
-@value_and_status("acl.himpi.venc_query_status", failed=({},), returns="(dict, ret)", limits="nothing is said of quantisation")
+@value_and_status(
+    "acl.himpi.venc_query_status", failed=({},), returns="(dict, ret)", limits="of what was coded its bytes and its mean quantiser are told"
+)
 def venc_query_status(channel: int) -> dict[str, object]:
     """What is waiting, and `cur_packs`, how many parts the next coded picture has."""
     with errors_of("VENC"):
@@ -132,7 +140,7 @@ def venc_query_status(channel: int) -> dict[str, object]:
             "left_pics": waiting, "left_stream_bytes": sum(len(each.data) for each in done), "left_stream_frames": len(done),
             "cur_packs": int(bool(done)), "left_recv_pics": max(found.left_to_receive, 0), "left_enc_pics": waiting,
             "is_jpeg_snap_end": int(not found.receiving and not waiting), "release_pic_pts": done[0].pts if done else 0,
-            "stream_info": {**_NO_STREAM_INFO, "pic_bytes": first, "pic_cnt": int(bool(done))},
+            "stream_info": {**_NO_STREAM_INFO, "pic_bytes": first, "pic_cnt": int(bool(done)), "mean_qp": done[0].quantiser if done else 0},
         }  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 import itertools
 import threading
@@ -12,17 +13,19 @@ from anycann.acl.codes import Code
 from anycann.acl.errors import AclError
 from anycann.acl.himpi_epoll import Readiness
 from anycann.acl.himpi_system import Channels, code_of, dict_in, number_in
-from anycann.acl.himpi_venc_encoding import H264, H265, encoder_settings
+from anycann.acl.himpi_venc_encoding import H264, H265, encoder_settings, frame_rates
 from anycann.acl.himpi_venc_jpeg import JpegCodes, tables_from
 from anycann.acl.media_memory import device_bytes
 from anycann.acl.memory import give_back
 from anycann.media import jpeg
 from anycann.media.jpeg_encoder import Tables
 from anycann.media.picture import Picture
+from anycann.media.regions import Region
 from anycann.media.video_encoder import EncoderSettings, VideoEncoder
 from anycann.runtime.stream import Stream
 
 JPEG = 26
+REGION = "region"  # the beginning of the names that settings have for regions
 _TYPES = {JPEG: "JPEG", H264: "H.264", H265: "H.265"}
 _LEAST = {JPEG: 32, H264: 128, H265: 128}
 _MOST = {JPEG: 8192, H264: 4096, H265: 4096}
@@ -38,6 +41,7 @@ class Coded:
     pts: int
     number: int
     place: int = 0
+    quantiser: int = 0  # the mean one of a frame of video, where it is known
 
 
 @dataclass
@@ -66,10 +70,12 @@ class VencChannel:
             )
         self.own_buffer = bool(given.get("buf_size", 1))
         self.encoding = None if self.kind == JPEG else encoder_settings(self.kind, self.attributes, self.settings)
+        self._rates = frame_rates(self.kind, self.attributes, self.settings)
         self._encoder = None if self.encoding is None else VideoEncoder(self.encoding)
         self._stream, self._numbers, self._changed = Stream("VENC channel"), itertools.count(), threading.Condition()
         self._done: deque[Coded] = deque()
         self.waiting = 0  # pictures that were sent and are not coded
+        self._sent = 0
         self.jpeg: dict[str, Any] = {
             "qfactor": _DEFAULT_QUALITY, **{f"{name}_qt": [1] * _TABLE for name in ("y", "cb", "cr")}, "mcu_per_ecs": 0, "ecs_output_en": 0,
         }  # fmt: skip
@@ -79,27 +85,38 @@ class VencChannel:
 
     def use(self, attributes: dict[str, Any], settings: dict[str, Any]) -> None:
         """Encode with these from the next picture on. Raises AclError, and changes nothing, for what is not accepted."""
+        rates = frame_rates(self.kind, attributes, settings)
         if self.encoding is not None:
             self.encoding = encoder_settings(self.kind, attributes, settings)
-        self.attributes, self.settings = attributes, settings
+        self.attributes, self.settings, self._rates = attributes, settings, rates
 
     def use_jpeg(self, parameters: dict[str, Any], codes: JpegCodes | None, compact: bool) -> None:
         """Make JPEG files with these from the next picture on. Raises AclError, and changes nothing, for what is not accepted."""
         self.jpeg_tables = tables_from(parameters, codes, compact)
         self.jpeg, self.jpeg_codes, self.compact = parameters, codes, compact
 
+    def regions(self) -> list[Region]:
+        """Those of acl.himpi.venc_set_roi_attr, the greatest number first, which holds where they overlap."""
+        return [
+            self.settings[name] for name in sorted((n for n in self.settings if n.startswith(REGION)), reverse=True) if self.settings[name]
+        ]
+
     def send(self, picture: Picture, pts: int, place: tuple[int, int] = (0, 0)) -> None:
         """Encode later. `picture` is the channel's own copy."""
+        taken, self._sent = is_taken(self._sent, *self._rates), self._sent + 1
         if self.left_to_receive > 0:
             self.left_to_receive -= 1
             self.receiving = self.left_to_receive > 0
+        if not taken:
+            return
         key, self.key_frame_asked = self.key_frame_asked, False
+        regions = self.regions()
         jpeg_settings, encoding = (int(self.jpeg["qfactor"]), self.jpeg_tables), self.encoding
         if self.settings.get("chn_param", {}).get("color_to_grey_en", 0):
             _make_grey(picture)
         with self._changed:
             self.waiting += 1
-        self._stream.submit(lambda: self._encode(picture, pts, place, key, jpeg_settings, encoding))
+        self._stream.submit(lambda: self._encode(picture, pts, place, key, jpeg_settings, encoding, regions))
 
     def _encode(
         self,
@@ -109,6 +126,7 @@ class VencChannel:
         key: bool,
         jpeg_settings: tuple[int, Tables | None],
         encoding: EncoderSettings | None,
+        regions: Sequence[Region],
     ) -> None:
         coded: list[bytes] = []
         try:
@@ -116,13 +134,14 @@ class VencChannel:
                 coded = [jpeg.encode(picture, *jpeg_settings)]
             else:
                 coded = self._encoder.change(encoding) if encoding != self._encoder.settings else []
-                coded += self._encoder.encode(picture, key)
+                coded += self._encoder.encode(picture, key, regions)
             self._write(coded, place)
         finally:
             with self._changed:
                 self.waiting -= 1
                 for data in coded:
-                    self._done.append(Coded(data, pts, next(self._numbers), place[0]))
+                    quantiser = 0 if self._encoder is None else round(self._encoder.quantiser or 0)
+                    self._done.append(Coded(data, pts, next(self._numbers), place[0], quantiser))
                     self.ready.add()
                 self._changed.notify_all()
 
@@ -153,6 +172,11 @@ class VencChannel:
         self.ready.close()
         for address in [own for own in self.fetched.values() if own]:
             give_back(address, ("dvpp",), "acl.himpi.venc_get_stream")
+
+
+def is_taken(number: int, coming: int, coded: int) -> bool:
+    """Whether picture `number` is coded where so many come in a second, and so many are coded; -1: all of them."""
+    return not 0 < coded < coming or number * coded % coming < coded
 
 
 def _make_grey(picture: Picture) -> None:

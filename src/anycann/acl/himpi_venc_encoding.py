@@ -69,6 +69,18 @@ def rate_parameters(kind: int, attributes: Dict) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def frame_rates(kind: int, attributes: Dict, settings: Mapping[str, Any]) -> tuple[int, int]:
+    """Frames a second that come, and that are coded; -1: as many as come. Those of chn_param, or those of the channel."""
+    channel = settings.get("chn_param", {})
+    own = dict_in(channel, "frame_rate", "hi_venc_chn_param") if "frame_rate" in channel else {}
+    name, rate = _rate_mode(kind, attributes.get("rc_attr", {}))
+    for given, word in ((own, "frame_rate"), (rate, name)):
+        coming, coded = (number_in(given, f"{side}_frame_rate", word) if f"{side}_frame_rate" in given else -1 for side in ("src", "dst"))
+        if min(coming, coded) > 0:
+            return coming, coded
+    return -1, -1
+
+
 def _rate_mode(kind: int, rate: Dict) -> tuple[str, Dict]:
     """The entry of rc_attr that is the channel's: h264_cbr, h265_vbr, ...; no name where there is none."""
     prefix = {H264: "h264_", H265: "h265_"}.get(kind, "no video")

@@ -14,7 +14,6 @@ from anycann.acl.himpi_venc_encoding import H264, H265, rate_parameters
 from anycann.acl.himpi_venc_jpeg import OWN_TABLES, QUALITIES, codes_from, shown
 from anycann.acl.process import PROCESS
 
-_REGIONS = 8
 _MODULES = {1: "venc_mod_param", 2: "h264_mod_param", 3: "h265_mod_param", 4: "jpeg_mod_param"}
 _CODEC = dict.fromkeys(("one_stream_buf", "mini_buf_mode", "low_power_mode", "vb_src", "qp_hist_en", "max_user_data_len"), 0)
 _MODULE_DEFAULTS: dict[str, dict[str, int]] = {
@@ -40,14 +39,16 @@ def _usability(times: dict[str, int]) -> dict[str, Any]:
 _KEPT: dict[str, tuple[dict[str, Any], str]] = {
     "chn_param": ({"color_to_grey_en": 0, "priority": 0, "max_stream_cnt": 0, "poll_wake_up_frame_cnt": 1,
                    "crop_info": {"enable": 0, "rect": {"x": 0, "y": 0, "width": 0, "height": 0}},
-                   "frame_rate": {"src_frame_rate": -1, "dst_frame_rate": -1}}, "color_to_grey_en is used, the others are kept"),
+                   "frame_rate": {"src_frame_rate": -1, "dst_frame_rate": -1}},
+                  "color_to_grey_en, frame_rate and max_stream_cnt are used, the others are kept"),
     "h264_vui": (_usability({**_TIMES, "fixed_frame_rate_flag": 0}), ""),
     "h265_vui": (_usability({**_TIMES, "num_ticks_poc_diff_one_minus1": 0}), ""),
     "intra_refresh": ({"refresh_enable": 0, "intra_refresh_mode": 0, "refresh_num": 0, "req_i_qp": 0},
-                      "columns are coded anew, all of them within a gop, whatever mode and number are"),
+                      "columns are coded anew, all of them within a gop: x264 and x265 know no rows and no number"),
     "slice_split": ({"split_enable": 0, "split_mode": 0, "split_size": 0, "slice_output_en": 0, "reserved": [0]},
-                    "frames of H.265 are not split; a frame is one pack, whatever slice_output_en is"),
-    "cu_pred": ({}, _NO_EFFECT), "ref_param": ({"base": 1, "enhance": 0, "pred_en": 1}, _NO_EFFECT),
+                    "frames of H.265 are not split: x265 would hold each one back until the next comes"),
+    "cu_pred": ({}, f"{_NO_EFFECT}: x264 and x265 weigh kinds of blocks themselves"),
+    "ref_param": ({"base": 1, "enhance": 0, "pred_en": 1}, f"{_NO_EFFECT}: x264 and x265 choose what a frame refers to"),
     "streamcopy_param": ({"copy_en": 0, "copy_interval": 0}, _NO_EFFECT),
 }  # fmt: skip
 _MODULE_PARAMETERS: dict[str, dict[str, Any]] = {}
@@ -71,34 +72,6 @@ def _declare_pair(name: str, before: dict[str, Any], limits: str) -> None:
 
 for _name, (_before, _limits) in _KEPT.items():
     _declare_pair(_name, _before, _limits)
-
-
-@status("acl.himpi.venc_set_roi_attr", limits=_NO_EFFECT)
-def venc_set_roi_attr(channel: int, parameters: dict[str, Any]) -> None:
-    """A region of interest: {idx: 0 to 7, enable, is_abs_qp, qp, rect: {x, y, width, height}}."""
-    with errors_of("VENC"):
-        number = _region_number(number_in(parameters, "idx", "hi_venc_roi_attr"))
-        CHANNELS.get(channel).settings[f"roi_attr{number}"] = deepcopy(dict(parameters))
-
-
-@value_and_status("acl.himpi.venc_get_roi_attr", failed=({},), returns="(dict, ret)")
-def venc_get_roi_attr(channel: int, number: int) -> dict[str, Any]:
-    """What was set of region `number`."""
-    with errors_of("VENC"):
-        before = {
-            "idx": _region_number(number),
-            "enable": 0,
-            "is_abs_qp": 0,
-            "qp": 0,
-            "rect": dict.fromkeys(("x", "y", "width", "height"), 0),
-        }
-        return deepcopy(CHANNELS.get(channel).settings.get(f"roi_attr{number}", before))
-
-
-def _region_number(number: int) -> int:
-    if number not in range(_REGIONS):
-        raise AclError(Code.INVALID_PARAM, f"region {number}; accepted: 0 to {_REGIONS - 1}")
-    return number
 
 
 # ---- what is used
@@ -175,7 +148,7 @@ def venc_set_chn_attr(channel: int, attributes: dict[str, Any]) -> None:
 
 @status(
     "acl.himpi.venc_set_rc_param",
-    limits="one range of quantisers holds for all frames; new scenes have key frames in H.264 only; the rest is kept",
+    limits="one range of quantisers holds for all frames, as in x264 and x265; new scenes have key frames in H.264 only; the rest is kept",
 )
 def venc_set_rc_param(channel: int, parameters: dict[str, Any]) -> None:
     """How the bit rate is kept, from the next picture on."""

@@ -49,6 +49,7 @@ _FILES = (
     "himpi_epoll",
     "himpi_venc",
     "himpi_venc_settings",
+    "himpi_venc_regions",
     "himpi_refused",
     "operator_attributes",
     "operator_models",

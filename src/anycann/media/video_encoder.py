@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 import io
@@ -14,6 +14,7 @@ from anycann.media.convert import convert
 from anycann.media.formats import NV12
 from anycann.media.libraries import video_library
 from anycann.media.picture import Picture, new_picture
+from anycann.media.regions import Marker, Region
 from anycann.support.errors import UnsupportedError, UsageError
 
 _LIBRARIES = {"h264": "libx264", "hevc": "libx265"}
@@ -21,8 +22,10 @@ _FAR = {"h264": "32", "hevc": "92"}  # pixels that a block may have moved
 _LIMITED_RANGE, _FULL_RANGE = 1, 2  # as FFmpeg counts
 _DOUBLE = 6  # so much more of a quantiser is a step twice as large
 ALL_QUANTISERS = (0, 51)
+_USUAL_QUANTISER, _LAMBDA = 26, 118  # before the first frame; what FFmpeg multiplies quantisers with
 _SCENE = 40  # how unlike the last picture a new scene is, as x264 counts
 _BLOCK = 16  # pixels that a block of H.264 is high and wide
+_NO_REGIONS = (Region(0, 0, _BLOCK, _BLOCK, 0),)
 
 Profile: TypeAlias = Literal["main", "baseline", "high"]
 
@@ -91,6 +94,8 @@ class VideoEncoder:
         self._count = 0
         self._context = self._open(settings)
         self._writer = self._new_writer(settings)
+        self._marker = Marker(settings.width, settings.height, settings.frame_rate, ALL_QUANTISERS[1])
+        self.quantiser: float | None = None  # the mean one of the frame that was coded last, where it is known
 
     def _open(self, wanted: EncoderSettings) -> Any:
         name = _LIBRARIES[wanted.codec]
@@ -105,12 +110,24 @@ class VideoEncoder:
             raise UsageError(f"pictures of {wanted.width} x {wanted.height} cannot be encoded as {wanted.codec}: {error}") from error
         return context
 
-    def encode(self, picture: Picture, force_key_frame: bool = False) -> list[bytes]:
-        """The coded frames that are complete with this YUV picture of the encoder's size: one, as a rule."""
+    def encode(self, picture: Picture, force_key_frame: bool = False, regions: Sequence[Region] = ()) -> list[bytes]:
+        """The coded frames that are complete with this YUV picture of the encoder's size: one, as a rule.
+
+        Of regions that overlap the first one holds. An absolute quantiser is reached from the mean one of the frame before. Where
+        quantisers are fixed nothing is done about regions.
+        """
         frame = self._frame(picture)
+        if self.settings.quantisers is None and (regions or self.settings.codec == "hevc"):  # x265 crashes where only later frames have any
+            frame = self._marker.mark(frame, regions or _NO_REGIONS, self._usual())
         if force_key_frame:
             frame.pict_type = self._library.video.frame.PictureType.I
         return self._written(self._context.encode(frame))
+
+    def _usual(self) -> float:
+        """What the next frame's quantisers are about outside regions. x265 tells the mean of all, x264 what it began with."""
+        if self.quantiser is None:
+            return _USUAL_QUANTISER
+        return self.quantiser - (self._marker.mean if self.settings.codec == "hevc" else 0)
 
     def change(self, settings: EncoderSettings) -> list[bytes]:
         """Go on with others; the frames that the encoder held back, where it begins anew. Another bit rate of H.264 needs no key frame.
@@ -131,6 +148,9 @@ class VideoEncoder:
         return self._written(self._context.encode(None))
 
     def _written(self, packets: Iterable[Any]) -> list[bytes]:
+        packets = list(packets)
+        for statistics in (each for packet in packets for each in packet.iter_sidedata() if each.data_type == "quality_stats"):
+            self.quantiser = int.from_bytes(bytes(statistics)[:4], "little") / _LAMBDA
         if self._writer is not None:
             packets = [changed for packet in packets for changed in self._writer.filter(packet)]
         return [bytes(packet) for packet in packets]
