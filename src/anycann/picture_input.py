@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anycann.frontends.aipp.configuration import Aipp, check_block
-from anycann.frontends.aipp.graph import AXES, made_size, operator_attributes, picture_size
+from anycann.frontends.aipp.graph import made_size, operator_attributes, picture_size
 from anycann.support.errors import context
 from anycann.te.picture_table import PIXEL_BYTES, WORDS, Format, Word
 
-__all__ = ["AXES", "Aipp", "made_size", "picture_table"]
+__all__ = ["Aipp", "made_size", "picture_table"]
 
 
 def picture_table(blocks: Sequence[Aipp], sizes: tuple[int, int, int]) -> tuple[NDArray[np.int32], int]:

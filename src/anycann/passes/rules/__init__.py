@@ -23,6 +23,7 @@ from anycann.passes.rules.line_convolution import ConvolutionOfLines
 from anycann.passes.rules.microsoft_attention import MultiHeadAttention, PackedAttention
 from anycann.passes.rules.move_dequantize import DequantizeLater, QuantizedAgain, QuantizeEarlier, UnsignedBytes
 from anycann.passes.rules.onnx_attention import LowerAttention
+from anycann.passes.rules.padded_convolution import PaddingOfConvolution
 from anycann.passes.rules.pointwise_convolution import PointwiseConvolution
 from anycann.passes.rules.quantised_gemm import IntegerQGemm
 from anycann.passes.rules.reciprocals import MultiplyBeforeErf
@@ -37,7 +38,7 @@ from anycann.passes.rules.write_range import WriteRange
 from anycann.passes.rules.zero_points import SplitZeroPoint
 
 RULES: tuple[Rule, ...] = (
-    UnsignedBytes(), DequantizeLater(), QuantizeEarlier(), QuantizedAgain(),
+    PaddingOfConvolution(), UnsignedBytes(), DequantizeLater(), QuantizeEarlier(), QuantizedAgain(),
     IntegerConvolution(), IntegerMatMul(), IntegerGemm(), IntegerQGemm(),
     QuantizeByProduct(),
     DequantizeLSTM(), FoldBatchNormalization(), SplitZeroPoint(), ProductOfEinsum(), ProductOfFourier(), ProductOfFrames(),
