@@ -33,7 +33,9 @@ def upright(plane: np.ndarray, orientation: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-@pytest.mark.parametrize(("kind", "size"), [("4:2:0", (96, 64)), ("4:4:4", (97, 65)), ("4:2:2", (96, 64)), ("4:2:0", (40, 56)), ("4:2:0", (41, 55))])
+@pytest.mark.parametrize(
+    ("kind", "size"), [("4:2:0", (96, 64)), ("4:4:4", (97, 65)), ("4:2:2", (96, 64)), ("4:2:0", (40, 56)), ("4:2:0", (41, 55))]
+)
 def test_pictures_come_upright(orientation: int, kind: str, size: tuple[int, int]) -> None:
     data = taken(orientation, size, kind)
     file, stored = read_jpeg(data), simplejpeg.decode_jpeg(read_jpeg(data).with_components_as_stored(), "RGB", fastupsample=True)
