@@ -54,9 +54,6 @@ def test_bad_calls_of_an_encoder_are_named(acl: ModuleType, reporter: Reporter) 
     assert media.venc_create_channel(channel) == INVALID
     assert "the width of the pictures is 33; accepted: even numbers" in acl.get_recent_err_msg()
     media.venc_set_channel_desc_pic_width(channel, WIDTH)
-    assert media.venc_set_channel_desc_param(channel, 5, 90) == (channel, 0)
-    assert media.venc_get_channel_desc_param(channel, 5) == (4, 90, 0)
-    assert media.venc_get_channel_desc_param(channel, 99)[2] == INVALID
     media.venc_set_channel_desc_pic_height(channel, HEIGHT)
     assert media.venc_create_channel(channel) == 0
     assert media.venc_get_channel_desc_channel_id(channel) == 0
@@ -69,3 +66,27 @@ def test_bad_calls_of_an_encoder_are_named(acl: ModuleType, reporter: Reporter) 
     assert media.venc_set_frame_config_force_i_frame(config, 2) == INVALID
     assert media.venc_destroy_channel(channel) == 0
     assert media.venc_destroy_channel(channel) == INVALID
+
+
+def test_fields_of_a_channel_are_set_by_their_numbers(acl: ModuleType) -> None:
+    media = acl.media
+    channel = media.venc_create_channel_desc()
+    names = {
+        0: "thread_id", 1: "callback", 2: "pic_format", 3: "entype", 4: "pic_width", 5: "pic_height", 6: "key_frame_interval",
+        7: "buf_addr", 8: "buf_size", 9: "rc_mode", 10: "src_rate", 11: "max_bit_rate",
+    }  # fmt: skip
+    given = {0: 7, 1: print, 2: 2, 3: 3, 4: 128, 5: 96, 6: 30, 7: 4096, 8: 500, 9: 2, 10: 50, 11: 2000, 12: 9}
+    for number, of in given.items():
+        assert media.venc_set_channel_desc_param(channel, number, of) == 0
+    for number, of in given.items():
+        assert media.venc_get_channel_desc_param(channel, number) == (of, 0)
+        if number in names:
+            assert getattr(media, f"venc_get_channel_desc_{names[number]}")(channel) == of
+    for number, wrong in ((1, 5), (2, 12), (3, 9), (4, -1), (6, 0), (9, 3), (10, 241), (12, 0), (12, 101), (13, 1), (-1, 1), (4, None)):
+        assert media.venc_set_channel_desc_param(channel, number, wrong) == INVALID
+    assert media.venc_get_channel_desc_param(channel, 13) == (0, INVALID)
+    assert "accepted: 0 (thread_id), 2 (pic_format), 3 (entype)" in acl.get_recent_err_msg()
+    assert [media.venc_get_channel_desc_param(channel, number) for number in given] == [(of, 0) for of in given.values()]
+    assert media.venc_destroy_channel_desc(channel) == 0
+    assert media.venc_set_channel_desc_param(channel, 4, 128) == INVALID
+    assert media.venc_get_channel_desc_param(channel, 4) == (0, INVALID)

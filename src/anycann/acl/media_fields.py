@@ -22,6 +22,12 @@ class Field:
     check: Check = lambda number: number >= 0
     accepted: str = "0 and more"
 
+    def put(self, described: object, number: object) -> None:
+        """Raises AclError for what the field does not take."""
+        if not isinstance(number, int) or not self.check(number):
+            raise AclError(Code.INVALID_PARAM, f"{self.attribute.replace('_', ' ')} is {number!r:.60}; accepted: {self.accepted}")
+        setattr(described, self.attribute, number)
+
 
 def declare_fields(kind: type, stem: str, fields: Mapping[str, Field], gets: bool = True, sets: bool = True) -> None:
     """Declare `acl.media.{stem}` for every field, with `{}` of the stem being "set" or "get": dvpp_{}_pic_desc_width."""
@@ -34,10 +40,7 @@ def declare_fields(kind: type, stem: str, fields: Mapping[str, Field], gets: boo
 
 def _declare_set(kind: type, name: str, field: Field) -> None:
     def put(desc: int, number: int) -> None:
-        found: object = PROCESS.handles.get(desc, kind)
-        if not field.check(number):
-            raise AclError(Code.INVALID_PARAM, f"{field.attribute.replace('_', ' ')} is {number}; accepted: {field.accepted}")
-        setattr(found, field.attribute, number)
+        field.put(PROCESS.handles.get(desc, kind), number)
 
     put.__name__ = name.rpartition(".")[2]
     put.__doc__ = f"Set the {field.attribute.replace('_', ' ')}: {field.accepted}."

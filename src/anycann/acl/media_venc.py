@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from anycann.acl.codes import Code
 from anycann.acl.entries import status, value, value_and_status
 from anycann.acl.errors import AclError, as_acl_error
 from anycann.acl.media_channels import Callback, ChannelWork, callback_of, check_reported, declare_callback, working
-from anycann.acl.media_configs import PARAMETER_BYTES
 from anycann.acl.media_fields import Field, declare_fields, declare_life, one_of
 from anycann.acl.media_memory import device_bytes
 from anycann.acl.media_pictures import STREAM_FORMATS, PicDesc, StreamDesc
@@ -44,6 +43,7 @@ class VencChannel:
     max_bit_rate: int = 0
     rc_mode: int = 0
     src_rate: int = 25
+    max_ip_prop: int = 70
     callback: Callback | None = None
     encoding: Encoding | None = field(default=None, repr=False)
 
@@ -131,18 +131,14 @@ class Encoding(ChannelWork):
 
 declare_life(VencChannel, "venc_create_channel_desc", "venc_destroy_channel_desc")
 declare_life(FrameConfig, "venc_create_frame_config", "venc_destroy_frame_config")
-declare_fields(
-    VencChannel,
-    "venc_{}_channel_desc",
-    {name: Field(name) for name in ("thread_id", "pic_width", "pic_height", "buf_addr", "buf_size", "max_bit_rate")}
-    | {
-        "entype": Field("entype", *one_of(STREAM_FORMATS)),
-        "pic_format": Field("pic_format", *one_of(_INPUTS)),
-        "key_frame_interval": Field("key_frame_interval", lambda number: 1 <= number <= _INTERVALS, f"1 to {_INTERVALS}"),
-        "rc_mode": Field("rc_mode", *one_of(_RATE_MODES)),
-        "src_rate": Field("src_rate", lambda number: 1 <= number <= 240, "1 to 240 frames a second"),
-    },
-)
+_FIELDS = {name: Field(name) for name in ("thread_id", "pic_width", "pic_height", "buf_addr", "buf_size", "max_bit_rate")} | {
+    "entype": Field("entype", *one_of(STREAM_FORMATS)),
+    "pic_format": Field("pic_format", *one_of(_INPUTS)),
+    "key_frame_interval": Field("key_frame_interval", lambda number: 1 <= number <= _INTERVALS, f"1 to {_INTERVALS}"),
+    "rc_mode": Field("rc_mode", *one_of(_RATE_MODES)),
+    "src_rate": Field("src_rate", lambda number: 1 <= number <= 240, "1 to 240 frames a second"),
+}
+declare_fields(VencChannel, "venc_{}_channel_desc", _FIELDS)
 _SWITCH = one_of({0: "no", 1: "yes"})
 declare_fields(FrameConfig, "venc_{}_frame_config", {"eos": Field("eos", *_SWITCH), "force_i_frame": Field("force_i_frame", *_SWITCH)})
 
@@ -159,34 +155,38 @@ def venc_get_channel_desc_channel_id(desc: int) -> int:
     return next(number for number, other in enumerate(open_ones) if other is channel)
 
 
-_PARAMETERS = {0: "thread_id", 2: "entype", 3: "pic_format", 4: "pic_width", 5: "pic_height", 6: "key_frame_interval", 7: "buf_addr",
+_CALLBACK = 1
+_PROPORTION = Field("max_ip_prop", lambda number: 1 <= number <= 100, "1 to 100")
+_PARAMETERS = {0: "thread_id", 2: "pic_format", 3: "entype", 4: "pic_width", 5: "pic_height", 6: "key_frame_interval", 7: "buf_addr",
                8: "buf_size", 9: "rc_mode", 10: "src_rate", 11: "max_bit_rate"}  # fmt: skip
+_SETTERS = {number: _FIELDS[name] for number, name in _PARAMETERS.items()} | {12: _PROPORTION}
+_KEPT = "parameter 12, how many times as many bits a key frame has at most as another, is kept, and changes nothing"
 
 
-@value_and_status("acl.media.venc_set_channel_desc_param", returns="(desc, ret)", limits="the parameters that have functions of their own")
-def venc_set_channel_desc_param(desc: int, kind: int, number: int) -> int:
-    """Set one number of the description: 0 thread, 2 entype, 3 format, 4 width, 5 height, 6 key frame interval, ..."""
+@status("acl.media.venc_set_channel_desc_param", limits=_KEPT)
+def venc_set_channel_desc_param(desc: int, kind: int, given: object) -> None:
+    """Set one field of the description: 0 thread, 1 callback, 2 format, 3 entype, 4 width, 5 height, 6 key frame interval, ..."""
     channel = PROCESS.handles.get(desc, VencChannel)
-    setattr(channel, _parameter(kind), number)
-    return desc
+    if kind == _CALLBACK:
+        if not callable(given):
+            raise AclError(Code.INVALID_PARAM, f"the callback is {given!r:.60}; accepted: a function")
+        channel.callback = given
+        return
+    _parameter(kind).put(channel, given)
 
 
-@value_and_status(
-    "acl.media.venc_get_channel_desc_param",
-    failed=(0, 0),
-    returns="(bytes, value, ret)",
-    limits="the parameters that have functions of their own",
-)
-def venc_get_channel_desc_param(desc: int, kind: int) -> tuple[int, int]:
-    """How many bytes the parameter has, and what was set."""
-    return PARAMETER_BYTES, int(getattr(PROCESS.handles.get(desc, VencChannel), _parameter(kind)))
+@value_and_status("acl.media.venc_get_channel_desc_param", failed=(0,), returns="(value, ret)")
+def venc_get_channel_desc_param(desc: int, kind: int) -> Any:
+    """What was set."""
+    channel = PROCESS.handles.get(desc, VencChannel)
+    return channel.callback if kind == _CALLBACK else getattr(channel, _parameter(kind).attribute)
 
 
-def _parameter(kind: int) -> str:
-    if kind not in _PARAMETERS:
-        known = ", ".join(f"{number} ({name})" for number, name in _PARAMETERS.items())
-        raise AclError(Code.INVALID_PARAM, f"parameter {kind} of a VENC channel is not there; accepted: {known}")
-    return _PARAMETERS[kind]
+def _parameter(kind: int) -> Field:
+    if kind not in _SETTERS:
+        known = ", ".join(f"{number} ({field.attribute})" for number, field in sorted(_SETTERS.items()))
+        raise AclError(Code.INVALID_PARAM, f"parameter {kind} of a VENC channel is not there; accepted: {known}, 1 (callback)")
+    return _SETTERS[kind]
 
 
 @status("acl.media.venc_create_channel")
