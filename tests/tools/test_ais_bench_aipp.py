@@ -132,6 +132,15 @@ def test_settings_are_for_every_input_and_choose_open_shapes(tmp_path: Path) -> 
     session.finalize()
 
 
+def test_the_shapes_of_files_are_those_that_settings_make_of_them(tmp_path: Path) -> None:
+    model, pictures = convert(tmp_path, OPEN, 400, words=("--input_shape=x:2,3,-1,-1",)), random_pictures(2, 3, 5, 3)
+    np.save(tmp_path / "p.npy", pictures)
+    words = ["--model", model, "--input", f"{tmp_path}/p.npy", "--auto_set_dymshape_mode", "1", "--outputSize", "1000"]
+    words += ["--aipp_config", settings_file(tmp_path, 3, 5), "--outfmt", "NPY", "--output", str(tmp_path), "--output_dirname", "r"]
+    assert main(words) == 0
+    assert np.array_equal(np.load(tmp_path / "r" / "p_0.npy"), converted(pictures))
+
+
 def test_a_run_without_settings_is_told_so(tmp_path: Path) -> None:
     session = InferSession(0, convert(tmp_path, OPEN, 400, words=("--input_shape=x:1,3,4,6",)))
     with pytest.raises(RuntimeError, match="has dynamic AIPP and no settings"):

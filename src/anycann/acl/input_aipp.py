@@ -19,7 +19,10 @@ from anycann.om.plan import TensorSpec
 
 @status("acl.mdl.set_input_aipp")
 def set_input_aipp(model_id: int, dataset: int, index: int, aipp: int) -> None:
-    """The next runs of this dataset take these settings. `index` is that of the input called ascend_dynamic_aipp_data."""
+    """The next runs of this dataset take these settings. `index` is that of the input called ascend_dynamic_aipp_data.
+
+    With gears they are for the largest batch, and their pictures come to the height and width of the gear that runs.
+    """
     model = MODELS.get(model_id)
     check_index(index, len(model.inputs), "input")
     fed = {model.aipp_index(number): number for number in model.dynamic_aipp}

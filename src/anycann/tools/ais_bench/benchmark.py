@@ -160,7 +160,9 @@ class Benchmark:
     def _infer(self, feeds: Sequence[np.ndarray | Tensor]) -> list[Tensor]:
         if self._by_file:
             names = [description.name for description in self._session.get_inputs()]
-            text = ";".join(f"{name}:{','.join(map(str, feed.shape))}" for name, feed in zip(names, feeds, strict=True))
+            arrays = [feed if isinstance(feed, np.ndarray) else feed.data for feed in feeds]
+            shapes = [self._session.session.shape_behind(number, array) for number, array in enumerate(arrays)]
+            text = ";".join(f"{name}:{','.join(map(str, shape))}" for name, shape in zip(names, shapes, strict=True))
             choose = self._session.set_dynamic_shape if self._options.auto_set_dymshape_mode else self._session.set_dynamic_dims
             choose(text)
             self._summary.add_batchsize(next(iter(feeds[0].shape)))

@@ -57,7 +57,7 @@ _ROWS = (
     _Row("--dymDims -dd --dym-dims", str, None, "shapes of a model with gears: data:1,600;info:1,2"),
     _Row("--dymShape -ds --dym-shape", str, None, "shapes of a model with open shapes: data:1,600;info:1,2"),
     _Row("--dymShape_range -dr --dym-shape-range", str, None, "shapes to try in turn: data:1,600~700~50;info:1,2-4, or a file of them"),
-    _Row("--aipp-config --aipp_config -aipp", str, None, "the settings of a dynamic AIPP: [aipp_op] with `name : value`"),
+    _Row("--aipp-config --aipp_config -aipp", str, None, "the settings of every dynamic AIPP: [aipp_op] with `name : value`"),
     _Row("--outputSize -outsize --output-size", str, None, "bytes of each output at most, for open shapes"),
     _Row("--auto_set_dymshape_mode -asdsm --auto-set-dymshape-mode", yes_or_no, False, "shapes are those of the .npy files"),
     _Row("--auto_set_dymdims_mode -asddm --auto-set-dymdims-mode", yes_or_no, False, "the gear is that of the .npy files"),
