@@ -208,6 +208,18 @@ def test_cores_and_groups_are_told(acl: ModuleType) -> None:
     assert acl.rt.set_device_res_limit(0, 0, 0) == 100000
     assert acl.rt.set_stream_res_limit(stream, 1, 1) == 0
     assert acl.rt.get_stream_res_limit(stream, 1) == (1, 0)
+    assert acl.rt.get_res_in_current_thread(1) == (all_cores, 0)
+    assert acl.rt.use_stream_res_in_current_thread(stream) == 0
+    assert [acl.rt.get_res_in_current_thread(kind) for kind in (0, 1)] == [(all_cores, 0), (1, 0)]
+    other, _ = acl.rt.create_stream()
+    assert acl.rt.unuse_stream_res_in_current_thread(other) == 0
+    assert acl.rt.get_res_in_current_thread(1) == (1, 0)
+    assert acl.rt.use_stream_res_in_current_thread(other) == 0
+    assert acl.rt.get_res_in_current_thread(1) == (all_cores, 0)
+    assert acl.rt.use_stream_res_in_current_thread(stream) == 0
+    assert acl.rt.unuse_stream_res_in_current_thread(stream) == 0
+    assert acl.rt.get_res_in_current_thread(1) == (all_cores, 0)
+    assert acl.rt.get_res_in_current_thread(2) == (0, 100000)
     assert acl.rt.reset_stream_res_limit(stream) == 0
     assert acl.rt.get_stream_res_limit(stream, 1) == (all_cores, 0)
     info = acl.rt.create_group_info()

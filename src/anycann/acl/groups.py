@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+import threading
 from typing import Any, ClassVar
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from anycann.acl.codes import Code
 from anycann.acl.entries import status, value, value_and_status
@@ -20,9 +21,10 @@ from anycann.runtime.stream import Stream
 from anycann.support.processors import available_processors
 
 CUBE_CORES, VECTOR_CORES = 0, 1  # aclrtDevResLimitType
-_ALL_CORES = "kept and told; kernels run on the threads of the process"
+_ALL_CORES = "kept and told; there are no such cores, and models run on the threads that they were loaded with"
 _stream_limits: WeakKeyDictionary[Stream, dict[int, int]] = WeakKeyDictionary()
 _device_limits: dict[tuple[int, int], int] = {}
+_thread = threading.local()  # used: the stream whose limits hold
 
 
 def _limits_of(stream: int) -> dict[int, int]:
@@ -123,20 +125,27 @@ def reset_stream_res_limit(stream: int) -> None:
 
 @status("acl.rt.use_stream_res_in_current_thread", limits=_ALL_CORES)
 def use_stream_res_in_current_thread(stream: int) -> None:
-    """This thread works with the cores of `stream`."""
-    PROCESS.stream(stream)
+    """This thread works with the cores of `stream`, instead of another's or the device's."""
+    _thread.used = ref(PROCESS.stream(stream))
 
 
 @status("acl.rt.unuse_stream_res_in_current_thread", limits=_ALL_CORES)
 def unuse_stream_res_in_current_thread(stream: int) -> None:
-    """Take use_stream_res_in_current_thread back."""
-    PROCESS.stream(stream)
+    """Take use_stream_res_in_current_thread back; of a stream that is not used there is nothing to take back."""
+    if PROCESS.stream(stream) is _used_stream():
+        _thread.used = None
 
 
 @value_and_status("acl.rt.get_res_in_current_thread", returns="(count, ret)")
 def get_res_in_current_thread(kind: int) -> int:
-    """Cores that this thread's work may use."""
-    return get_res_limit_here(kind)
+    """Cores that this thread's work may use: those of the stream of use_stream_res_in_current_thread, else those of its device."""
+    used, device = _used_stream(), get_res_limit_here(kind)
+    return device if used is None else _stream_limits.get(used, {}).get(kind, device)
+
+
+def _used_stream() -> Stream | None:
+    used = getattr(_thread, "used", None)
+    return None if used is None else used()
 
 
 def get_res_limit_here(kind: int) -> int:
