@@ -113,6 +113,17 @@ def test_a_static_aipp_is_in_the_first_kernel_of_each_gear(tmp_path: Path, kind:
     assert first_kernels(path) == {("Aipp", "Conv", "Relu")}
 
 
+@pytest.mark.parametrize(
+    ("mode", "operator"), [("static input_format: RGB888_U8", "Aipp"), ("dynamic max_src_image_size: 5000", "DynamicAipp")]
+)
+def test_nothing_comes_between_for_half_precision_with_channels_last(tmp_path: Path, mode: str, operator: str) -> None:
+    text = """g (float16[1, h, w, 3] x) => (float16[1, 4, h, w] y) {
+        t = Transpose<perm = [0, 3, 1, 2]>(x) c = Conv<pads = [1, 1, 1, 1]>(t, w) y = Relu(c) }"""
+    words = ("--input_format=NHWC", "--input_shape=x:1,-1,-1,3", "--dynamic_image_size=6,14;12,34")
+    path = convert(tmp_path, text, f"aipp_mode: {mode}", *words, *EXACT, w=WEIGHTS.astype(np.float16))
+    assert first_kernels(path) == {(operator, "Cast", "Conv", "Relu")}
+
+
 def test_settings_that_no_gear_takes_are_refused_and_those_of_another_gear_when_it_runs(acl: ModuleType, tmp_path: Path) -> None:
     shape, option, _ = GEARS["image sizes"]
     model = load(acl, converting(tmp_path, shape, option))

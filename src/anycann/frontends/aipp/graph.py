@@ -237,8 +237,8 @@ def _nodes(op_type: str, operands: Sequence[ir.Value], attributes: dict[str, Any
         return made
 
     made = op(op_type, operands, DOMAIN, attributes)
-    if input_format == "NHWC":
-        made = op("Transpose", [made], "", {"perm": [0, 2, 3, 1]})
     if dtype != ir.DataType.FLOAT:
-        op("Cast", [made], "", {"to": int(dtype)})
+        made = op("Cast", [made], "", {"to": int(dtype)})
+    if input_format == "NHWC":  # last: most models begin with a Transpose to NCHW, and the two are nothing together
+        op("Transpose", [made], "", {"perm": [0, 2, 3, 1]})
     return list(tape.nodes)
