@@ -180,6 +180,39 @@ def test_huge_double_angles_keep_an_absolute_error_of_a_few_units(name: str) -> 
     assert np.abs(compute(name, "double", [x]) - exact).max() < 2e-15
 
 
+def gates(name: str, x: np.ndarray) -> np.ndarray:
+    """x times the share of x, both of which keep their digits where the share is small."""
+    y = np.abs(x).astype(LONG)
+    falling = {
+        "gelu": np.vectorize(lambda y: 0.5 * math.erfc(y * math.sqrt(0.5)), otypes=[LONG]),
+        "gelu_tanh": lambda y: 1 / (1 + np.exp(2 * math.sqrt(2 / math.pi) * (y + LONG(0.044715) * y**3))),
+    }[name](np.minimum(y, 40))
+    return np.maximum(x, 0) - y * falling
+
+
+@pytest.mark.parametrize("target", runnable(), ids=lambda target: target.name)
+@pytest.mark.parametrize(("name", "limit", "share"), [("gelu", 3e-7, 2e-6), ("gelu_tanh", 4e-7, 2e-5)])
+def test_a_gate_is_as_exact_as_its_docstring_says(name: str, limit: float, share: float, target: Target) -> None:
+    x = np.linspace(-7, 7, 30001, dtype=np.float32)
+    error = np.abs(compute(name, "float", [x], target.name) - gates(name, x))
+    ulp = np.spacing(np.maximum(np.abs(x), 1)).astype(LONG)
+    assert (error / ulp).max() * np.spacing(np.float32(1)) <= limit
+    near = (x > -3) & (x != 0)
+    assert (error[near] / np.abs(gates(name, x[near]))).max() <= share
+
+
+@pytest.mark.parametrize("name", sorted(vector_math.GATES))
+def test_a_gate_is_open_or_shut_far_from_zero(name: str) -> None:
+    x = np.array([0.0, -0.0, 30, 1e30, np.inf, -30, -1e30, -np.inf, np.nan], np.float32)
+    got = compute(name, "float", [x])
+    np.testing.assert_array_equal(got[:5], x[:5])
+    np.testing.assert_array_equal(np.signbit(got[:2]), [False, True])
+    assert (np.abs(got[5:8]) < 3e-7).all()
+    assert np.isnan(got[8])
+    doubles = np.linspace(-7, 7, 1001)
+    np.testing.assert_allclose(compute(name, "double", [doubles]), gates(name, doubles).astype(np.float64), rtol=0, atol=4e-15)
+
+
 def pow_operands(dtype: np.dtype) -> list[np.ndarray]:
     random = np.random.default_rng(9)
     edges = np.concatenate([specials(dtype), np.array([4, 5, -4, -5, 1e9, 1e9 + 1, 2**24 + 1, 0.25, -0.25], dtype)])
@@ -246,6 +279,6 @@ def test_registers_of_other_types_are_refused() -> None:
 
 @pytest.mark.parametrize("target", sorted(NAMED))
 def test_no_function_calls_anything_outside_on_any_target(target: str) -> None:
-    for name in sorted({*vector_math.UNARY, *vector_math.BINARY}):
+    for name in sorted({*vector_math.UNARY, *vector_math.BINARY, *vector_math.GATES}):
         e = build(name, "float", NAMED[target].lanes, 2 if name in vector_math.BINARY else 1)
         assert undefined_symbols(emit_object(e.finish("check")[1], NAMED[target])) == [], name

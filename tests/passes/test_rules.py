@@ -85,6 +85,46 @@ def test_every_rule_shows_before_and_after_and_has_a_name_of_its_own() -> None:
     assert len({rule.name for rule in RULES}) == len(RULES)
 
 
+ERF, TANH = "e = Erf(d) s = Add(one, e)", "e = Tanh(d) s = Add(e, one)"
+NUMBERS = {
+    "one": 1.0,
+    "half": 0.5,
+    "two": 2.0,
+    "three": 3.0,
+    "root": 2**0.5,
+    "inverse": 0.5**0.5,
+    "bend": 0.044715,
+    "slope": (2 / np.pi) ** 0.5,
+}
+CUBIC = "c = Pow(x, three) b = Mul(c, bend) a = Add(x, b) d = Mul(a, slope)"
+
+
+@pytest.mark.parametrize(
+    ("text", "told_of"),
+    [
+        (f"d = Div(x, root) {ERF} m = Mul(x, s) y = Mul(m, half)", "applied"),
+        (f"d = Mul(inverse, x) {ERF} m = Mul(half, x) y = Mul(s, m)", "applied"),
+        (f"d = Mul(x, inverse) {ERF} m = Mul(s, half) y = Mul(m, x)", "applied"),
+        (f"d = Mul(x, inverse) {ERF} m = Div(s, two) y = Mul(m, x)", "applied"),
+        (f"{CUBIC} {TANH} m = Mul(x, half) y = Mul(m, s)", "applied"),
+        (
+            f"f = Mul(x, slope) b = Mul(x, bend) q = Mul(b, x) a = Add(q, one) d = Mul(f, a) {TANH} m = Mul(x, half) y = Mul(m, s)",
+            "applied",
+        ),
+        (f"d = Mul(x, slope) {ERF} m = Mul(x, s) y = Mul(m, half)", "skipped"),
+        (f"d = Mul(x, inverse) {TANH} m = Mul(x, s) y = Mul(m, half)", "skipped"),
+        (f"d = Mul(x, inverse) {ERF} m = Mul(x, s) y = Mul(m, two)", ""),
+        (f"d = Mul(x, inverse) {ERF} z = Mul(x, s) y = Mul(z, half)", ""),
+    ],
+)
+def test_gelu_is_found_however_it_is_written(text: str, told_of: str) -> None:
+    outputs = "float[3,40] y, float[3,40] z" if "z = " in text else "float[3,40] y"
+    model = parse(f"g (float[3,40] x) => ({outputs}) {{ {text} }}", **{name: np.float32(n) for name, n in NUMBERS.items() if name in text})
+    assert [line.split()[1] for line in told(model) if line.startswith("GeluOfParts") and " y" in line] == ([told_of] if told_of else [])
+    feeds = {"x": 3 * floats(3, 40)}
+    assert_same(run(model, feeds), by_definition(model, feeds))
+
+
 def test_weights_that_others_use_stay_as_they_are() -> None:
     text = """g (float[2,4,7,7] x) => (float[2,6,5,5] y, float[2,6,5,5] z) {
         c = Conv(x, w) y = BatchNormalization(c, scale, shift, mean, variance) r = Relu(x) z = Conv(r, w) }"""

@@ -14,7 +14,7 @@ from anycann.te.traversal import walk
 
 SERIAL_WORK = 16_384  # element operations below which splitting costs more than it gains
 PARALLEL_PARTS = 64
-_EXPENSIVE = {"exp", "log", "tanh", "erf", "sigmoid", "pow", "sin", "cos", "sqrt", "div", "softplus"}
+_EXPENSIVE = {"exp", "log", "tanh", "erf", "gelu", "gelu_tanh", "sigmoid", "pow", "sin", "cos", "sqrt", "div", "softplus"}
 
 
 class NestWriter(StageWriter):

@@ -17,7 +17,7 @@ from anycann.te.nest import Inliner
 from anycann.te.tensor import Placeholder
 from anycann.te.traversal import children, rewrite, substitute, walk
 
-COSTLY = frozenset({"exp", "log", "tanh", "erf", "sigmoid", "pow", "sin", "cos", "softplus"})
+COSTLY = frozenset({"exp", "log", "tanh", "erf", "gelu", "gelu_tanh", "sigmoid", "pow", "sin", "cos", "softplus"})
 LIMIT_BYTES = 128 * 1024
 PREFIX = "row:"  # names of rows among the placeholders of a nest
 

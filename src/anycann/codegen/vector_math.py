@@ -39,6 +39,7 @@ from anycann.codegen.vector_math_exponential import (
     softplus,
     tanh,
 )
+from anycann.codegen.vector_math_gates import GATES
 from anycann.codegen.vector_math_special import erf, fmod, mod, pow
 from anycann.codegen.vector_math_trigonometric import acos, asin, atan, cos, sin, tan
 
@@ -81,6 +82,7 @@ DOUBLE = frozenset(UNARY) | {"fmax", "fmin", "pow"}
 FUNCTIONS: dict[str, Callable[..., Value]] = {
     **UNARY,
     **BINARY,
+    **GATES,
     "floormod": mod,
     "max": fmax,
     "min": fmin,
@@ -94,6 +96,7 @@ __all__ = [
     "BINARY",
     "DOUBLE",
     "FUNCTIONS",
+    "GATES",
     "UNARY",
     "absolute",
     "acos",

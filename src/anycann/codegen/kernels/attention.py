@@ -3,11 +3,13 @@
 Online softmax (Milakov and Gimelshein, 2018) as in FlashAttention (Dao et al., 2022), laid out for vector registers: the lanes of scores
 and weights run along the rows (queries), so that the softmax needs no sum across lanes, and those of the results along their columns.
 
-a task: some rows of one head.  queries' = transposed queries * scale
-  for each block of keys:    weights[t, m] = sum over d of key[t, d] queries'[d, m], masked         K read as it lies
+a task: some rows of one head.  queries' = transposed queries
+  for each block of keys:    weights[t, m] = sum over d of key[t, d] queries'[d, m], scaled, masked     K read as it lies
                              most, total over t lane by lane; weights = exp(weights - most)
                              results[m, d] = results[m, d] * exp(before - most) + sum over t of weights[t, m] value[t, d]
   y[m, d] = results[m, d] / total[m]
+
+Where one block has all keys, nothing is kept from block to block, and results are divided and written as they are summed.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ def emit_attention(e: Emitter, shape: AttentionShape, target: Target, tile: Atte
         return emit_few(e, shape, target, pointers, write)
     if is_tiled(shape, target):
         return emit_tiled(e, shape, pointers, write)
-    kernel = Kernel(shape, tile, target.lanes, Memory.of(shape, tile, target.lanes), pointers, write)
+    kernel = Kernel(shape, tile, target, Memory.of(shape, tile, target.lanes), pointers, write)
     rows = kernel.memory.rows
     full, rest = divmod(shape.rows, rows)
     blocks = full + (rest > 0)
@@ -82,27 +84,26 @@ def _emit_rows(e: Emitter, kernel: Kernel, rows: Rows) -> None:
     with e.loop(0, rows.seen, kernel.tile.block) as block:
         last = e.smin(e.add(block.index, kernel.tile.block), rows.seen)
         _emit_scores(e, kernel, rows, block.index, last)
-        emit_weights(e, kernel.memory, rows.vectors, e.sub(last, block.index))
+        emit_weights(e, kernel, rows.vectors, e.sub(last, block.index))
         emit_sums(e, kernel, rows, block.index, last)
-    emit_results(e, kernel, rows)
+    if not kernel.is_direct:
+        emit_results(e, kernel, rows)
 
 
 def _start(e: Emitter, kernel: Kernel, rows: Rows) -> None:
-    """Queries transposed and scaled into scratch; no key has been seen."""
+    """Queries transposed into scratch; no key has been seen."""
     shape, memory, lanes = kernel.shape, kernel.memory, kernel.lanes
     queries, view = memory.at(e, "queries"), shape.query
     source = kernel.operand.step(e, kernel.pointers.query, address(e, view, (*rows.batch, rows.first, e.const(0))))
     row, column = 1 if lie_side_by_side(view.axes[-1]) else view.axes[-1].step or 0, view.axes[-2].step or 0
     copy = PanelCopy(kernel.operand, row, column, rows.count, memory.rows, lanes, shape.depth % lanes or None)
     emit_copy(e, copy, source, e.const(shape.depth), queries)
-    scale = e.const(shape.scale, kernel.vector)
-    with e.loop(0, shape.depth) as d:
+    names = ("most",) if kernel.is_direct else ("most", "before", "total")
+    for name in names:
         for j in range(rows.vectors):
-            place = e.gep(queries, e.add(e.mul(d.index, memory.rows), j * lanes), "float")
-            e.store(e.binary("fmul", e.load(place, kernel.vector, 4), scale), place, 4)
-    for name, value in (("most", -math.inf), ("before", -math.inf), ("total", 0.0)):
-        for j in range(rows.vectors):
-            e.store(e.const(value, kernel.vector), e.gep(memory.at(e, name), j * lanes, "float"), 4)
+            e.store(e.const(0.0 if name == "total" else -math.inf, kernel.vector), e.gep(memory.at(e, name), j * lanes, "float"), 4)
+    if kernel.is_direct:
+        return
     results = memory.at(e, "results")
     with e.loop(0, memory.rows * memory.width, lanes) as i:
         e.store(e.zero(kernel.vector), e.gep(results, i.index, "float"), 4)
@@ -141,7 +142,8 @@ def _mask_memory(e: Emitter, kernel: Kernel, number: int) -> Value:
 
 def _score_tile(e: Emitter, kernel: Kernel, rows: Rows, first: Value, key: Value, count: int) -> None:
     shape, memory, lanes = kernel.shape, kernel.memory, kernel.lanes
-    _fetch_next(e, kernel, rows, key, count)
+    if kernel.is_far:
+        _fetch_next(e, kernel, rows, key, count)
     queries, step = memory.at(e, "queries"), shape.key.axes[-2].step or 0
     corner = kernel.operand.step(e, kernel.pointers.key, address(e, shape.key, (*rows.batch, key, e.const(0))))
     with e.loop(0, shape.depth, carried=[e.zero(kernel.vector)] * (count * rows.vectors)) as d:

@@ -138,10 +138,9 @@ def _emit_scores(e: Emitter, few: _Few, batch: tuple[Value, ...], groups: Value)
 def _finished(e: Emitter, few: _Few, index: tuple[Value, ...], product: Value, mask: Value | None) -> Value:
     """Scores of neighbouring keys from index[-1] on, with all that is done to them; -inf outside `mask`."""
     shape, (*_, row, key) = few.shape, index
-    score = e.binary("fmul", product, e.const(shape.scale, few.vector))
     pairs = zip(few.pointers.scores, shape.scores, strict=True)
     masks = [_mask_of(e, few, e.gep(pointer, address(e, change.view, index), "float"), change, mask) for pointer, change in pairs]
-    score = changed_scores(e, shape, score, masks)
+    score = changed_scores(e, shape, product, masks)
     nothing = e.const(-math.inf, score.type)
     if shape.reach is not None:
         numbers = e.binary("add", e.splat(key, few.lanes), e.lane_numbers(few.lanes))
@@ -164,7 +163,7 @@ def _emit_weights(e: Emitter, few: _Few, row: Value, groups: Value) -> None:
     weights = few.at(e, "weights", row)
     with e.loop(0, groups, carried=[e.zero(few.vector)]) as group:
         place = e.gep(weights, e.mul(group.index, few.lanes), "float")
-        weight = exp_of_difference(e, e.load(place, few.vector, 4), highest)
+        weight = exp_of_difference(e, e.load(place, few.vector, 4), highest, few.target, few.shape.exponent_scale)
         e.store(weight, place, 4)
         group.carry([e.binary("fadd", group.values[0], weight)])
     e.store(e.reduce("fadd", group.values[0]), few.at(e, "total", row), 4)

@@ -189,7 +189,7 @@ def _row(e: Emitter, kernel: _Kernel, head: _Head, number: Value, row: Value) ->
     zero = e.zero(kernel.vector)
     with e.loop(0, stop, lanes, carried=[zero, zero]) as t:
         place = e.gep(weights, t.index, "float")
-        weight = exp_of_difference(e, e.load(place, kernel.vector, 4), highest)
+        weight = exp_of_difference(e, e.load(place, kernel.vector, 4), highest, kernel.target)
         e.store(weight, place, 4)
         slope = _known(e, kernel, e.load(e.gep(slopes, t.index, "float"), kernel.vector, 4), t.index, seen)
         t.carry([e.binary("fadd", t.values[0], weight), multiply_add(e, weight, slope, t.values[1])])

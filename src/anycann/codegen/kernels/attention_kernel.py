@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from anycann.codegen.kernels.attention_shape import AttentionShape, AttentionTile, Memory, Pointers, Write, copies_values
 from anycann.codegen.kernels.matmul_shape import Operand
 from anycann.codegen.values import Value, vector_type
+from anycann.target.target import Target
 from anycann.te import dtypes
 
 
@@ -16,10 +17,26 @@ class Kernel:
 
     shape: AttentionShape
     tile: AttentionTile
-    lanes: int
+    target: Target
     memory: Memory
     pointers: Pointers
     write: Write
+
+    @property
+    def lanes(self) -> int:
+        return self.target.lanes
+
+    @property
+    def is_direct(self) -> bool:
+        """True if there is one block of keys: results go from registers to the writer."""
+        return self.tile.block >= self.shape.keys
+
+    @property
+    def is_far(self) -> bool:
+        """True if what the kernel reads does not stay in the second-level cache."""
+        shape = self.shape
+        elements = shape.batches * (shape.rows * shape.depth + shape.keys * (shape.depth + shape.width))
+        return elements * shape.dtype.nbytes > self.target.l2_bytes // 2
 
     @property
     def vector(self) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.attention_kernel import Kernel, Rows
 from anycann.codegen.kernels.attention_shape import AttentionShape, Write, address
@@ -13,14 +15,20 @@ from anycann.te import dtypes
 
 
 def emit_sums(e: Emitter, kernel: Kernel, rows: Rows, first: Value, last: Value) -> None:
-    """results[m, d] = results[m, d] * factor[m] + sum over t of weights[t - first, m] value[t, d]."""
+    """results[m, d] = results[m, d] * factor[m] + sum over t of weights[t - first, m] value[t, d].
+
+    Where there is one block of keys, the sums are divided by the total and written.
+    """
     lanes, tile = kernel.lanes, kernel.tile
     columns = -(-kernel.shape.width // lanes)
     if kernel.copies_values:
         _copy_values(e, kernel, rows, first, last)
     for start in range(0, columns, tile.columns):
-        with e.loop(0, rows.count, tile.rows) as row:
-            _sum_tile(e, kernel, rows, row.index, start * lanes, min(tile.columns, columns - start), first, last)
+        vectors, whole = min(tile.columns, columns - start), rows.count - rows.count % tile.rows
+        with e.loop(0, whole, tile.rows) as row:
+            _sum_tile(e, kernel, rows, row.index, tile.rows, start * lanes, vectors, first, last)
+        if whole < rows.count:
+            _sum_tile(e, kernel, rows, e.const(whole), rows.count - whole, start * lanes, vectors, first, last)
 
 
 def _copy_values(e: Emitter, kernel: Kernel, rows: Rows, first: Value, last: Value) -> None:
@@ -31,12 +39,39 @@ def _copy_values(e: Emitter, kernel: Kernel, rows: Rows, first: Value, last: Val
     emit_copy(e, copy, source, e.sub(last, first), kernel.memory.at(e, "values"))
 
 
-def _sum_tile(e: Emitter, kernel: Kernel, rows: Rows, row: Value, column: int, vectors: int, first: Value, last: Value) -> None:
-    shape, memory, lanes, count = kernel.shape, kernel.memory, kernel.lanes, kernel.tile.rows
+def _sum_tile(e: Emitter, kernel: Kernel, rows: Rows, row: Value, count: int, column: int, vectors: int, first: Value, last: Value) -> None:
+    """The sums of `count` rows from `row` on and of so many vectors from `column` on."""
+    if kernel.is_direct:
+        sums = _summed(e, kernel, rows, row, column, vectors, first, last, [e.zero(kernel.vector)] * (count * vectors))
+        _write_quotients(e, kernel, rows, row, column, vectors, sums)
+        return
+    memory, lanes = kernel.memory, kernel.lanes
     results = e.gep(memory.at(e, "results"), e.add(e.mul(row, memory.width), column), "float")
     factors = [e.splat(e.load(e.gep(memory.at(e, "factor"), e.add(row, i), "float"), "float", 4), lanes) for i in range(count)]
     places = [e.gep(results, i * memory.width + j * lanes, "float") for i in range(count) for j in range(vectors)]
     sums = [e.binary("fmul", e.load(place, kernel.vector, 4), factors[n // vectors]) for n, place in enumerate(places)]
+    for place, total in zip(places, _summed(e, kernel, rows, row, column, vectors, first, last, sums), strict=True):
+        e.store(total, place, 4)
+
+
+def _write_quotients(e: Emitter, kernel: Kernel, rows: Rows, row: Value, column: int, vectors: int, sums: list[Value]) -> None:
+    """Sums over totals to the writer; `total` holds what they are multiplied by."""
+    shape, lanes = kernel.shape, kernel.lanes
+    for i in range(len(sums) // vectors):
+        scale = e.splat(e.load(e.gep(kernel.memory.at(e, "total"), e.add(row, i), "float"), "float", 4), lanes)
+        some = e.compare("olt", scale, e.const(math.inf, kernel.vector))
+        for j in range(vectors):
+            result = e.binary("fmul", sums[i * vectors + j], scale)
+            result = e.select(some, result, e.zero(kernel.vector)) if shape.empty_is_zero else result
+            place = (*rows.batch, e.add(rows.first, e.add(row, i)), e.const(column + j * lanes))
+            kernel.write(e, place, result, first_lanes(e, min(lanes, shape.width - column - j * lanes), lanes))
+
+
+def _summed(
+    e: Emitter, kernel: Kernel, rows: Rows, row: Value, column: int, vectors: int, first: Value, last: Value, sums: list[Value]
+) -> list[Value]:
+    """sums[i, j] + the weighted values of keys `first` to `last`: the loop where the time goes."""
+    shape, memory, lanes, count = kernel.shape, kernel.memory, kernel.lanes, len(sums) // vectors
     weights = e.gep(memory.at(e, "weights"), row, "float")
     if kernel.copies_values:
         operand, step, tail = Operand(dtypes.float32, dtypes.float32), memory.width, None
@@ -54,8 +89,7 @@ def _sum_tile(e: Emitter, kernel: Kernel, rows: Rows, row: Value, column: int, v
             factor = e.splat(e.load(e.gep(weight, i, "float"), "float", 4), lanes)
             totals += [multiply_add(e, factor, loaded[j], t.values[i * vectors + j]) for j in range(vectors)]
         t.carry(totals)
-    for place, total in zip(places, t.values, strict=True):
-        e.store(total, place, 4)
+    return t.values
 
 
 def emit_results(e: Emitter, kernel: Kernel, rows: Rows) -> None:

@@ -71,6 +71,16 @@ class AttentionShape:
         return math.prod(self.batch)
 
     @property
+    def is_plain(self) -> bool:
+        """True if the order of scores is that of the products: then the scale is left to the exponential."""
+        return not self.scores and not self.softcap and self.scale > 0
+
+    @property
+    def exponent_scale(self) -> float:
+        """What scores are multiplied by in the exponential."""
+        return self.scale if self.is_plain else 1.0
+
+    @property
     def flops(self) -> int:
         """Of all keys, whatever is masked."""
         return 2 * self.batches * self.rows * self.keys * (self.depth + self.width)
@@ -95,7 +105,10 @@ _MANY_ROWS = 256
 
 
 def default_attention_tile(shape: AttentionShape, target: Target) -> AttentionTile:
-    """Sums fill the registers; a block of weights and its values fit into the first-level cache together."""
+    """Sums fill the registers. One block if the weights of all keys fit the first-level cache, else blocks of weights and their values."""
+    vectors = min(2, -(-shape.rows // target.lanes))
+    if 4 * vectors * target.lanes * shape.keys <= target.l1_bytes * 3 // 4:
+        return _direct_tile(shape, target, vectors)
     many = shape.rows >= _MANY_ROWS and target.registers >= 32
     vectors = min(4 if many else 2, -(-shape.rows // target.lanes))
     keys = max(1, min((target.registers - vectors - 2) // vectors, shape.keys))
@@ -110,16 +123,35 @@ def default_attention_tile(shape: AttentionShape, target: Target) -> AttentionTi
     return AttentionTile(vectors, keys, block, rows, columns)
 
 
+_TILE_CYCLES, _LATENCY = 60, 4  # around a register tile of keys, and of a multiply-add
+
+
+def _direct_tile(shape: AttentionShape, target: Target, vectors: int) -> AttentionTile:
+    """One block of keys, in register tiles that leave little for the last one: 0.94 of the time with 128, 197 and 257 keys."""
+    most = max(1, min((target.registers - vectors - 2) // vectors, shape.keys))
+
+    def cycles(keys: int) -> int:
+        tiles = [keys] * (shape.keys // keys) + ([shape.keys % keys] if shape.keys % keys else [])
+        return sum(shape.depth * max(size * vectors // 2, _LATENCY) + _TILE_CYCLES for size in tiles)
+
+    keys = min(range(most, 0, -1), key=cycles)
+    columns, wide = -(-shape.width // target.lanes), target.registers >= 32
+    columns = -(-columns // -(-columns // (3 if wide else 2)))
+    rows = 8 if wide and vectors * target.lanes % 8 == 0 else 4
+    return AttentionTile(vectors, keys, -(-shape.keys // keys) * keys, rows, columns)
+
+
 # Register tiles of rows that repay a copy of a block of values, and keys whose values crowd the caches if they lie apart: 12 heads side by
-# side took 0.95 of the time with 1024 keys, 0.98 with 256, but 1.02 to 1.05 with 128 and 197.
+# side took 0.95 of the time with 1024 keys, 0.98 with 256, but 1.02 to 1.05 with 128 and 197. Half as many where they are widened.
 _TILES_PER_COPY, _CROWDED_KEYS = 8, 256
 
 
 def copies_values(shape: AttentionShape, tile: AttentionTile, lanes: int) -> bool:
     """True if a task copies its values block by block: they lie apart, in few cache sets, or would be widened for each register tile."""
     apart = shape.keys >= _CROWDED_KEYS and shape.value.axes[-2].step != shape.width
-    wanted = apart or shape.dtype is not dtypes.float32
-    return wanted and shape.value.axes[-1].step == 1 and tile.vectors * lanes >= _TILES_PER_COPY * tile.rows
+    narrow = shape.dtype is not dtypes.float32
+    least = _TILES_PER_COPY // 2 if narrow else _TILES_PER_COPY
+    return (apart or narrow) and shape.value.axes[-1].step == 1 and tile.vectors * lanes >= least * tile.rows
 
 
 @dataclass(frozen=True)
@@ -133,20 +165,25 @@ class Memory:
     block: int
     masks: int  # that vary with the rows
     values: int  # keys whose values are copied
+    is_direct: bool  # there is one block of keys
 
     @classmethod
     def of(cls, shape: AttentionShape, tile: AttentionTile, lanes: int) -> Memory:
         masks = sum(score.row != 0 for score in shape.scores)
         width = -(-shape.width // (lanes * tile.columns)) * lanes * tile.columns
         values = tile.block if copies_values(shape, tile, lanes) else 0
-        return cls(lanes, tile.vectors * lanes, width, shape.depth, tile.block, masks, values)
+        return cls(lanes, tile.vectors * lanes, width, shape.depth, tile.block, masks, values, tile.block >= shape.keys)
+
+    @property
+    def row_arrays(self) -> tuple[str, ...]:
+        """The arrays of one number a row."""
+        return ("most", "total") if self.is_direct else ("most", "before", "total", "factor")
 
     @property
     def _sizes(self) -> dict[str, int]:
-        block = self.block * self.rows
-        rows = dict.fromkeys(("most", "before", "total", "factor"), self.rows)
+        block, results = self.block * self.rows, 0 if self.is_direct else self.rows * self.width
         operands = {"queries": self.depth * self.rows, "values": self.values * self.width}
-        return {**rows, **operands, "weights": block, "results": self.rows * self.width, "mask": block * self.masks}
+        return {**dict.fromkeys(self.row_arrays, self.rows), **operands, "weights": block, "results": results, "mask": block * self.masks}
 
     @property
     def nbytes(self) -> int:

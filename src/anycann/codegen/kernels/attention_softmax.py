@@ -6,18 +6,27 @@ from collections.abc import Sequence
 import math
 
 from anycann.codegen.emitter import Emitter
-from anycann.codegen.kernels.attention_shape import AttentionShape, Memory
+from anycann.codegen.kernels.attention_kernel import Kernel
+from anycann.codegen.kernels.attention_shape import AttentionShape
 from anycann.codegen.kernels.matmul_shape import multiply_add
 from anycann.codegen.values import Value, vector_type
+from anycann.codegen.vector_math_basic import polynomial
 from anycann.codegen.vector_math_exponential import tanh
+from anycann.target.target import Target
 
 
-def changed_scores(e: Emitter, shape: AttentionShape, score: Value, masks: Sequence[Value]) -> Value:
-    """A vector of scores, capped, and with the masks of these scores applied in order."""
+def changed_scores(e: Emitter, shape: AttentionShape, product: Value, masks: Sequence[Value]) -> Value:
+    """A vector of scores, from products: scaled (unless that is left to the exponential), capped, with their masks applied in order."""
+    if shape.is_plain:
+        return product
+    score, factor = product, e.const(shape.scale, product.type)
     if shape.softcap:
-        inside = e.binary("fmul", score, e.const(1 / shape.softcap, score.type))
-        score = e.binary("fmul", tanh(e, inside), e.const(shape.softcap, score.type))
-    for change, mask in zip(shape.scores, masks, strict=True):
+        inside = e.binary("fmul", score, e.const(shape.scale / shape.softcap, score.type))
+        score, factor = tanh(e, inside), e.const(shape.softcap, score.type)
+    changes = list(zip(shape.scores, masks, strict=True))
+    added = bool(changes) and not changes[0][0].replaces
+    score = multiply_add(e, score, factor, changes.pop(0)[1]) if added else e.binary("fmul", score, factor)
+    for change, mask in changes:
         stays = e.compare("oeq", mask, e.zero(mask.type)) if change.replaces else None
         score = e.binary("fadd", score, mask) if stays is None else e.select(stays, score, mask)
     return score
@@ -46,21 +55,23 @@ def finished_results(e: Emitter, shape: AttentionShape, sums: Sequence[Value], t
     return [e.select(some, result, e.zero(result.type)) for result in results] if shape.empty_is_zero else results
 
 
-def emit_weights(e: Emitter, memory: Memory, vectors: int, count: Value) -> None:
+def emit_weights(e: Emitter, kernel: Kernel, vectors: int, count: Value) -> None:
     """weights = exp(weights - most) for `count` keys, total = total * factor + their sum, factor = exp(before - most), before = most.
 
-    Rows that have seen nothing but -inf have weights of zero.
+    Rows that have seen nothing but -inf have weights of zero. Where there is one block of keys, total = 1 / their sum is all that is kept.
     """
-    lanes, type_ = memory.lanes, vector_type("float", memory.lanes)
-    places = {
-        name: [e.gep(memory.at(e, name), j * lanes, "float") for j in range(vectors)] for name in ("most", "before", "total", "factor")
-    }
+    memory, type_, shape, target = kernel.memory, kernel.vector, kernel.shape, kernel.target
+    lanes = memory.lanes
+    places = {name: [e.gep(memory.at(e, name), j * lanes, "float") for j in range(vectors)] for name in memory.row_arrays}
     highest, totals = [], []
     for j in range(vectors):
-        most, before = e.load(places["most"][j], type_, 4), e.load(places["before"][j], type_, 4)
+        most = e.load(places["most"][j], type_, 4)
         nothing = e.compare("oeq", most, e.const(-math.inf, type_))
         highest.append(e.select(nothing, e.zero(type_), most))
-        factor = exp_of_difference(e, before, highest[j])
+        if kernel.is_direct:
+            totals.append(e.zero(type_))
+            continue
+        factor = exp_of_difference(e, e.load(places["before"][j], type_, 4), highest[j], target, shape.exponent_scale)
         e.store(factor, places["factor"][j], 4)
         e.store(most, places["before"][j], 4)
         totals.append(e.binary("fmul", e.load(places["total"][j], type_, 4), factor))
@@ -70,25 +81,30 @@ def emit_weights(e: Emitter, memory: Memory, vectors: int, count: Value) -> None
         sums = []
         for j in range(vectors):
             place = e.gep(line, j * lanes, "float")
-            weight = exp_of_difference(e, e.load(place, type_, 4), highest[j])
+            weight = exp_of_difference(e, e.load(place, type_, 4), highest[j], target, shape.exponent_scale)
             e.store(weight, place, 4)
             sums.append(e.binary("fadd", t.values[j], weight))
         t.carry(sums)
-    for j in range(vectors):
-        e.store(t.values[j], places["total"][j], 4)
+    for j, total in enumerate(t.values):
+        e.store(e.binary("fdiv", e.const(1.0, type_), total) if kernel.is_direct else total, places["total"][j], 4)
 
 
 # (2^r - 1) / r for |r| <= 1/2: a weighted least-squares fit on Chebyshev nodes, lowest coefficient first
 _TAIL = (0.6931470036506653, 0.24022242426872253, 0.05550733581185341, 0.009671512991189957, 0.001326472614891827)
+# 2^r for 0 <= r < 1, one at zero: the same fit
+_POWERS = (1.0, 0.6931513118, 0.2401644499, 0.05579991411, 0.009017028957, 0.001867130703)
 _LOG2_E = 1.4426950408889634
 _ROUND = 1.5 * 2.0**23  # what is added to it loses its fraction
 _SMALLEST = -87.0
 
 
-def exp_of_difference(e: Emitter, a: Value, b: Value) -> Value:
-    """e^(a - b) for a <= b; zero below 1.6e-38. Not a number if an operand or the difference is none. Error: 2 ulp near zero."""
+def exp_of_difference(e: Emitter, a: Value, b: Value, target: Target, scale: float = 1.0) -> Value:
+    """e^(scale (a - b)) for a <= b; zero below 1.6e-38. Not a number if an operand or the difference is none. Error: 2 ulp near zero."""
+    x = e.binary("fsub", a, b)
+    if target.has("avx512dq") and a.lanes == 16:
+        return _scaled_power(e, e.binary("fmul", x, e.const(scale * _LOG2_E, x.type)))
     type_, bits = a.type, vector_type("i32", a.lanes)
-    x, factor, shift = e.binary("fsub", a, b), e.const(_LOG2_E, type_), e.const(_ROUND, type_)
+    factor, shift = e.const(scale * _LOG2_E, type_), e.const(_ROUND, type_)
     shifted = multiply_add(e, x, factor, shift)
     whole = e.binary("fsub", shifted, shift)
     rest = multiply_add(e, x, factor, e.binary("fsub", e.const(-0.0, type_), whole))
@@ -99,4 +115,12 @@ def exp_of_difference(e: Emitter, a: Value, b: Value) -> Value:
     exponent = e.binary("shl", e.op(f"bitcast {type_} {shifted.text} to {bits}", bits), e.const(23, bits))
     scaled = e.binary("add", e.op(f"bitcast {type_} {power.text} to {bits}", bits), exponent)
     result = e.op(f"bitcast {bits} {scaled.text} to {type_}", type_)
-    return e.select(e.compare("olt", x, e.const(_SMALLEST, type_)), e.zero(type_), result)
+    return e.select(e.compare("olt", x, e.const(_SMALLEST / scale, type_)), e.zero(type_), result)
+
+
+def _scaled_power(e: Emitter, x: Value) -> Value:
+    """2^x by the instructions that take the fraction of a number, and that multiply by a power of two."""
+    all_lanes, current, down = Value("-1", "i16"), e.const(4, "i32"), e.const(1, "i32")
+    fraction = e.call("llvm.x86.avx512.mask.reduce.ps.512", x.type, [x, down, x, all_lanes, current])
+    power = polynomial(e, fraction, _POWERS)
+    return e.call("llvm.x86.avx512.mask.scalef.ps.512", x.type, [power, x, power, all_lanes, current])

@@ -81,14 +81,9 @@ class TiledAttention:
         return self.shape.keys % TILE_DEPTH == 0 and self.shape.reach is None
 
     @property
-    def plain(self) -> bool:
-        """True if the order of scores is that of the products: then the scale is left to the exponential."""
-        return not self.shape.scores and not self.shape.softcap and self.shape.scale > 0
-
-    @property
     def exponent_scale(self) -> float:
         """What scores in scratch are multiplied by before they are exponents of two."""
-        return math.log2(math.e) * (self.shape.scale if self.plain else 1.0)
+        return math.log2(math.e) * self.shape.exponent_scale
 
     @property
     def depth(self) -> int:

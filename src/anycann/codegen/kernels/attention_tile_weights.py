@@ -39,7 +39,7 @@ class Weights:
         """Weights of one row over its scores, in bfloat16; total and what was summed before follow the greatest score."""
         plan, number = self.plan, e.add(part.row, row)
         scores = self._scores(e, part, row, padded)
-        most = self._greatest(e, scores) if plan.plain else self._finish(e, part, row, scores)
+        most = self._greatest(e, scores) if plan.shape.is_plain else self._finish(e, part, row, scores)
         place, where = (e.gep(plan.at(e, name), number, "float") for name in ("most", "total"))
         if not plan.once:
             before = e.load(place, "float", 4)
@@ -90,10 +90,10 @@ class Weights:
         number, left = e.add(part.first, row), e.sub(e.const(shape.keys), part.key)
         with e.loop(0, scores.padded, LANES, carried=[lowest]) as t:
             place = e.gep(scores.line, t.index, "float")
-            score = e.binary("fmul", e.load(place, VECTOR, 4), e.const(shape.scale, VECTOR))
+            product = e.load(place, VECTOR, 4)
             exists = lanes_below(e, e.sub(left, t.index), LANES)
             masks = [self._mask(e, part, n, number, t.index, exists) for n in range(len(shape.scores))]
-            score = changed_scores(e, shape, score, masks)
+            score = changed_scores(e, shape, product, masks)
             if not plan.all_seen:
                 score = e.select(lanes_below(e, e.sub(scores.seen, t.index), LANES), score, lowest)
             e.store(score, place, 4)
@@ -114,7 +114,7 @@ class Weights:
         scale = e.const(self.plan.exponent_scale, "float")
         start = e.splat(e.op(f"fneg float {e.binary('fmul', highest, scale).text}", "float"), LANES)
         totals = [e.zero(VECTOR)] * 2
-        for first, stop, all_seen in scores.parts(e) if self.plan.plain else [(e.const(0), scores.padded, True)]:
+        for first, stop, all_seen in scores.parts(e) if self.plan.shape.is_plain else [(e.const(0), scores.padded, True)]:
             with e.loop(first, stop, STEP, carried=totals) as t:
                 loaded = scores.load(e, t.index, all_seen)
                 weights = [_power_of_two(e, e.fma(score, e.splat(scale, LANES), start)) for score in loaded]

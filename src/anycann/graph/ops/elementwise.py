@@ -221,15 +221,7 @@ def _gelu_samples(rng: np.random.Generator) -> Iterable[Sample]:
 @operator("Gelu", samples=_gelu_samples)
 def gelu(context: Lowering) -> Tensor:
     """x times the normal distribution function of x, or its tanh approximation."""
-    return elementwise(context, _gelu_tanh if context.text("approximate") == "tanh" else _gelu, context.operand(0))
-
-
-def _gelu(a: Expr) -> Expr:
-    return a * 0.5 * (x.unary("erf", a * (1 / math.sqrt(2))) + 1.0)
-
-
-def _gelu_tanh(a: Expr) -> Expr:
-    return a * 0.5 * (x.unary("tanh", (a + a * a * a * 0.044715) * math.sqrt(2 / math.pi)) + 1.0)
+    return elementwise(context, named("gelu_tanh" if context.text("approximate") == "tanh" else "gelu"), context.operand(0))
 
 
 def _microsoft_gelu(op_type: str, function: Callable[[Expr], Expr], biased: bool) -> None:
@@ -244,9 +236,9 @@ def _microsoft_gelu(op_type: str, function: Callable[[Expr], Expr], biased: bool
         return elementwise(context, lambda a, b: function(a + b), context.operand(0), context.operand(1))
 
 
-_microsoft_gelu("Gelu", _gelu, biased=False)
-_microsoft_gelu("BiasGelu", _gelu, biased=True)
-_microsoft_gelu("FastGelu", _gelu_tanh, biased=True)
+_microsoft_gelu("Gelu", named("gelu"), biased=False)
+_microsoft_gelu("BiasGelu", named("gelu"), biased=True)
+_microsoft_gelu("FastGelu", named("gelu_tanh"), biased=True)
 
 
 def _clip_samples(rng: np.random.Generator) -> Iterable[Sample]:

@@ -18,6 +18,7 @@ from anycann.passes.rules.deformable import MovedConvolution, ScatterOfUnpool
 from anycann.passes.rules.dequantize_lstm import DequantizeLSTM
 from anycann.passes.rules.einsum import ProductOfEinsum
 from anycann.passes.rules.fourier import ProductOfFourier, ProductOfFrames
+from anycann.passes.rules.gelu import GeluOfParts
 from anycann.passes.rules.integer_products import IntegerConvolution, IntegerGemm, IntegerMatMul
 from anycann.passes.rules.line_convolution import ConvolutionOfLines
 from anycann.passes.rules.microsoft_attention import MultiHeadAttention, PackedAttention
@@ -44,7 +45,7 @@ RULES: tuple[Rule, ...] = (
     DequantizeLSTM(), FoldBatchNormalization(), SplitZeroPoint(), ProductOfEinsum(), ProductOfFourier(), ProductOfFrames(),
     MovedConvolution(), ScatterOfUnpool(),
     FuseAttention(), MultiHeadAttention(), PackedAttention(), LowerAttention(), ReshapeAttention(), TransposeAttention(),
-    BoundSuppression(), WriteRange(), SeparateWindows(), SeparateMaxPool(), MultiplyBeforeErf(), PointwiseConvolution(),
+    BoundSuppression(), WriteRange(), SeparateWindows(), SeparateMaxPool(), GeluOfParts(), MultiplyBeforeErf(), PointwiseConvolution(),
     ConvolutionOfLines(), OneHotProduct(), FunctionOfRows(), TabulateBytes(),
     ImageOfSequence(), SequenceOfImage(), TwoTransposes(), TransposedOperand(),
 )  # fmt: skip
