@@ -50,6 +50,21 @@ FORMS = {
 }
 
 
+@pytest.mark.parametrize("mask", ["causal", "fed", "known"])
+def test_attention_of_half_numbers_takes_masks_of_them(mask: str) -> None:
+    text = HEADER.format(", float16[19,27] fed").replace("float[", "float16[")
+    constants = {name: value.astype(np.float16) if value.dtype == np.float32 and name != "big" else value for name, value in HEADS.items()}
+    known = floats(19, 27, seed=8).astype(np.float16)
+    causal = np.where(np.isinf(CAUSAL), np.finfo(np.float16).min, 0).astype(np.float16)
+    body = f"{USUAL} s = MatMul(qt, kt) d = Add(s, {mask}) w = Softmax<axis = -1>(d) o = MatMul(w, vt) {JOIN} }}"
+    used = {k: v for k, v in {**constants, "causal": causal, "known": known}.items() if k in body}
+    made = parse(text + body, **used)
+    assert [kind for kind in kinds(made) if kind != ("Cast",)] == [("Attention",)]
+    given = {name: value.astype(np.float16) for name, value in feeds(fed=floats(19, 27, seed=5)).items()}
+    (got,), (want,) = run(made, given), by_definition(made, given)
+    assert np.abs(got.astype(np.float32) - want.astype(np.float32)).max() < 0.02 * np.abs(want.astype(np.float32)).max()
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_attention_of_projections_is_one_kernel(form: str) -> None:
     made = model(f"{USUAL}{FORMS[form]} {JOIN}", causal=CAUSAL, random=floats(4, 19, 27, seed=8))

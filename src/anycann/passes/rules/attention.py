@@ -38,8 +38,11 @@ def attention_nodes(graph: ir.Graph, plan: Plan, name: str, like: ir.Value) -> l
     made: list[ir.Node] = []
     masks: list[ir.Value] = []
     for number, (mask, _) in enumerate(plan.masks):
-        made += [_numbers(graph, mask, f"{name}/mask{number}")] if mask.replaces else []
-        masks.append(made[-1].outputs[0] if mask.replaces else mask.value)
+        if mask.replaces or mask.value.dtype != ir.DataType.FLOAT:
+            made.append(_numbers(graph, mask, f"{name}/mask{number}"))
+            masks.append(made[-1].outputs[0])
+        else:
+            masks.append(mask.value)
     attributes: dict[str, object] = {
         **{key: str(value.view) for key, value in (("query", plan.query), ("key", plan.key), ("value", plan.value))},
         "scale": plan.scale,
@@ -58,10 +61,15 @@ def attention_nodes(graph: ir.Graph, plan: Plan, name: str, like: ir.Value) -> l
 
 
 def _numbers(graph: ir.Graph, mask: Mask, name: str) -> ir.Node:
-    """Where(condition, 0, filling): zero where the score stays."""
+    """Where(condition, 0, filling): zero where the score stays; what is added, in float32."""
+    if not mask.replaces:
+        return _in_float32(new_node("Cast", [mask.value], name, mask.value, {"to": int(ir.DataType.FLOAT)}))
     zero = new_constant(graph, f"{name}/zero", np.array(0, np.float32))
     filling = new_constant(graph, f"{name}/filling", np.array(mask.filling, np.float32))
     choice = (filling, zero) if mask.inverted else (zero, filling)
-    node = new_node("Where", [mask.value, *choice], name, mask.value)
+    return _in_float32(new_node("Where", [mask.value, *choice], name, mask.value))
+
+
+def _in_float32(node: ir.Node) -> ir.Node:
     node.outputs[0].type = ir.TensorType(ir.DataType.FLOAT)
     return node

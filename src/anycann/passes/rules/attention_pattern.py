@@ -238,6 +238,11 @@ def _masked_choice(node: ir.Node, shape: tuple[int, ...]) -> Scores:
     raise NotAttention("scores are chosen from two computed tensors")
 
 
+def _hidden_from(dtype: np.dtype) -> float:
+    """What is added to a score and is so small makes its weight zero: in float16 the least number, as exporters write it."""
+    return -6e4 if dtype == np.float16 else -1e30
+
+
 def _causal(masks: tuple[tuple[Mask, Strided], ...], rows: int, keys: int) -> tuple[int | None, tuple[tuple[Mask, Strided], ...]]:
     """(reach, the other masks) if one of the masks is known and hides exactly the keys after each row's own place."""
     for number, (mask, view) in enumerate(masks):
@@ -245,7 +250,7 @@ def _causal(masks: tuple[tuple[Mask, Strided], ...], rows: int, keys: int) -> tu
         if known is None or view.axes[-2].step == 0 or any(axis.step != 0 for axis in view.axes[:-2]):
             continue
         table = known.reshape(-1)[-rows * keys :].reshape(rows, keys)
-        hidden = (table if mask.inverted else ~table) if mask.replaces else table <= -1e30
+        hidden = (table if mask.inverted else ~table) if mask.replaces else table <= _hidden_from(table.dtype)
         plain = mask.replaces or not table[~hidden].any()
         reach = keys - 1 - int(np.argmax(hidden[-1][::-1] == 0)) - (rows - 1)
         expected = np.arange(keys) > np.arange(rows)[:, None] + reach
