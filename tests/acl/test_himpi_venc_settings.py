@@ -121,7 +121,10 @@ def test_a_stream_says_what_its_times_are(mpi: ModuleType, kind: int, ticks: int
 def test_blocks_that_move_far_are_found_in_scenes_that_move(mpi: ModuleType, kind: int) -> None:
     noise = np.random.default_rng(5).integers(0, 256, (SIZE, SIZE + 60), np.uint8)
     sizes = []
-    started(mpi, kind, gop=100, bit_rate=0)
+    name, number = ("h264_fixqp", 6) if kind == H264 else ("h265_fixqp", 16)
+    fixed = {"gop": 100, "src_frame_rate": 25, "dst_frame_rate": 25, "i_qp": 28, "p_qp": 28, "b_qp": 28}
+    assert mpi.venc_create_chn(0, {**attributes(kind, SIZE, SIZE), "rc_attr": {"rc_mode": number, name: fixed}}) == 0
+    assert mpi.venc_start_chn(0, FOREVER) == 0
     for mode in (0, 1):
         assert mpi.venc_set_scene_mode(0, mode) == 0
         assert mpi.venc_request_idr(0, 1) == 0
@@ -153,7 +156,7 @@ def test_quantisers_may_be_fixed(mpi: ModuleType, kind: int) -> None:
     def channel(key: int, others: int) -> dict[str, Any]:
         given = attributes(kind, SIZE, SIZE)
         fixed = {"gop": 3, "src_frame_rate": 25, "dst_frame_rate": 25, "i_qp": key, "p_qp": others, "b_qp": others}
-        return {**given, "rc_attr": {"rc_mode": 4, "h264_fixqp" if kind == H264 else "h265_fixqp": fixed}}
+        return {**given, "rc_attr": {"rc_mode": 6 if kind == H264 else 16, "h264_fixqp" if kind == H264 else "h265_fixqp": fixed}}
 
     assert mpi.venc_create_chn(0, channel(45, 20)) == 0
     assert mpi.venc_start_chn(0, FOREVER) == 0
@@ -246,7 +249,7 @@ def test_the_mean_quantiser_of_a_frame_is_told(mpi: ModuleType) -> None:
     for quantiser in (20, 40):
         own = {"gop": 100, "src_frame_rate": 25, "dst_frame_rate": 25, "i_qp": quantiser, "p_qp": quantiser, "b_qp": quantiser}
         given = attributes(H264, SIZE, SIZE)
-        assert mpi.venc_create_chn(0, {**given, "rc_attr": {"rc_mode": 5, "h264_fixqp": own}}) == 0
+        assert mpi.venc_create_chn(0, {**given, "rc_attr": {"rc_mode": 6, "h264_fixqp": own}}) == 0
         assert mpi.venc_start_chn(0, FOREVER) == 0
         assert mpi.venc_query_status(0)[0]["stream_info"]["mean_qp"] == 0
         ptr, _ = memory(mpi, np.random.default_rng(0).integers(0, 256, SIZE * SIZE * 3 // 2, np.uint8))
@@ -257,3 +260,70 @@ def test_the_mean_quantiser_of_a_frame_is_told(mpi: ModuleType) -> None:
             time.sleep(0.01)
         assert abs(mpi.venc_query_status(0)[0]["stream_info"]["mean_qp"] - quantiser) <= 1
         assert mpi.venc_destroy_chn(0) == 0
+
+
+WAYS = {
+    "cbr": {"bit_rate": 500}, "vbr": {"max_bit_rate": 500}, "avbr": {"max_bit_rate": 500}, "qvbr": {"target_bit_rate": 500},
+    "cvbr": {"max_bit_rate": 500, "short_term_stats_time": 1, "long_term_stats_time": 1, "long_term_max_bit_rate": 500,
+             "long_term_min_bit_rate": 0},
+}  # fmt: skip
+TIMES = {"gop": 30, "stats_time": 1, "src_frame_rate": 25, "dst_frame_rate": 25}
+
+
+@pytest.mark.parametrize("kind", [H264, H265])
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_keeps_its_bit_rate_and_tells_its_limits(mpi: ModuleType, kind: int, way: str) -> None:
+    first, name = (1, f"h264_{way}") if kind == H264 else (11, f"h265_{way}")
+    mode = first + list(WAYS).index(way)
+    given = attributes(kind, SIZE, SIZE)
+    given["rc_attr"] = {"h264_other": {}, "h265_other": {}, name: {**TIMES, **WAYS[way]}, "rc_mode": mode}
+    assert mpi.venc_create_chn(0, given) == 0
+    assert mpi.venc_start_chn(0, FOREVER) == 0
+    sizes = [len(data) for data in coded(mpi, 50)]
+    assert sum(sizes[25:]) * 8 < 2 * 500_000  # noise, in the second second
+    limits, ret = mpi.venc_get_rc_param(0, mode)
+    assert (ret, limits[f"{name}_param"]["max_i_qp"], "qpmap_mode" in limits[f"{name}_param"]) == (0, 51, kind == H265)
+    assert mpi.venc_set_rc_param(0, limits) == 0
+    for entry in limits[f"{name}_param"]:
+        wrong = {**limits, f"{name}_param": {**limits[f"{name}_param"], entry: -1}}
+        assert mpi.venc_set_rc_param(0, wrong) == VENC + ILLEGAL, entry
+    crossed = {**limits[f"{name}_param"], "max_i_proportion": 5, "min_i_proportion": 6}
+    assert mpi.venc_set_rc_param(0, {**limits, f"{name}_param": crossed}) == VENC + ILLEGAL
+    assert mpi.venc_get_rc_param(0, mode) == (limits, 0)
+
+
+def test_wrong_rates_have_their_codes(acl: ModuleType, mpi: ModuleType) -> None:
+    given = attributes(H264, SIZE, SIZE)
+    for wrong in (
+        {"gop": 0}, {"gop": 65537}, {"stats_time": 61}, {"src_frame_rate": 241}, {"dst_frame_rate": 0}, {"dst_frame_rate": 26},
+        {"bit_rate": 1}, {"bit_rate": 614401}, {"bit_rate": "500"},
+    ):  # fmt: skip
+        given["rc_attr"] = {"rc_mode": 1, "h264_cbr": {**TIMES, **WAYS["cbr"], **wrong}}
+        assert mpi.venc_create_chn(0, given) == VENC + ILLEGAL, wrong
+    for mode in (0, 2, 8, 11, 18, None):
+        given["rc_attr"] = {"rc_mode": mode, "h264_cbr": {**TIMES, **WAYS["cbr"]}}
+        assert mpi.venc_create_chn(0, given) == VENC + ILLEGAL, mode
+    given["rc_attr"]["rc_mode"] = 11
+    assert mpi.venc_create_chn(0, given) == VENC + ILLEGAL
+    assert "rc_mode is 11; accepted: 1 (h264_cbr), 2 (h264_vbr)" in acl.get_recent_err_msg()
+
+
+@pytest.mark.parametrize("kind", [H264, H265])
+def test_a_picture_is_sent_as_a_key_frame(mpi: ModuleType, kind: int) -> None:
+    started(mpi, kind, gop=100)
+    ptr, _ = memory(mpi, np.full(SIZE * SIZE * 3 // 2, 90, np.uint8))
+    found = []
+    for wanted in (1, 1, 2, 1):
+        given = {"user_frame": frame(ptr, SIZE, SIZE), "user_rc_info": {"frame_type": wanted}, "user_roi_map": {"valid": 0, "phy_addr": 0}}
+        assert mpi.venc_send_frame_ex(0, given, 0) == 0
+        found.append(units(kind, fetched(mpi, 0)[0])[0] in KEYS[kind])
+    assert found == [True, False, True, False]
+    assert mpi.venc_send_frame_ex(7, given, 0) == VENC + UNEXIST
+
+
+def test_weights_of_blocks_are_told_before_they_are_set(mpi: ModuleType) -> None:
+    started(mpi, H265)
+    before, ret = mpi.venc_get_cu_pred(0)
+    assert (ret, before["pred_mode"], before["intra32_cost"], before["inter8_cost"], len(before)) == (0, 0, 8, 8, 9)
+    assert mpi.venc_set_cu_pred(0, {**before, "inter64_cost": 3}) == 0
+    assert mpi.venc_get_cu_pred(0) == ({**before, "inter64_cost": 3}, 0)

@@ -65,10 +65,16 @@ def venc_send_frame(channel: int, frame: dict[str, Any], timeout_ms: int) -> Non
         _send(channel, dict_in(frame, "v_frame", "hi_video_frame_info"))
 
 
+_KEY_FRAME = 2
+
+
 @status("acl.himpi.venc_send_frame_ex", limits="maps of quantisation and of regions are not used")
 def venc_send_frame_ex(channel: int, frame: dict[str, Any], timeout_ms: int) -> None:
-    """As venc_send_frame, of {user_frame, user_rc_info, user_roi_map}."""
+    """As venc_send_frame, of {user_frame, user_rc_info: {frame_type: 1, 2 a key frame, ...}, user_roi_map}."""
     with errors_of("VENC"):
+        wanted = frame.get("user_rc_info", {})
+        if isinstance(wanted, dict) and wanted.get("frame_type") == _KEY_FRAME:
+            CHANNELS.get(channel).key_frame_asked = True
         _send(channel, dict_in(dict_in(frame, "user_frame", "hi_user_frame_info"), "v_frame", "user_frame"))
 
 

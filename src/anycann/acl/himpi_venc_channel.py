@@ -13,8 +13,9 @@ from anycann.acl.codes import Code
 from anycann.acl.errors import AclError
 from anycann.acl.himpi_epoll import Readiness
 from anycann.acl.himpi_system import Channels, code_of, dict_in, number_in
-from anycann.acl.himpi_venc_encoding import H264, H265, encoder_settings, frame_rates
+from anycann.acl.himpi_venc_encoding import encoder_settings
 from anycann.acl.himpi_venc_jpeg import JpegCodes, tables_from
+from anycann.acl.himpi_venc_rates import H264, H265, frame_rates
 from anycann.acl.media_memory import device_bytes
 from anycann.acl.memory import give_back
 from anycann.media import jpeg

@@ -10,8 +10,8 @@ from anycann.acl.entries import status, value, value_and_status
 from anycann.acl.errors import AclError
 from anycann.acl.himpi_system import dict_in, errors_of, number_in
 from anycann.acl.himpi_venc_channel import CHANNELS, JPEG, VencChannel
-from anycann.acl.himpi_venc_encoding import H264, H265, rate_parameters
 from anycann.acl.himpi_venc_jpeg import OWN_TABLES, QUALITIES, codes_from, shown
+from anycann.acl.himpi_venc_rates import H264, H265, rate_parameters
 from anycann.acl.process import PROCESS
 
 _MODULES = {1: "venc_mod_param", 2: "h264_mod_param", 3: "h265_mod_param", 4: "jpeg_mod_param"}
@@ -22,6 +22,8 @@ _MODULE_DEFAULTS: dict[str, dict[str, int]] = {
     "h265_mod_param": _CODEC,
     "jpeg_mod_param": {"one_stream_buf": 0, "mini_buf_mode": 0, "clear_stream_buf": 0, "dering_mode": 0},
 }
+_COSTS = ("intra32_cost", "intra16_cost", "intra8_cost", "intra4_cost", "inter64_cost", "inter32_cost", "inter16_cost", "inter8_cost")
+_USUAL_COST = 8
 _NO_EFFECT = "it is kept and read again, and changes nothing"
 _SHAPE = {"aspect_ratio_info_present_flag": 0, "aspect_ratio_idc": 1, "overscan_info_present_flag": 0, "overscan_appropriate_flag": 0,
           "sar_width": 1, "sar_height": 1}  # fmt: skip
@@ -47,7 +49,7 @@ _KEPT: dict[str, tuple[dict[str, Any], str]] = {
                       "columns are coded anew, all of them within a gop: x264 and x265 know no rows and no number"),
     "slice_split": ({"split_enable": 0, "split_mode": 0, "split_size": 0, "slice_output_en": 0, "reserved": [0]},
                     "frames of H.265 are not split: x265 would hold each one back until the next comes"),
-    "cu_pred": ({}, f"{_NO_EFFECT}: x264 and x265 weigh kinds of blocks themselves"),
+    "cu_pred": ({"pred_mode": 0, **dict.fromkeys(_COSTS, _USUAL_COST)}, f"{_NO_EFFECT}: x264 and x265 weigh kinds of blocks themselves"),
     "ref_param": ({"base": 1, "enhance": 0, "pred_en": 1}, f"{_NO_EFFECT}: x264 and x265 choose what a frame refers to"),
     "streamcopy_param": ({"copy_en": 0, "copy_interval": 0}, _NO_EFFECT),
 }  # fmt: skip
