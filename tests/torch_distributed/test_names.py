@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 import importlib
 from pathlib import Path
 
@@ -19,12 +20,20 @@ def test_programs_find_the_process_group_and_its_options(monkeypatch: pytest.Mon
     names = importlib.import_module("torch_npu.distributed")
     assert names.is_hccl_available()
     options = native.ProcessGroupHCCL.Options()
-    options.hccl_config = {"hccl_buffer_size": 200}
+    options.hccl_config = {"hccl_buffer_size": 200, "group_name": "everyone"}
+    options.op_timeout = timedelta(seconds=77)
     dist.init_process_group("hccl", init_method=f"file://{tmp_path / 'meeting'}", rank=0, world_size=1, pg_options=options)
     try:
         backend = dist.group.WORLD._get_backend(torch.device("npu"))
         assert isinstance(backend, native.ProcessGroupHCCL)
-        assert backend.get_hccl_comm_name(0)
+        assert backend.get_hccl_comm_name(0) == "everyone"
+        assert backend.options.hccl_config == options.hccl_config
+        assert backend.options._timeout == timedelta(seconds=77)
+        assert backend.options.global_ranks_in_group == [0]
+        wrong = native.ProcessGroupHCCL.Options()
+        wrong.hccl_config = {"hccl_buffer_size": "200"}
+        with pytest.raises(RuntimeError, match=r"Value type of hccl_buffer_size should be int\. Got '200'"):
+            dist.new_group([0], pg_options=wrong)
         values = torch.ones(2, device="npu")
         dist.all_reduce(values, group=dist.new_group([0], pg_options=native.ProcessGroupHCCL.Options()))
         assert values.tolist() == [1.0, 1.0]

@@ -42,6 +42,12 @@ def test_a_killed_rank_is_an_error_on_the_others() -> None:
     assert float(survivor.split("after ")[1].split(" s")[0]) < 150  # not the 300 s that it may wait
 
 
+def test_collectives_that_do_not_match_are_named_on_every_rank_where_torch_is_asked_to_look() -> None:
+    for done in run("one_ends", 2, "mismatched", TORCH_DISTRIBUTED_DEBUG="DETAIL"):
+        assert "Detected mismatch between collectives on ranks" in done.stdout, done.stdout
+        assert "hccl allreduce on rank" in done.stdout
+
+
 def test_a_rank_that_never_comes_is_an_error_within_the_connect_timeout() -> None:
     port = free_port()
     variables = {"RANK": 0, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}

@@ -81,9 +81,9 @@ def check_complex_numbers() -> None:
     assert [each.item() for each in gathered] == [complex(other, 1) for other in range(size())]
 
 
-def check_strides_and_nothing_at_all() -> None:
+def check_formats_and_nothing_at_all() -> None:
     for values in (
-        torch.arange(16.0, device="npu").view(4, 4).t()[:, :3],
+        torch.arange(16.0, device="npu").view(4, 4)[:3],
         torch.randn(1, 2, 3, 3).npu().to(memory_format=torch.channels_last),
         torch.ones(0, device="npu"),
         torch.tensor(3.0, device="npu"),
@@ -199,6 +199,11 @@ def check_functional_collectives() -> None:
     values = functional.wait_tensor(functional.reduce_scatter_tensor(tensor(*range(size())), "avg", 0, dist.group.WORLD))
     assert said(values) == [rank()]
 
+    def summed(x: Any) -> Any:
+        return functional.all_reduce(x * 2, "sum", dist.group.WORLD) + 1
+
+    assert said(torch.compile(summed, backend="npu", fullgraph=True)(tensor(1, rank()))) == [2 * size() + 1, size() * (size() - 1) + 1]
+
 
 def check_objects() -> None:
     shared: list[Any] = [{"from": rank()}]
@@ -248,8 +253,18 @@ def check_host_tensors_are_refused_as_on_ascend() -> None:
 
 
 def check_what_cannot_be_done_says_where() -> None:
-    with pytest.raises(ValueError, match="Tensors must be contiguous"):
+    with pytest.raises(RuntimeError, match="Tensors must be contiguous"):
         dist.all_gather_into_tensor(torch.empty(2, 2 * size(), device="npu").t(), torch.empty(2, 2, device="npu"))
+    gaps = torch.ones(4, 4, device="npu").t()[::2]  # gloo sums what lies between, without a word
+    for refused in (lambda: dist.all_reduce(gaps), lambda: dist.broadcast(gaps, 0), lambda: dist.send(gaps, (rank() + 1) % size())):
+        with pytest.raises(RuntimeError, match=r"Tensors must be contiguous, got the sizes \(2, 4\) with the strides \(2, 4\)"):
+            refused()
+    other = torch.device("npu", (rank() + 1) % size())
+    with pytest.raises(RuntimeError, match=r"tensors to hccl reduce_scatter must all reside on the same device, got npu:\d, npu:\d"):
+        dist.reduce_scatter(tensor(0), [torch.zeros(1, device=other) for _ in range(size())])
+    with pytest.raises(RuntimeError, match=f"Tensor's dim 0 does not divide equally across group size.*{2 * size() + 1}"):
+        dist.all_to_all_single(torch.zeros(2 * size() + 1, device="npu"), torch.zeros(2 * size() + 1, device="npu"))
+    assert gaps.tolist() == [[1.0] * 4] * 2
     with pytest.raises(dist.DistBackendError, match=f"hccl allreduce on rank {rank()} of {size()}"):
         dist.all_reduce(torch.ones(2, device="npu"), op=dist.ReduceOp.BAND)
 

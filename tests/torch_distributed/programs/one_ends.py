@@ -1,4 +1,4 @@
-"""Rank 1 ends without a word, or never comes; the others must not wait for ever."""
+"""Rank 1 ends without a word, never comes, or sends something else; the others must not wait for ever."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if HOW == "absent" and RANK == 1:
 begun = time.monotonic()
 try:
     dist.init_process_group("hccl")
-    values = torch.ones(4, device="npu")
+    values = torch.ones(4 + RANK if HOW == "mismatched" else 4, device="npu")
     dist.all_reduce(values)
     if RANK == 1:
         os.kill(os.getpid(), signal.SIGKILL if HOW == "killed" else signal.SIGSTOP)

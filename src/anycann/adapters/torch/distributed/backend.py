@@ -10,44 +10,18 @@ from pathlib import Path
 import sys
 from types import ModuleType
 from typing import Any
-import zlib
 
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from anycann.adapters.torch.device import devices
 from anycann.adapters.torch.distributed import kernels, uneven
+from anycann.adapters.torch.distributed.process_group import ProcessGroupHCCL
 from anycann.collective.ranks import fill_torch_variables
-from anycann.collective.timeouts import connect_timeout, execute_timeout
+from anycann.collective.timeouts import connect_timeout
 from anycann.support import options
 
 NAME = "hccl"
-
-
-class ProcessGroupHCCL(distributed_c10d.ProcessGroupGloo):
-    """What serves an npu in a process group: gloo, with the names that programs ask of HCCL."""
-
-    class Options:
-        """Accepted where programs make them; what they set (buffers, quality of service) has no meaning for host memory."""
-
-        def __init__(self, is_high_priority_stream: bool = False) -> None:
-            self.is_high_priority_stream = is_high_priority_stream
-            self.hccl_config: dict[str, Any] = {}
-            self.global_ranks_in_group: list[int] = []
-            self.group_id = ""
-            self.op_timeout = execute_timeout()
-
-    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta):
-        super().__init__(store, rank, size, timeout=connect_timeout())
-        self._set_default_timeout(execute_timeout(timeout))
-        self._hccl_name = ""
-
-    def get_hccl_comm_name(self, rank: int, init_comm: bool = True) -> str:
-        """The communicator's name, the same on all its ranks."""
-        return self._hccl_name
-
-    def perform_nocolor_split(self, device: Any) -> None:
-        """torch tells ranks that are not in a new group: gloo wants nothing of them."""
 
 
 # Python's half of a backend lives as long as somebody in Python holds it; torch holds the C++ half. By name of the group.
@@ -98,8 +72,7 @@ def is_hccl_available() -> bool:
 def _create(wanted: Any, backend_options: Any) -> ProcessGroupHCCL:
     """The backend of one new group; called by all its ranks."""
     _forget_destroyed_groups()
-    backend = ProcessGroupHCCL(wanted.store, wanted.group_rank, wanted.group_size, wanted.timeout)
-    backend._hccl_name = f"group_name_{zlib.crc32(str(wanted.group_id).encode())}"
+    backend = ProcessGroupHCCL(wanted, backend_options)
     _alive[wanted.group_id] = backend
     return backend
 

@@ -15,6 +15,7 @@ import torch
 from torch._C._distributed_c10d import _create_work_from_future  # type: ignore[attr-defined]
 import torch.distributed as dist
 
+from anycann.adapters.torch.distributed.checks import check_splits, check_tensors
 from anycann.adapters.torch.distributed.travel import Finish, moved, reduced
 
 _HOST = torch.device("cpu")
@@ -70,6 +71,11 @@ def _collective(name: str, prepare: Callable[[Sequence[Any]], tuple[list[Any], l
 
     def kernel(*args: Any) -> Any:
         group = dist.ProcessGroup.unbox(args[group_at])
+        check_tensors(name, args[:group_at], flat=name in FLAT)
+        if name == "alltoall_base_":
+            check_splits(
+                (tensor.shape[0] for tensor, splits in zip(args[:2], args[group_at + 1 :], strict=False) if not splits), group.size()
+            )
         hosts, finishes = prepare(shaped(args[:group_at]))
         told = functools.partial(_explained, name, group.rank(), group.size())
         try:
@@ -137,8 +143,6 @@ def _reduced_arguments(tensors: Sequence[Any]) -> tuple[list[Any], list[Finish]]
 
 
 def _flattened(tensor: Any) -> Any:
-    if not tensor.is_contiguous():
-        raise ValueError(f"Tensors must be contiguous, got the sizes {tuple(tensor.shape)} with the strides {tensor.stride()}")
     return tensor.detach().view(-1)
 
 
@@ -157,6 +161,7 @@ def _point_to_point(name: str) -> Callable[..., Any]:
 
     def kernel(tensors: Any, boxed_group: Any, *args: Any) -> Any:
         group = dist.ProcessGroup.unbox(boxed_group)
+        check_tensors(name, tensors)
         try:
             return op([moved(tensor) for tensor in tensors], _host_group(group).boxed(), *args)
         except RuntimeError as error:
