@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+import select
 import time
 from types import ModuleType
 from typing import Any
@@ -243,6 +244,33 @@ def test_no_more_coded_pictures_wait_than_a_channel_allows(mpi: ModuleType) -> N
     assert [mpi.venc_send_frame(0, frame(ptr, SIZE, SIZE), 0) for _ in range(3)] == [0, 0, VENC + FULL]
     fetched(mpi, 0)
     assert mpi.venc_send_frame(0, frame(ptr, SIZE, SIZE), 0) == 0
+
+
+def test_a_descriptor_wakes_up_with_as_many_pictures_as_wanted(mpi: ModuleType) -> None:
+    started(mpi, H264)
+    for wrong in (0, -1, "2"):
+        assert mpi.venc_set_chn_param(0, {"poll_wake_up_frame_cnt": wrong}) == VENC + ILLEGAL
+    assert mpi.venc_set_chn_param(0, {"poll_wake_up_frame_cnt": 3}) == 0
+    ptr, _ = memory(mpi, np.full(SIZE * SIZE * 3 // 2, 90, np.uint8))
+    descriptor = mpi.venc_get_fd(0)
+
+    def readable_after_one_more() -> bool:
+        before = mpi.venc_query_status(0)[0]["left_stream_frames"]
+        assert mpi.venc_send_frame(0, frame(ptr, SIZE, SIZE), 0) == 0
+        while mpi.venc_query_status(0)[0]["left_stream_frames"] == before:
+            time.sleep(0.01)
+        return bool(select.select([descriptor], [], [], 0.02)[0])
+
+    assert [readable_after_one_more() for _ in range(4)] == [False, False, True, True]
+    fetched(mpi, 0)
+    assert select.select([descriptor], [], [], 0)[0] == [descriptor]
+    fetched(mpi, 0)
+    assert select.select([descriptor], [], [], 0)[0] == []
+    assert mpi.venc_set_chn_param(0, {"poll_wake_up_frame_cnt": 2}) == 0
+    assert select.select([descriptor], [], [], 0)[0] == [descriptor]
+    for _ in range(2):
+        fetched(mpi, 0)
+    assert select.select([descriptor], [], [], 0)[0] == []
 
 
 def test_the_mean_quantiser_of_a_frame_is_told(mpi: ModuleType) -> None:

@@ -20,10 +20,11 @@ _READABLE = 1
 
 
 class Readiness:
-    """How many results of a channel wait, and a descriptor that is readable while there are some, made when it is asked for."""
+    """How many results of a channel wait, and a descriptor that is readable while there are enough, made when it is asked for."""
 
     def __init__(self) -> None:
-        self._count = 0
+        self._count, self._enough = 0, 1
+        self._told = 0  # bytes in the pipe: as many as results, or none
         self._descriptors: tuple[int, int] | None = None
         self._lock = threading.Lock()
 
@@ -31,23 +32,37 @@ class Readiness:
         """The descriptor. Closed by `close`."""
         with self._lock:
             if self._descriptors is None:
-                self._descriptors = os.pipe()
-                os.write(self._descriptors[1], b"1" * self._count)
+                self._descriptors, self._told = os.pipe(), 0
+                self._tell()
             return self._descriptors[0]
+
+    def wake_with(self, enough: int) -> None:
+        """Be readable from so many results on."""
+        with self._lock:
+            self._enough = enough
+            self._tell()
 
     def add(self) -> None:
         """A result is there."""
         with self._lock:
             self._count += 1
-            if self._descriptors is not None:
-                os.write(self._descriptors[1], b"1")
+            self._tell()
 
     def take(self) -> None:
         """One was fetched."""
         with self._lock:
             self._count -= 1
-            if self._descriptors is not None:
-                os.read(self._descriptors[0], 1)
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._descriptors is None:
+            return
+        wanted = self._count if self._count >= self._enough else 0
+        if wanted > self._told:
+            os.write(self._descriptors[1], b"1" * (wanted - self._told))
+        elif wanted < self._told:
+            os.read(self._descriptors[0], self._told - wanted)
+        self._told = wanted
 
     def close(self) -> None:
         """Give the descriptor back; asked for again, there is another."""

@@ -86,10 +86,14 @@ class VencChannel:
 
     def use(self, attributes: dict[str, Any], settings: dict[str, Any]) -> None:
         """Encode with these from the next picture on. Raises AclError, and changes nothing, for what is not accepted."""
-        rates = frame_rates(self.kind, attributes, settings)
+        rates, own = frame_rates(self.kind, attributes, settings), settings.get("chn_param", {})
+        enough = number_in(own, "poll_wake_up_frame_cnt", "hi_venc_chn_param") if "poll_wake_up_frame_cnt" in own else 1
+        if enough < 1:
+            raise AclError(Code.INVALID_PARAM, f"poll_wake_up_frame_cnt is {enough}; accepted: 1 and more")
         if self.encoding is not None:
             self.encoding = encoder_settings(self.kind, attributes, settings)
         self.attributes, self.settings, self._rates = attributes, settings, rates
+        self.ready.wake_with(enough)
 
     def use_jpeg(self, parameters: dict[str, Any], codes: JpegCodes | None, compact: bool) -> None:
         """Make JPEG files with these from the next picture on. Raises AclError, and changes nothing, for what is not accepted."""

@@ -42,7 +42,7 @@ _KEPT: dict[str, tuple[dict[str, Any], str]] = {
     "chn_param": ({"color_to_grey_en": 0, "priority": 0, "max_stream_cnt": 0, "poll_wake_up_frame_cnt": 1,
                    "crop_info": {"enable": 0, "rect": {"x": 0, "y": 0, "width": 0, "height": 0}},
                    "frame_rate": {"src_frame_rate": -1, "dst_frame_rate": -1}},
-                  "color_to_grey_en, frame_rate and max_stream_cnt are used, the others are kept"),
+                  "priority and crop_info are kept and change nothing; poll_wake_up_frame_cnt holds for descriptors"),
     "h264_vui": (_usability({**_TIMES, "fixed_frame_rate_flag": 0}), ""),
     "h265_vui": (_usability({**_TIMES, "num_ticks_poc_diff_one_minus1": 0}), ""),
     "intra_refresh": ({"refresh_enable": 0, "intra_refresh_mode": 0, "refresh_num": 0, "req_i_qp": 0},
