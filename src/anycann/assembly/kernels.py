@@ -136,7 +136,7 @@ class KernelMaker:
             if unit.group.alone:
                 return self._alone(unit.group, tensors)
             used = [v for v in unit.group.outputs if math.prod(tensors[v].shape)]
-            outputs = [Output(v.name or "", self._weights.stored(tensors[v]), self._layouts.get(v, ND)) for v in used]
+            outputs = [Output(v.name or "", self._weights.stored(tensors[v], v), self._layouts.get(v, ND)) for v in used]
             self._note_tables([o.tensor for o in outputs])
             kernels = self._kernels(unit.group, outputs)
             if len(outputs) == len(kernels) == 1:

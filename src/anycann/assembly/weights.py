@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from anycann.om.plan import Buffer
 from anycann.om.weights import Stored
+from anycann.passes.precision import is_exact
 from anycann.support.mapped import forget_pages
 from anycann.te import dtypes
 from anycann.te import tensor as te
@@ -51,6 +52,8 @@ class Weights:
         array: Array = value.const_value.numpy()
         if self.storage is None or array.dtype != np.float32 or (not self.rounds_results and array.size == max(array.shape, default=1)):
             return array
+        if is_exact(value):
+            return array
         with np.errstate(over="ignore"):
             return array.astype(self.storage.numpy).astype(np.float32)
 
@@ -68,10 +71,10 @@ class Weights:
         if name is not None and self.storage is None and value.const_value is not None and value.const_value.numpy().dtype == packed:
             self.places[name] = place
 
-    def stored(self, tensor: Tensor) -> Tensor:
-        """A result as it is kept in memory."""
+    def stored(self, tensor: Tensor, value: ir.Value) -> Tensor:
+        """A result, that of `value`, as it is kept in memory."""
         storage = self.storage
-        if storage is None or not self.rounds_results or tensor.dtype is not dtypes.float32:
+        if storage is None or not self.rounds_results or tensor.dtype is not dtypes.float32 or is_exact(value):
             return tensor
         return te.compute(tensor.shape, lambda *index: cast(cast(tensor[index], storage), dtypes.float32))
 

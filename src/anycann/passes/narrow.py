@@ -20,6 +20,7 @@ import onnx_ir as ir
 from anycann.graph.registry import NotLowered, Registry, static_type
 from anycann.passes.grouping import Group
 from anycann.passes.partition import AICORE, VIEW, Engine, captured_values, lower_node
+from anycann.passes.precision import Kept, is_exact, kept_operators
 from anycann.te import dtypes
 from anycann.te.contractions import Attention, Convolution, MatMul, Recurrent
 from anycann.te.nest import contractions
@@ -42,7 +43,7 @@ def narrow_values(
     attends: whether an attention multiplies bfloat16 faster than float32.
     """
     captured = {value for node in graph for value in captured_values(node)}
-    narrower = _Narrower(engines, groups, registry, captured, attends)
+    narrower = _Narrower(engines, groups, registry, captured, kept_operators(graph), attends)
     found = [values for values in narrower.families(graph) if all(narrower.may_narrow(value) for value in values)]
     multiplying = {node for values in found for value in values for node, _ in value.uses() if narrower.products(node)}
     for values in found:
@@ -59,9 +60,11 @@ class _Narrower:
         groups: dict[ir.Node, Group],
         registry: Registry,
         captured: set[ir.Value],
+        kept: Kept,
         attends: Callable[[Attention], bool],
     ):
         self.engines, self.groups, self.registry, self.captured, self.attends = engines, groups, registry, captured, attends
+        self.kept = kept
         self._products: dict[ir.Node, list[object] | None] = {}
 
     def families(self, graph: ir.Graph) -> list[list[ir.Value]]:
@@ -114,11 +117,11 @@ class _Narrower:
             return False
         if not self._moves(producer) and (producer not in self.groups or self.groups[producer].alone or len(type_.shape) < 2):
             return False
-        return all(self._reads_narrow(use) for use in value.uses())
+        return not is_exact(value) and all(self._reads_narrow(use) for use in value.uses())
 
     def _reads_narrow(self, use: Use) -> bool:
         node, number = use
-        if node not in self.engines:
+        if node not in self.engines or node in self.kept:
             return False
         if self._moves(node):
             return node.inputs[number] in self._moved(node)

@@ -1,4 +1,4 @@
-"""What `--out_nodes`, `--output_type` and `--input_fp16_nodes` change in a graph, before it is compiled."""
+"""What `--out_nodes`, `--output_type`, `--input_fp16_nodes` and `--keep_dtype` change in a graph, before it is compiled."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import difflib
 import onnx_ir as ir
 from onnx_ir.passes import common
 
+from anycann.passes.precision import set_kept
 from anycann.support.errors import context
 from anycann.tools.atc_errors import AtcUsageError
+from anycann.tools.atc_kept import check_kept
 from anycann.tools.atc_request import ConvertRequest
 from anycann.tools.atc_values import NodeOutput, OutNodes, OutputTypes
 
@@ -23,6 +25,8 @@ def apply_request(model: ir.Model, request: ConvertRequest) -> None:
         infer_output_types(model)
         cast_outputs(model.graph, request.output_types)
         narrow_inputs(model.graph, request.input_fp16_nodes)
+        check_kept(request.kept, (node.name or "" for node in model.graph))
+        set_kept(model.graph, request.kept)
 
 
 def check_input_names(graph: ir.Graph, request: ConvertRequest) -> None:

@@ -134,22 +134,14 @@ def _model_tuning() -> tuple[Option, ...]:
 
 
 def _operator_tuning() -> tuple[Option, ...]:
-    done, idle, later = rows_of("Operator Tuning")
+    done, idle, _ = rows_of("Operator Tuning")
     return (
         done("precision_mode", Kind.CHOICE, "", "Which dtypes compute; the default is the chip's.", *PRECISION_MODES),
         done("precision_mode_v2", Kind.CHOICE, "", "The same in newer names.", *PRECISION_V2),
         done("op_precision_mode", Kind.INPUT_FILE, "", "Per operator type: lines `OpType=high_precision` of an .ini file."),
-        later("modify_mixlist", Kind.INPUT_FILE, "", "Lists of mixed precision.", reason="the lists of mixed precision are fixed for now"),
-        later(
-            "keep_dtype",
-            Kind.INPUT_FILE,
-            "",
-            "Operators that keep the model's dtype.",
-            reason="dtypes of single operators can not be set yet",
-        ),
-        later(
-            "customize_dtypes", Kind.INPUT_FILE, "", "Dtypes of single operators.", reason="dtypes of single operators can not be set yet"
-        ),
+        done("modify_mixlist", Kind.INPUT_FILE, "", 'Operator types that mixed precision leaves alone: {"black-list": {"to-add": [...]}}.'),
+        done("keep_dtype", Kind.INPUT_FILE, "", "Operators that keep the model's dtype: lines with a node's name, or `OpType::Type`."),
+        done("customize_dtypes", Kind.INPUT_FILE, "", "The same: lines `node::InputDtype:float32,OutputDtype:float32`."),
         idle("allow_hf32", Kind.TRUE_FALSE, "", "Shortened fp32 for convolution and matmul.", reason="fp32 always computes in full fp32"),
         idle("is_weight_clip", Kind.ZERO_ONE, "1", "Clip infinite weights.", reason="weights are kept as they are"),
         done("op_select_implmode", Kind.CHOICE, "high_performance", "Exact kernels, or faster approximate ones.", *IMPL_MODES),

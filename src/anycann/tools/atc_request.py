@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 import os
 import platform
 
+from anycann.passes.precision import Kept
 from anycann.target.soc import HOST, SOC_VERSIONS, SocVersion, nearest
 from anycann.tools.atc_errors import AtcUnsupportedError, AtcUsageError
+from anycann.tools.atc_kept import kept_of
 from anycann.tools.atc_option import PRECISION_V2
 from anycann.tools.atc_parse import CommandLine
 from anycann.tools.atc_shapes import GearOptions, Shape, Sizes, gear_shapes, parse_input_shape, parse_input_shape_range
@@ -54,6 +56,7 @@ class ConvertRequest:
     optimization_level: str = "O3"
     workers: int | None = None
     explain: bool = False
+    kept: Kept = field(default_factory=Kept)
 
     def named(self, is_dynamic: bool) -> str:
         """The file to write: `.om`, with the system in its name for a model whose shapes are left open (gears do not count)."""
@@ -65,7 +68,7 @@ def convert_request(line: CommandLine) -> ConvertRequest:
     """Check the options of mode 0 (and 3) against each other. Raises UsageError and UnsupportedError with Ascend's codes."""
     _require_model(line)
     soc = _soc(line["soc_version"])
-    shapes = _shapes(line)
+    shapes, precision_mode = _shapes(line), _precision_mode(line, soc)
     gear_options = GearOptions(
         line["dynamic_batch_size"], line["dynamic_image_size"], line["dynamic_dims"], _input_format(line), soc.max_gears
     )
@@ -77,7 +80,7 @@ def convert_request(line: CommandLine) -> ConvertRequest:
         target=_target(line),
         shapes=shapes,
         gears=gear_shapes(shapes, gear_options),
-        precision_mode=_precision_mode(line, soc),
+        precision_mode=precision_mode,
         out_nodes=parse_out_nodes(line["out_nodes"]),
         output_types=parse_output_type(line["output_type"]),
         input_fp16_nodes=parse_names(line["input_fp16_nodes"]),
@@ -92,6 +95,7 @@ def convert_request(line: CommandLine) -> ConvertRequest:
         optimization_level=line["oo_level"],
         workers=int(line["workers"]) if line["workers"] else None,
         explain=line.switch("explain"),
+        kept=kept_of(line, precision_mode),
     )
 
 

@@ -117,14 +117,13 @@ def read_fusion_switch_file(path: str) -> dict[str, SwitchState]:
 
     Raises UsageError for another form (E10032 where JSON is broken).
     """
-    text = _read(path)
-    if text.lstrip().startswith("{"):
-        return _json_switches(text, path)
-    return dict(_switch(line, "fusion_switch_file") for line in _lines(text))
+    if _read(path).lstrip().startswith("{"):
+        return _json_switches(path)
+    return dict(_switch(line, "fusion_switch_file") for line in read_lines(path))
 
 
-def _json_switches(text: str, path: str) -> dict[str, SwitchState]:
-    switch = _json_object(text, path).get("Switch")
+def _json_switches(path: str) -> dict[str, SwitchState]:
+    switch = read_json_object(path).get("Switch")
     if not isinstance(switch, dict):
         raise AtcUsageError("E10032", file_name=path, reason='the object "Switch" is missing')
     flat = []
@@ -135,9 +134,10 @@ def _json_switches(text: str, path: str) -> dict[str, SwitchState]:
     return dict(_switch(item, "fusion_switch_file") for item in flat)
 
 
-def _json_object(text: str, path: str) -> dict[str, object]:
+def read_json_object(path: str) -> dict[str, object]:
+    """The object of a JSON file. Raises UsageError (E10032) for another one."""
     try:
-        loaded = json.loads(text)
+        loaded = json.loads(_read(path))
     except ValueError as error:
         raise AtcUsageError("E10032", file_name=path, reason=error) from None
     if not isinstance(loaded, dict):
@@ -151,7 +151,7 @@ def read_op_precision_mode(path: str) -> dict[str, str]:
     Raises UsageError for an unknown word, UnsupportedError for one that has no meaning here.
     """
     modes = {}
-    for line in _lines(_read(path)):
+    for line in read_lines(path):
         if line.startswith("["):
             continue
         op_type, equals, word = (part.strip() for part in line.partition("="))
@@ -165,9 +165,9 @@ def read_op_precision_mode(path: str) -> dict[str, str]:
     return modes
 
 
-def _lines(text: str) -> Iterator[str]:
-    """Lines without comments (`#`, `;` in front) and blanks."""
-    for line in text.splitlines():
+def read_lines(path: str) -> Iterator[str]:
+    """Lines without comments (`#`, `;` in front) and blanks. Raises UsageError for a file that can not be read."""
+    for line in _read(path).splitlines():
         stripped = line.strip()
         if stripped and not re.match(r"[#;]", stripped):
             yield stripped
