@@ -19,7 +19,7 @@ from anycann.compiler import CompileOptions, compile_model
 from anycann.om.writer import write_offline_model
 from anycann.runtime.dump.records import read_record
 from anycann.support.errors import UsageError
-from anycann.tools.ais_bench.inference import InferenceSession, parse_shapes
+from anycann.tools.ais_bench.inference import InferenceSession, SessionOptions, parse_shapes
 from anycann.tools.ais_bench.interface import InferSession, MemorySummary
 from anycann.tools.ais_bench.main import main, shapes_in
 from anycann.tools.ais_bench.several_devices import MultiDeviceSession
@@ -288,6 +288,15 @@ def test_a_run_in_three_steps(tmp_path: Path) -> None:
         session.run_setinputs([Tensor(3 * X)])
         session.run_execute()
     session.finalize()
+
+
+def test_the_debug_level_prints_how_long_each_run_took(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for level in (2, 1):
+        session = InferenceSession(write(tmp_path, "2, 3"), 0, SessionOptions(log_level=level, loop=2))
+        session.run(["y"], [Tensor(X)])
+        told = [float(line.rpartition(":")[2]) for line in capfd.readouterr().out.splitlines() if "model aclExec cost :" in line]
+        assert told == ([pytest.approx(end - begin, abs=1e-6) for begin, end in session.sumary().exec_time_list] if level == 1 else [])
+        session.finalize()
 
 
 def test_only_tensors_on_devices_that_are_there_run(tmp_path: Path) -> None:

@@ -28,11 +28,12 @@ from anycann.tools.ais_bench.tensors import COPIES, BaseTensor, CallError, Tenso
 
 Feeds: TypeAlias = Sequence[Tensor | BaseTensor] | Mapping[str, Tensor | BaseTensor]
 Prepared: TypeAlias = tuple[CompiledProgram, list[np.ndarray]]
+_DEBUG = 1  # the log level
 
 
 @dataclass
 class SessionOptions:
-    """Options of a session. `loop`: how often a run is repeated. `log_level`: 1 debug, 2 info."""
+    """Options of a session. `loop`: how often a run is repeated. `log_level`: 1 debug (says how long each run took), 2 info."""
 
     acl_json_path: str = ""
     log_level: int = 2
@@ -253,7 +254,10 @@ class InferenceSession:
         for _ in range(max(loop, 1)):
             begin = time.perf_counter()
             values = run_program(program, arrays, None, self.model, self.model.name)
-            self._times.exec_time_list.append(RunTime(begin * 1e3, time.perf_counter() * 1e3))
+            took = RunTime(begin * 1e3, time.perf_counter() * 1e3)
+            self._times.exec_time_list.append(took)
+            if self._options.log_level <= _DEBUG:
+                print(f"[DEBUG] model aclExec cost : {float(took):.6f}", flush=True)
         self._check_sizes(values)
         return values
 
