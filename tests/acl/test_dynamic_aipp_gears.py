@@ -73,7 +73,7 @@ def test_pictures_of_each_gear_are_made_in_the_kernel_of_its_first_convolution(a
     model = load(acl, path)
     desc, most = acl.mdl.create_desc(), max(batch for batch, _, _ in gears)
     acl.mdl.get_desc(desc, model)
-    assert acl.mdl.get_input_dims(desc, 0)[0]["dims"] == [most, -1, -1, -1]
+    assert acl.mdl.get_input_dims(desc, 0)[0]["dims"] == [2 if kind == "image sizes" else -1, -1, -1, -1]
     assert acl.mdl.get_input_dims_range(desc, 1) == ({"rangeCount": 1, "range": [[64 + 96 * most] * 2]}, 0)
     inputs, outputs, (at_x, *_), (at_y,) = buffers(acl, model)
     for turn, (batch, rows, columns) in enumerate(gears * 2):
@@ -104,6 +104,16 @@ def test_open_sizes_are_those_that_the_settings_make(acl: ModuleType, tmp_path: 
     assert acl.mdl.set_input_aipp(model, inputs, 1, nv12_settings(acl, 1, 22, 14)) == 0, acl.get_recent_err_msg()
     assert acl.mdl.execute(model, inputs, outputs) == 145021
     assert "converted for" in acl.get_recent_err_msg()
+
+
+def test_a_size_that_is_not_open_stays(acl: ModuleType, tmp_path: Path) -> None:
+    converting(tmp_path, "1,3,6,-1")
+    model = load(acl, next(tmp_path.glob("m_*.om")))
+    inputs, _ = dataset(acl, [5000, acl.mdl.get_aipp_data_size(1)[0]])
+    outputs, _ = dataset(acl, [4 * 8 * 14 * 4])
+    assert acl.mdl.set_input_aipp(model, inputs, 1, nv12_settings(acl, 1, 8, 14)) == 0, acl.get_recent_err_msg()
+    assert acl.mdl.execute(model, inputs, outputs) == 145021
+    assert "is given shape [1, 3, 8, 14]; accepted: [1, 3, 6, -1]" in acl.get_recent_err_msg()
 
 
 @pytest.mark.parametrize("kind", GEARS)

@@ -244,13 +244,14 @@ def _shapes(model: Model, given: Dataset) -> list[tuple[int, ...]] | None:
 
 
 def _shape(model: Model, number: int, given: Dataset) -> tuple[int, ...]:
+    tensor, desc, accepted = model.own_inputs[number], given.descs.get(number), model.own_inputs[number].dims
     if number in model.dynamic_aipp:
         settings = settings_of(model, number, given.settings)
-        return made_shape(model, number, settings, settings.batch)
-    desc, tensor = given.descs.get(number), model.own_inputs[number]
-    shape = tuple(desc.dims) if desc is not None else tensor.dims
-    if len(shape) != len(tensor.dims) or not all(d in (-1, s) and s >= 0 for d, s in zip(tensor.dims, shape, strict=True)):
-        raise AclError(Code.GE_SHAPE_INVALID, f"input {tensor.name!r} is given shape {list(shape)}; accepted: {list(tensor.dims)}, -1 open")
+        shape, accepted = made_shape(model, number, settings, settings.batch), model.declared[number]
+    else:
+        shape = tuple(desc.dims) if desc is not None else accepted
+    if len(shape) != len(accepted) or not all(d in (-1, s) and s >= 0 for d, s in zip(accepted, shape, strict=True)):
+        raise AclError(Code.GE_SHAPE_INVALID, f"input {tensor.name!r} is given shape {list(shape)}; accepted: {list(accepted)}, -1 open")
     return shape
 
 

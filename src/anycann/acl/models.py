@@ -197,8 +197,9 @@ class Model:
 
     def _tensor(self, number: int, spec: TensorSpec, gears: Sequence[Sequence[TensorSpec]]) -> Tensor:
         if spec in self._own_specs and number in self.dynamic_aipp:
-            most = self.dynamic_aipp[number].max_src_image_size
-            return Tensor(spec.name, "uint8", (self.most_pictures(number) or -1, -1, -1, -1), most, types.NHWC)
+            pictures = self.dynamic_aipp[number]
+            sizes = (self.declared[number][pictures.axes[0]], -1, -1, -1)
+            return Tensor(spec.name, "uint8", sizes, pictures.max_src_image_size, types.NHWC)
         block = self.aipp.get(spec.name)
         if block is not None and spec.dtype == "uint8":  # told as pixels, as Ascend does; the bytes are those of the source format
             sizes = (block["batch"], block["rows"], block["columns"], AIPP_CHANNELS[block["input_format"]])
