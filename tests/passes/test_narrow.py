@@ -12,11 +12,11 @@ import numpy as np
 import onnx
 import pytest
 
-from anycann.codegen.contract_dots import multiplies_bfloat
+from anycann.codegen.kernels.arithmetic_rate import multiplies_bfloat
 from anycann.compiler import CompileOptions, compile_model
 from anycann.om.plan import Program
 from anycann.om.writer import write_offline_model
-from anycann.session import InferenceSession
+from anycann.session import InferenceSession, SessionOptions
 from anycann.target.target import Target, by_name, host, processor
 from tests.passes.graphs import AVX512, by_definition, floats, parse, run, tasks
 
@@ -192,6 +192,29 @@ g (float[2,9,32] x) => (float[2,9,32] y) {
 
 def residual() -> onnx.ModelProto:
     return parse(RESIDUAL, w=floats(32, 32) * 0.2, v=floats(32, 32, seed=1) * 0.2, s=floats(32, seed=2), b=floats(32, seed=3))
+
+
+WIDE = "g (float[1,64,20,18] x) => (float[1,64,20,18] y) { a = Conv(x, w) b = Relu(a) y = Conv<pads=[1,1,1,1]>(b, v) }"
+
+
+def wide() -> onnx.ModelProto:
+    return parse(WIDE, w=floats(64, 64, 1, 1) * 0.1, v=floats(64, 64, 3, 3) * 0.05)
+
+
+def test_three_by_three_goes_through_winograd_in_float32_where_that_beats_pairs() -> None:
+    kinds = [[task.symbol.split("_")[0] for task in tasks(program(wide(), target))] for target in (by_name("znver4"), WITH_TILES)]
+    assert "winograd" in kinds[0]
+    assert "winograd" not in kinds[1]
+    assert "bfloat16" in stored(program(wide(), by_name("znver4"))).values(), "what it reads is stored narrow"
+
+
+@pytest.mark.skipif(not processor().has("avx512bf16"), reason="it has no instructions for pairs of bfloat16")
+def test_winograd_of_what_is_stored_narrow_is_near_float32() -> None:
+    x = floats(1, 64, 20, 18, seed=5)
+    options = SessionOptions(target=by_name("znver4"), precision_mode="mixed_bfloat16")
+    (got,) = InferenceSession(wide(), options).run(None, {"x": x})
+    (want,) = by_definition(wide(), {"x": x})
+    assert 0 < np.linalg.norm(got - want) < 5e-3 * np.linalg.norm(want)
 
 
 @pytest.mark.parametrize("target", [WITH_PAIRS, WITH_TILES])

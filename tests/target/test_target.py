@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from anycann.codegen.contract_dots import multiplies_bfloat
-from anycann.codegen.kernels.arithmetic_rate import fma_rate
+from anycann.codegen.kernels.arithmetic_rate import fma_rate, multiplies_bfloat
 from anycann.codegen.nest_kernel import Output, generate
 from anycann.codegen.objects import emit_object
 from anycann.support.errors import UsageError
-from anycann.target.target import by_name, host, processor
+from anycann.target.target import by_name, cache_size, host, processor
 from anycann.te import dtypes
 from anycann.te import tensor as te
 
@@ -48,6 +47,17 @@ def test_zen4_takes_wide_vectors_in_halves_and_gains_by_pairs_of_bfloat16():
     assert (fma_rate(zen4), fma_rate(by_name("avx512"))) == (1.0, 2.0)
     assert multiplies_bfloat(zen4)
     assert not multiplies_bfloat(replace(zen4, cpu="cooperlake")), "there pairs take as long as two products of float32"
+
+
+@pytest.mark.parametrize(("size", "nbytes"), [("512K", 512 << 10), ("2M", 2 << 20), ("0K", 1 << 20), ("", 1 << 20), ("-1", 1 << 20)])
+def test_a_cache_that_the_system_does_not_describe_has_a_usual_size(tmp_path, size, nbytes):
+    for index, facts in enumerate((("1", "Data", "48K"), ("1", "Instruction", "32K"), ("2", "Unified", size))):
+        (tmp_path / f"index{index}").mkdir()
+        for name, text in zip(("level", "type", "size"), facts, strict=True):
+            (tmp_path / f"index{index}" / name).write_text(f"{text}\n")
+    assert cache_size("2", "Unified", tmp_path) == nbytes
+    assert cache_size("1", "Data", tmp_path) == 48 << 10
+    assert cache_size("1", "Data", tmp_path / "absent") == 32 << 10
 
 
 @pytest.mark.parametrize("cpu", ["", "generic", "x86-64"])

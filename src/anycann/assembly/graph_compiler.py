@@ -20,7 +20,7 @@ from anycann.assembly.steps import StepWriter
 from anycann.assembly.weights import ConstantSink, Weights
 from anycann.assembly.windows import find_windows, join_windows
 from anycann.codegen import contract_attention
-from anycann.codegen.contract_dots import multiplies_bfloat
+from anycann.codegen.kernels.arithmetic_rate import multiplies_bfloat
 from anycann.codegen.space import Choices, Tuned
 from anycann.graph.registry import TensorType, dtype_of, library, static_type
 from anycann.om.plan import Program, TensorSpec

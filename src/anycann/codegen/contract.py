@@ -65,7 +65,7 @@ def wanted_layout(contraction: Contraction, name: str, stored: str, target: Targ
         return gradient_layout(operator, name)
     if not isinstance(operator, Convolution):
         return ND
-    if takes_convolution(operator, target):
+    if takes_convolution(operator, target, choices):
         return dot_layout(operator, name, stored)
     return convolution_layout(operator, name, stored, target, choices)
 
@@ -73,7 +73,7 @@ def wanted_layout(contraction: Contraction, name: str, stored: str, target: Targ
 def gains_by_planes(contraction: Contraction, target: Target, choices: Choices, written: bool) -> bool:
     """Whether it is a convolution that had better read and write row-major planes; `written`: it has to write them in any case."""
     operator = contraction.operator
-    if not isinstance(operator, Convolution) or takes_convolution(operator, target):
+    if not isinstance(operator, Convolution) or takes_convolution(operator, target, choices):
         return False
     return convolution_gains(operator, target, choices, written)
 
@@ -83,7 +83,7 @@ def rows_read(contraction: Contraction, name: str, target: Target, choices: Choi
     operator = contraction.operator
     if not isinstance(operator, Convolution) or not isinstance(operator.x, Placeholder) or operator.x.name != name:
         return "only the image that a convolution reads can be made row by row"
-    if takes_convolution(operator, target):
+    if takes_convolution(operator, target, choices):
         return dot_rows(operator, target, choices)
     return convolution_rows(operator, target, choices)
 
@@ -93,7 +93,7 @@ def generate_contraction(
 ) -> Generated:
     """The kernel of one contraction and its tail. `layouts`: storage of the placeholders by name (absent: row-major)."""
     anchor = contractions([o.tensor for o in outputs])[0]
-    if isinstance(anchor.operator, Convolution) and takes_convolution(anchor.operator, target):
+    if isinstance(anchor.operator, Convolution) and takes_convolution(anchor.operator, target, choices):
         return generate_dot_convolution(anchor, anchor.operator, outputs, layouts, target, constants, choices)
     if isinstance(anchor.operator, MatMul) and takes_matmul(anchor.operator, constants, target):
         return generate_dot_matmul(anchor, anchor.operator, outputs, layouts, target, constants, choices)

@@ -59,10 +59,11 @@ def convolution_layout(operator: Convolution, name: str, stored: str, target: Ta
         return NHWC
     wants_blocks = stored == NHWC or method(shape, target.lanes, blocked_input=True) in ("lanes", "inner")
     many_planes = shape.group == 1 and shape.in_channels >= MANY_PLANES
-    return NC1HWC0 if wants_blocks or many_planes or _uses_winograd(operator, shape, target, choices) else stored
+    return NC1HWC0 if wants_blocks or many_planes or uses_winograd(operator, shape, target, choices) else stored
 
 
-def _uses_winograd(operator: Convolution, shape: ConvolutionShape, target: Target, choices: Choices) -> bool:
+def uses_winograd(operator: Convolution, shape: ConvolutionShape, target: Target, choices: Choices) -> bool:
+    """True if the convolution, whose sizes are `shape`, is computed in float32 by Winograd's algorithm."""
     if has_phases(operator) or (operator.computed and (shape.batch * shape.out_pixels < FEW_PIXELS or len(shape.kernel) > 2)):
         return False
     return choices.winograd and choices.tile(AlgorithmSpace(shape, target)).winograd
@@ -76,7 +77,7 @@ def gains_by_planes(operator: Convolution, target: Target, choices: Choices, wri
     if has_phases(operator) or operator.computed or operator.weight_zero is not None or operator.zero_point is not None:
         return False
     shape = kernel_shape(operator)
-    return planes_profitable(shape, target, written) and not _uses_winograd(operator, shape, target, choices)
+    return planes_profitable(shape, target, written) and not uses_winograd(operator, shape, target, choices)
 
 
 def generate_convolution(
@@ -113,7 +114,7 @@ def generate_convolution(
         found = weights("deconv")
         tasks = emit_transposed_convolution(e, shape, target, *pointers, write, blocked)
         family, flops = "deconv", transposed_flops(shape)
-    elif blocked and _uses_winograd(operator, shape, target, choices):
+    elif blocked and uses_winograd(operator, shape, target, choices):
         found = weights("winograd")
         launch = emit_winograd(e, shape, target, choices.tile(WinogradSpace(shape, target)), *pointers, write)
         tasks, scratch, family = launch.tasks, launch.scratch_bytes, "winograd"

@@ -8,9 +8,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from anycann.codegen.contract_convolution import uses_winograd
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel, RowTasks
-from anycann.codegen.kernels.arithmetic_rate import gains_by_pairs
+from anycann.codegen.kernels.arithmetic_rate import multiplies_bfloat
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_write import digits
 from anycann.codegen.kernels.dot_convolution import DotWrite, emit_dot_convolution
@@ -41,17 +42,14 @@ FLOATS = (dtypes.bfloat16, dtypes.float32)  # weights that are rounded to bfloat
 PLANAR_CHANNELS = 4  # up to so many channels, a copy gathers the planes of a row-major image as fast as it copies
 
 
-def multiplies_bfloat(target: Target) -> bool:
-    """True if the processor has instructions for products of bfloat16 that are faster than those of float32."""
-    pairs = DotProducts(dtypes.bfloat16, target).is_one_instruction and gains_by_pairs(target)
-    return pairs or has_tiles(target, dtypes.bfloat16)
-
-
-def takes_convolution(operator: Convolution, target: Target) -> bool:
-    """True for bytes, or bfloat16 where it has instructions; for groups that have channels enough."""
-    bytes_ = operator.x.dtype in BYTES and operator.w.dtype in BYTES
+def takes_convolution(operator: Convolution, target: Target, choices: Choices) -> bool:
+    """True for bytes, or bfloat16 where it has instructions and Winograd in float32 is not faster; for groups that have channels enough."""
+    if operator.transposed or operator.computed or not _gains_in_groups(operator, target):
+        return False
+    if operator.x.dtype in BYTES:
+        return operator.w.dtype in BYTES
     halves = operator.x.dtype is dtypes.bfloat16 and operator.w.dtype in FLOATS and multiplies_bfloat(target)
-    return (bytes_ or halves) and not (operator.transposed or operator.computed) and _gains_in_groups(operator, target)
+    return halves and not uses_winograd(operator, dot_shape(operator), target, choices)
 
 
 def _gains_in_groups(operator: Convolution, target: Target) -> bool:
@@ -122,7 +120,7 @@ def generate_dot_convolution(
     window = window_rows(layouts.get(x, ND)) or 0
     known = _known_zero(operator.zero_point, constants, sizes)
     kept = weights[(slice(None), slice(None), *taps)].reshape(*operator.w.shape[:2], *shape.kernel)
-    if not (planar or window) and _uses_winograd(shape, target, choices, _centred(kept, weight_zero)):
+    if not (planar or window) and _uses_words(shape, target, choices, _centred(kept, weight_zero)):
         method = _by_winograd(shape, target, choices, _centred(kept, weight_zero))
     else:
         plan = DotPlan(shape, target, choices.tile(DotSpace(shape, target, planar)), planar, weight_zero is None, window)
@@ -167,7 +165,7 @@ def _by_dots(plan: DotPlan, weights: Array, zero_point: int | None, weight_zero:
     return _Method("dots", packed, emit, plan.scratch_bytes, rows)
 
 
-def _uses_winograd(shape: ConvolutionShape, target: Target, choices: Choices, weights: Array) -> bool:
+def _uses_words(shape: ConvolutionShape, target: Target, choices: Choices, weights: Array) -> bool:
     """True for bytes where it is faster and no sum is too large for it."""
     return choices.tile(WordAlgorithmSpace(shape, target)).winograd and sums_fit(weights)
 

@@ -10,6 +10,7 @@ import hashlib
 import json
 from pathlib import Path
 import platform
+import re
 
 import llvmlite
 
@@ -151,25 +152,24 @@ def _ask_llvm() -> Target:
     middle = features.get("avx2") and features.get("fma")
     lanes, registers = (16, 32) if wide else (8, 16) if middle else (4, 16)
     text = _flatten(features) + (",-prefer-256-bit" if wide else "")
-    return Target("host", llvm.get_process_triple(), cpu, text, lanes, registers, _cache_size("1", "Data"), _cache_size("2", "Unified"))
+    return Target("host", llvm.get_process_triple(), cpu, text, lanes, registers, cache_size("1", "Data"), cache_size("2", "Unified"))
 
 
 def _flatten(features: dict[str, bool]) -> str:
     return ",".join(("+" if on else "-") + name for name, on in sorted(features.items()))
 
 
-def _cache_size(level: str, kind: str) -> int:
-    """Bytes of the first cache of that level, from the kernel; a usual size where it does not say."""
-    folder = "/sys/devices/system/cpu/cpu0/cache"
+def cache_size(level: str, kind: str, folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int:
+    """Bytes of the first cache of that level, from the kernel; a usual size where it does not say, as in some virtual machines."""
     for index in range(4):
         try:
-            with (
-                open(f"{folder}/index{index}/level") as a,
-                open(f"{folder}/index{index}/type") as b,
-                open(f"{folder}/index{index}/size") as c,
-            ):
-                if a.read().strip() == level and b.read().strip() == kind:
-                    return int(c.read().strip().rstrip("K")) * 1024
+            found, type_, size = ((folder / f"index{index}" / name).read_text().strip() for name in ("level", "type", "size"))
         except OSError:
             break
+        known = re.fullmatch(r"([1-9]\d*)([KM])", size)
+        if known and (found, type_) == (level, kind):
+            return int(known[1]) * _UNITS[known[2]]
     return {"1": 32 * 1024, "2": 1024 * 1024}[level]
+
+
+_UNITS = {"K": 1024, "M": 1024 * 1024}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from anycann.codegen.kernels.dot_products import DotProducts
+from anycann.codegen.kernels.dot_tiles import has_tiles
 from anycann.target.target import Target
+from anycann.te import dtypes
 
 # 512-bit processors that do one such FMA a cycle, in two halves or for want of the second unit that servers have.
 _ONE_WIDE_UNIT = frozenset({"znver4", "cannonlake", "icelake-client", "tigerlake", "rocketlake"})
@@ -30,6 +33,12 @@ def gains_by_pairs(target: Target) -> bool:
     A core of EPYC (Zen 4) does 225 GFLOP/s by them and 117 without, one of a Xeon 121 and 241: that has matrix tiles for it.
     """
     return target.has("avx512bf16") and not target.cpu.endswith(_INTEL)
+
+
+def multiplies_bfloat(target: Target) -> bool:
+    """True if the processor has instructions for products of bfloat16 that are faster than those of float32."""
+    pairs = DotProducts(dtypes.bfloat16, target).is_one_instruction and gains_by_pairs(target)
+    return pairs or has_tiles(target, dtypes.bfloat16)
 
 
 def fma_rate(target: Target) -> float:

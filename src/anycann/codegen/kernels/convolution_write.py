@@ -37,7 +37,9 @@ def write_vector(e: Emitter, window: Window, block: Value, column: Value, vector
 
 
 def digits(e: Emitter, number: Value, sizes: Sequence[int]) -> list[Value]:
-    """`number` in the mixed base `sizes`, the last changing fastest."""
+    """`number`, which is below the product of `sizes`, in their mixed base, the last changing fastest."""
+    if len(sizes) > 1 and sizes[0] == 1:
+        return [e.const(0), *digits(e, number, sizes[1:])]
     found: list[Value] = []
     for size in reversed(sizes[1:]):
         quotient = e.udiv(number, size)

@@ -39,9 +39,11 @@ def emit_dot_convolution(
     if 0 in (shape.batch, *shape.out_size):
         return 0
     zero = e.const(zero_point or 0, "i32") if not isinstance(zero_point, Value) else zero_point
-    sums: Sums = TileSums(plan) if plan.uses_tiles else VectorSums(plan)
+    scaled = isinstance(zero_point, Value)
+    from_head = plan.head > 0 and not (plan.uses_tiles or scaled)
+    sums: Sums = TileSums(plan) if plan.uses_tiles else VectorSums(plan, from_head)
     sums.begin(e)
-    kernel = _Kernel(plan, sums, x, weights, write, zero, isinstance(zero_point, Value))
+    kernel = _Kernel(plan, sums, x, weights, write, zero, scaled, plan.head > 0 and not from_head)
     with e.loop(e.begin, e.end) as task:
         image, chunk, panels = digits(e, task.index, [plan.images, plan.row_chunks, plan.panel_chunks])
         kernel.task(e, image, chunk, panels)
@@ -52,9 +54,9 @@ def emit_dot_convolution(
 class _Kernel:
     """What all tasks share."""
 
-    def __init__(self, plan: DotPlan, sums: Sums, x: Value, weights: Value, write: DotWrite, zero: Value, scaled: bool):
+    def __init__(self, plan: DotPlan, sums: Sums, x: Value, weights: Value, write: DotWrite, zero: Value, scaled: bool, adds_head: bool):
         self.plan, self.sums, self.x, self.weights, self.write_out = plan, sums, x, weights, write
-        self.zero, self.scaled = zero, scaled
+        self.zero, self.scaled, self.adds_head = zero, scaled, adds_head
 
     def task(self, e: Emitter, image: Value, chunk: Value, panels: Value) -> None:
         plan, tile = self.plan, self.plan.tile
@@ -139,7 +141,7 @@ class _Kernel:
         read = None if plan.centred else e.splat(sum_of_input(e, plan, pixel.window), lanes)
         for j in range(-(-panel.columns // lanes)):
             total = e.load(e.gep(pixel.sums, j * lanes * GROUP_BYTES, "i8"), type_, GROUP_BYTES)
-            if plan.head:
+            if self.adds_head:
                 head = e.load(e.gep(panel.weights, j * lanes * GROUP_BYTES, "i8"), type_, GROUP_BYTES)
                 head = e.binary("mul", head, e.splat(self.zero, lanes)) if self.scaled else head
                 total = e.binary("add", total, head)

@@ -31,10 +31,10 @@ class Sums(Protocol):
 
 
 class VectorSums:
-    """Sums in vector registers; the groups of a pixel go to all lanes."""
+    """Sums in vector registers; the groups of a pixel go to all lanes. With `from_head`, they start from the first row of the panel."""
 
-    def __init__(self, plan: DotPlan):
-        self.plan, self.dots = plan, plan.dots
+    def __init__(self, plan: DotPlan, from_head: bool):
+        self.plan, self.dots, self.from_head = plan, plan.dots, from_head
 
     def begin(self, e: Emitter) -> None:
         """Nothing."""
@@ -44,7 +44,7 @@ class VectorSums:
 
     def emit(self, e: Emitter, vectors: int, rows: Value, weights: Value) -> None:
         plan, lanes = self.plan, self.plan.target.lanes
-        zero = [e.zero(self.dots.sums)] * (plan.tile.pixels * vectors)
+        start = [self._start(e, weights, j) for j in range(vectors)] * plan.tile.pixels
 
         def body(offset: Value, k: Value, totals: Sequence[Value]) -> list[Value]:
             place = e.gep(weights, e.mul(k, plan.width * GROUP_BYTES), "i8")
@@ -56,10 +56,17 @@ class VectorSums:
                 result += [self.dots.add(e, totals[i * vectors + j], factor, columns[j]) for j in range(vectors)]
             return result
 
-        totals = along_depth(e, plan, 1, zero, body)
+        totals = along_depth(e, plan, 1, start, body)
         for number, total in enumerate(totals):
             i, j = divmod(number, vectors)
             e.store(total, e.gep(e.scratch, (i * plan.width + j * lanes) * GROUP_BYTES, "i8"), GROUP_BYTES)
+
+    def _start(self, e: Emitter, weights: Value, vector: int) -> Value:
+        if not self.from_head:
+            return e.zero(self.dots.sums)
+        plan = self.plan
+        head = e.gep(weights, (vector * plan.target.lanes - plan.head * plan.width) * GROUP_BYTES, "i8")
+        return e.load(head, self.dots.sums, GROUP_BYTES)
 
 
 class TileSums:
