@@ -13,12 +13,13 @@ from anycann.codegen.kernels.running import Scan, emit_running
 from anycann.codegen.kernels.scatter import ScatterPointers, ScatterProblem, emit_scatter
 from anycann.codegen.kernels.suppression import SuppressionProblem, emit_suppression
 from anycann.codegen.kernels.top_k import TopK, emit_top_k
+from anycann.codegen.kernels.trees import TreePointers, TreesProblem, emit_trees, scratch_bytes
 from anycann.codegen.tail import Generated, memory_name
 from anycann.codegen.values import Value
 from anycann.support.errors import InternalError
 from anycann.target.target import Target
 from anycann.te import dtypes
-from anycann.te.routines import AttentionGradient, PlaneSums, Routine, RowSums, Running, Scatter, Selection, Suppression
+from anycann.te.routines import AttentionGradient, PlaneSums, Routine, RowSums, Running, Scatter, Selection, Suppression, Trees
 from anycann.te.tensor import Placeholder
 
 HALVES = (dtypes.float16, dtypes.bfloat16)  # arithmetic in these is not native
@@ -32,7 +33,7 @@ def refuse_routine(routine: Routine) -> str | None:
         return "a selection of truth values" if routine.x.dtype is dtypes.bool_ else None
     if isinstance(routine, Running):
         return f"a running sum of {routine.x.dtype}" if routine.x.dtype in (*HALVES, dtypes.bool_) else None
-    if isinstance(routine, Suppression | RowSums | PlaneSums | AttentionGradient):
+    if isinstance(routine, Suppression | RowSums | PlaneSums | AttentionGradient | Trees):
         return None
     assert isinstance(routine, Scatter)
     if routine.kind != "none" and routine.data.dtype in (*HALVES, dtypes.bool_):
@@ -85,4 +86,8 @@ def _emit(e: Emitter, routine: Routine, target: Target, operands: list[Value], r
         batch, classes, boxes = routine.scores.shape
         suppression = SuppressionProblem(batch, classes, boxes, routine.count, routine.overlap, routine.least, routine.centred)
         return emit_suppression(e, suppression, target, operands[0], operands[1], results[0]), suppression.scratch_bytes(target.lanes)
+    if isinstance(routine, Trees):
+        (rows, features), width = routine.x.shape, routine.tables[-1].shape[-1]
+        trees = TreesProblem(rows, features, routine.target_count, routine.count, width, routine.missing)
+        return emit_trees(e, trees, target, TreePointers(*operands), results[0]), scratch_bytes(target)
     raise InternalError(f"no kernel for {type(routine).__name__}")

@@ -187,9 +187,10 @@ def library() -> Registry:
 
 @cache
 def schema(domain: str, op_type: str, version: int = OPSET) -> onnx.defs.OpSchema | None:
-    """ONNX's schema; None if it has none."""
+    """ONNX's schema, of a deprecated operator the last one; None if it has none."""
     try:
-        return onnx.defs.get_schema(op_type, version if domain in ("", "ai.onnx") else 5, "" if domain == "ai.onnx" else domain)
+        found = onnx.defs.get_schema(op_type, version if domain in ("", "ai.onnx") else 5, "" if domain == "ai.onnx" else domain)
+        return onnx.defs.get_schema(op_type, found.since_version - 1, found.domain) if found.deprecated else found
     except onnx.defs.SchemaError:
         return None
 

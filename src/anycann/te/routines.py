@@ -113,3 +113,21 @@ class Suppression(Routine):
     overlap: float
     least: float | None
     centred: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Trees(Routine):
+    """[rows, targets]: what the leaves are worth that each row of `x` reaches in `count` trees.
+
+    tables: features, thresholds, children, entries, roots, depths, targets, weights, as codegen/kernels/trees.py reads them.
+    missing: whether features may be given as ~feature.
+    """
+
+    x: Tensor
+    tables: tuple[Tensor, ...]
+    count: int
+    missing: bool
+    target_count: int
+
+    def operands(self) -> tuple[Tensor, ...]:
+        return (self.x, *self.tables)

@@ -84,7 +84,10 @@ class Edit:
 
     def before(self, op_type: str, inputs: Sequence[ir.Value | None], attributes: dict[str, object] | None = None) -> ir.Value:
         """The output of a new node that runs before this one."""
-        node = ir.node(op_type, inputs, attributes or {})  # type: ignore[arg-type]
+        return self.add(ir.node(op_type, inputs, attributes or {}))  # type: ignore[arg-type]
+
+    def add(self, node: ir.Node) -> ir.Value:
+        """The output of a node of any domain, put before this one."""
         self._adopt(node)
         self.graph.insert_before(self.node, node)
         return node.outputs[0]

@@ -77,6 +77,7 @@ def _parse(content: memoryview) -> onnx.ModelProto:
 def _from_proto(proto: onnx.ModelProto, storage: Storage) -> ir.Model:
     check_model(proto)
     proto = densified(proto)
+    _forget_maps(proto.graph)
     try:
         model = ir.from_proto(proto)
     except Exception as error:
@@ -84,6 +85,14 @@ def _from_proto(proto: onnx.ModelProto, storage: Storage) -> ir.Model:
     for graph in [model.graph, *(function.graph for function in model.functions.values())]:
         _settle_tensors(graph, storage)
     return model
+
+
+def _forget_maps(graph: onnx.GraphProto) -> None:
+    """Results that are lists of maps have no type that `onnx_ir` knows; on the host they need none."""
+    for value in (*graph.output, *graph.value_info):
+        kind = value.type.sequence_type.elem_type if value.type.HasField("sequence_type") else value.type
+        if kind.HasField("map_type"):
+            value.ClearField("type")
 
 
 def _finish(model: ir.Model) -> ir.Model:

@@ -14,6 +14,7 @@ from anycann.graph.reference import (
     dynamic_quantized,
     embedding,
     grouped_attention,
+    machine_learning,
     matmul,
     miscellaneous,
     normalization,
@@ -26,7 +27,18 @@ from anycann.graph.reference import (
 )
 
 FAMILIES = (
-    *(activations, attention, control, convolution, dynamic_quantized, embedding, grouped_attention, matmul, miscellaneous),
+    *(
+        activations,
+        attention,
+        control,
+        convolution,
+        dynamic_quantized,
+        embedding,
+        grouped_attention,
+        machine_learning,
+        matmul,
+        miscellaneous,
+    ),
     *(normalization, pooling, quantization_networks, quantized, recurrent, rotary, scatter),
 )
 

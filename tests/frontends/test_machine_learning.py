@@ -1,0 +1,201 @@
+"""Operators of ai.onnx.ml become ONNX's own and tables of trees, with the results of their specification."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
+import pytest
+
+from anycann.frontends.onnx.load import load_model
+from anycann.frontends.onnx.upgrade import upgrade_model
+from anycann.session import InferenceSession
+from anycann.support.errors import ModelError
+
+ML = "ai.onnx.ml"
+NODE = dict[str, object]
+
+
+def model(op_type: str, attributes: NODE, outputs: Sequence[str] = ("y",), dtype: type = np.float32, version: int = 3) -> onnx.ModelProto:
+    """One operator on x [N, 4]; its results have no declared types but their names."""
+    node = helper.make_node(op_type, ["x"], list(outputs), domain=ML, **attributes)
+    x = helper.make_tensor_value_info("x", helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), ["N", 4])
+    graph = helper.make_graph([node], "g", [x], [onnx.ValueInfoProto(name=name) for name in outputs])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid(ML, version)], ir_version=8)
+
+
+def left(made: onnx.ModelProto) -> set[str]:
+    """Operators of ai.onnx.ml that are not replaced."""
+    return {node.op_type for node in upgrade_model(load_model(made)).graph if node.domain == ML}
+
+
+def drawn(rows: int) -> np.ndarray:
+    return np.random.default_rng().standard_normal((rows, 4)).astype(np.float32)
+
+
+def assert_as_specified(made: onnx.ModelProto, x: np.ndarray, tolerance: float = 1e-5) -> None:
+    for got, want in zip(
+        InferenceSession(made, num_threads=1).run(None, {"x": x}), ReferenceEvaluator(made).run(None, {"x": x}), strict=True
+    ):
+        assert got.dtype == want.dtype
+        np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance)
+
+
+LABELS: NODE = {"classlabels_ints": [3, 7, 9]}
+SMALL = [float(number) for number in np.linspace(-1, 1, 12)]
+
+
+@pytest.mark.parametrize(
+    ("op_type", "attributes"),
+    [
+        ("Scaler", {"offset": [0.5, 1, 2, -1], "scale": [2.0, 3, 0.5, 1]}),
+        ("Scaler", {"offset": [0.5], "scale": [2.0]}),
+        ("Normalizer", {"norm": "L1"}),
+        ("Normalizer", {"norm": "L2"}),
+        ("Binarizer", {"threshold": 0.25}),
+        ("LinearRegressor", {"coefficients": SMALL, "intercepts": [0.5, 1, 2], "targets": 3}),
+        ("LinearRegressor", {"coefficients": SMALL[:4], "intercepts": [0.25]}),
+        ("SVMRegressor", {"n_supports": 3, "support_vectors": SMALL, "coefficients": [0.5, -1, 2], "rho": [0.25], "kernel_type": "RBF"}),
+        ("SVMRegressor", {"n_supports": 3, "support_vectors": SMALL, "coefficients": [0.5, -1, 2], "rho": [0.25], "kernel_type": "POLY"}),
+    ],
+)
+def test_models_of_numbers_are_kernels(op_type: str, attributes: NODE) -> None:
+    kernel = {"kernel_params": [0.3, 1.5, 3.0]} if op_type == "SVMRegressor" else {}
+    made = model(op_type, {**attributes, **kernel}, version=1)
+    assert not left(made)
+    assert_as_specified(made, drawn(5))
+
+
+@pytest.mark.parametrize("transform", ["NONE", "SOFTMAX", "LOGISTIC"])
+def test_a_linear_classifier_gives_labels_and_scores(transform: str) -> None:
+    made = model("LinearClassifier", {"coefficients": SMALL, "intercepts": [0.5, 1, 2], "post_transform": transform, **LABELS}, ("y", "z"))
+    assert not left(made)
+    assert_as_specified(made, drawn(6))
+
+
+def test_rows_of_zeros_are_not_divided() -> None:
+    made = model("Normalizer", {"norm": "L2"}, version=1)
+    (got,) = InferenceSession(made, num_threads=1).run(None, {"x": np.zeros((2, 4), np.float32)})
+    assert np.array_equal(got, np.zeros((2, 4)))
+
+
+def test_labels_are_looked_up_and_others_get_the_default() -> None:
+    made = model("LabelEncoder", {"keys_int64s": [5, 2, 9], "values_floats": [0.5, 2, -1], "default_float": 7.5}, dtype=np.int64, version=2)
+    assert not left(made)
+    x = np.array([[5, 2, 9, 3], [1, 10, -9, 5]])
+    (got,) = InferenceSession(made, num_threads=1).run(None, {"x": x})
+    assert np.array_equal(got, np.array([[0.5, 2, -1, 7.5], [7.5, 7.5, 7.5, 0.5]], np.float32))
+
+
+def test_a_dictionary_for_each_row() -> None:
+    made = model("ZipMap", {"classlabels_int64s": [4, 2, 1, 0]}, version=1)
+    x = drawn(3)
+    (got,) = InferenceSession(made, num_threads=1).run(None, {"x": x})
+    assert got == [dict(zip([4, 2, 1, 0], row, strict=True)) for row in x.tolist()]
+
+
+# ---- trees
+def ensemble(kind: str, trees: int, targets: Sequence[int], modes: Sequence[str], weights: tuple[float, float]) -> NODE:
+    """Random trees of three levels; kind: "target" or "class". Their nodes are listed from the last to the first."""
+    rng = np.random.default_rng()
+    nodes = [(tree, number) for tree in range(trees) for number in range(15)][::-1]
+    inner = [number < 7 for _, number in nodes]
+    leaves = [node for node, more in zip(nodes, inner, strict=True) if not more]
+    return {
+        "nodes_treeids": [tree for tree, _ in nodes],
+        "nodes_nodeids": [number for _, number in nodes],
+        "nodes_featureids": [int(rng.integers(0, 4)) if more else 0 for more in inner],
+        "nodes_values": [float(np.float32(rng.integers(-3, 4) / 2)) if more else 0.0 for more in inner],
+        "nodes_modes": [str(rng.choice(modes)) if more else "LEAF" for more in inner],
+        "nodes_truenodeids": [2 * number + 1 if more else 0 for (_, number), more in zip(nodes, inner, strict=True)],
+        "nodes_falsenodeids": [2 * number + 2 if more else 0 for (_, number), more in zip(nodes, inner, strict=True)],
+        "nodes_missing_value_tracks_true": [int(rng.integers(0, 2)) if more else 0 for more in inner],
+        f"{kind}_treeids": [tree for tree, _ in leaves for _ in targets],
+        f"{kind}_nodeids": [number for _, number in leaves for _ in targets],
+        f"{kind}_ids": [target for _ in leaves for target in targets],
+        f"{kind}_weights": rng.uniform(*weights, len(leaves) * len(targets)).astype(np.float32).tolist(),
+    }
+
+
+def walked(attributes: NODE, kind: str, x: np.ndarray, targets: int) -> np.ndarray:
+    """The sums of the leaves' weights, node by node in float64."""
+    told = {key.removeprefix("nodes_"): value for key, value in attributes.items() if key.startswith("nodes_")}
+    place = {key: at for at, key in enumerate(zip(told["treeids"], told["nodeids"], strict=True))}  # type: ignore[call-overload]
+    tests = {"BRANCH_LEQ": np.less_equal, "BRANCH_LT": np.less, "BRANCH_GTE": np.greater_equal, "BRANCH_GT": np.greater}
+    result = np.zeros((len(x), targets))
+    entries = list(zip(*(attributes[f"{kind}_{what}"] for what in ("treeids", "nodeids", "ids", "weights")), strict=True))  # type: ignore[call-overload]
+    for row, tree in np.ndindex(len(x), max(told["treeids"]) + 1):  # type: ignore[call-overload]
+        number = 0
+        while (mode := told["modes"][(at := place[tree, number])]) != "LEAF":  # type: ignore[index]
+            value = x[row, told["featureids"][at]]  # type: ignore[index]
+            met = bool(told["missing_value_tracks_true"][at]) if np.isnan(value) else bool(tests[mode](value, told["values"][at]))  # type: ignore[index]
+            number = told["truenodeids" if met else "falsenodeids"][at]  # type: ignore[index]
+        for owner, node, target, weight in entries:
+            if (owner, node) == (tree, number):
+                result[row, target] += weight
+    return result
+
+
+ANY = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT")
+
+
+@pytest.mark.parametrize(("rows", "trees", "targets"), [(1, 20, [0]), (70, 3, [0, 2]), (3, 1, [1])])
+def test_regression_trees_are_walked_whatever_their_tests(rows: int, trees: int, targets: list[int]) -> None:
+    attributes = ensemble("target", trees, targets, ANY, (-1, 1))
+    count = max(targets) + 1
+    base = [0.5] * count
+    made = model("TreeEnsembleRegressor", {**attributes, "n_targets": count, "base_values": base})
+    assert not left(made)
+    x = np.round(drawn(rows) * 4) / 2  # thresholds are met exactly
+    x[np.random.default_rng().random(x.shape) < 0.1] = np.nan
+    (got,) = InferenceSession(made, num_threads=1).run(None, {"x": x})
+    np.testing.assert_allclose(got, walked(attributes, "target", x, count) + 0.5, rtol=1e-5, atol=1e-5)
+
+
+def test_an_average_of_trees() -> None:
+    attributes = ensemble("target", 5, [0], ("BRANCH_LEQ",), (-1, 1))
+    made = model("TreeEnsembleRegressor", {**attributes, "n_targets": 1, "aggregate_function": "AVERAGE"})
+    x = drawn(9)
+    (got,) = InferenceSession(made, num_threads=1).run(None, {"x": x})
+    np.testing.assert_allclose(got, walked(attributes, "target", x, 1) / 5, rtol=1e-5, atol=1e-5)
+
+
+def test_classes_of_trees() -> None:
+    attributes = ensemble("class", 6, [0, 1, 2], ANY, (-1, 1))
+    made = model("TreeEnsembleClassifier", {**attributes, "classlabels_int64s": [5, 8, 2], "post_transform": "SOFTMAX"}, ("y", "z"))
+    x = drawn(11)
+    labels, scores = InferenceSession(made, num_threads=1).run(None, {"x": x})
+    sums = walked(attributes, "class", x, 3)
+    assert np.array_equal(labels, np.array([5, 8, 2])[sums.argmax(1)])
+    np.testing.assert_allclose(scores, np.exp(sums) / np.exp(sums).sum(1, keepdims=True), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("weights", "transform"), [((0.0, 0.1), "NONE"), ((-1.0, 1.0), "LOGISTIC"), ((-1.0, 1.0), "NONE")])
+def test_one_score_says_which_of_two_classes(weights: tuple[float, float], transform: str) -> None:
+    attributes = ensemble("class", 8, [0], ("BRANCH_LEQ",), weights)
+    made = model("TreeEnsembleClassifier", {**attributes, "classlabels_int64s": [4, 6], "post_transform": transform}, ("y", "z"))
+    x = drawn(13)
+    labels, scores = InferenceSession(made, num_threads=1).run(None, {"x": x})
+    (score,) = walked(attributes, "class", x, 1).T
+    positive = min(weights) >= 0
+    second = score if positive or transform == "NONE" else 1 / (1 + np.exp(-score))
+    first = 1 - second if positive or transform == "LOGISTIC" else -second
+    assert np.array_equal(labels, np.where(score > (0.5 if positive else 0), 6, 4))
+    np.testing.assert_allclose(scores, np.stack([first, second], 1), rtol=1e-5, atol=1e-5)
+
+
+def test_what_has_no_kernel_is_run_on_the_host() -> None:
+    attributes = ensemble("target", 4, [0], ("BRANCH_LEQ",), (-1, 1))
+    made = model("TreeEnsembleRegressor", {**attributes, "n_targets": 1, "aggregate_function": "MIN"})
+    assert left(made) == {"TreeEnsembleRegressor"}
+    assert_as_specified(made, drawn(3))
+
+
+def test_a_circle_of_nodes_is_refused() -> None:
+    attributes = ensemble("target", 1, [0], ("BRANCH_LEQ",), (-1, 1))
+    attributes["nodes_truenodeids"] = [1] * 15
+    with pytest.raises(ModelError, match="two nodes have the same child"):
+        InferenceSession(model("TreeEnsembleRegressor", {**attributes, "n_targets": 1}), num_threads=1)
