@@ -170,3 +170,57 @@ def test_other_names_and_scopes(torchair: Any) -> None:
 
     x = torch.randn(3)
     torch.testing.assert_close(torch.compile(function, backend=torchair.get_npu_backend(), fullgraph=True)(x), function(x))
+
+
+def test_a_program_with_converters_of_its_own_runs(torchair: Any) -> None:
+    from torchair.ge import Cast, Clone, Const, DataType, Format, Tensor, TensorSpec, attr, custom_op
+
+    @torch.library.custom_op("anycann_test::thrice", mutates_args=())
+    def thrice(x: torch.Tensor) -> torch.Tensor:
+        return x * 3
+
+    @thrice.register_fake
+    def _(x: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(x)
+
+    @torchair.register_fx_node_ge_converter(torch.ops.anycann_test.thrice.default)
+    def convert(x: Tensor, meta_outputs: TensorSpec = None) -> Any:
+        return custom_op("Thrice", inputs={"x": x}, outputs=["y"], attrs={"by": attr.Int(3)})
+
+    assert (DataType.DT_FLOAT, DataType.DT_BF16, DataType.DT_INT64, Format.FORMAT_FRACTAL_NZ.value) == (0, 27, 9, 29)
+    for build in (lambda: convert(None), lambda: Const(1), lambda: Cast(None, dst_type=DataType.DT_FLOAT), lambda: Clone(None)):
+        with pytest.raises(NotImplementedError, match="the operator's own PyTorch kernel computes it"):
+            build()
+    x = torch.randn(5)
+    run = torch.compile(lambda x: thrice(x.relu()), backend=torchair.get_npu_backend(), fullgraph=True)
+    torch.testing.assert_close(run(x), x.relu() * 3)
+
+
+def test_streams_events_and_limits_of_operators_change_nothing(torchair: Any) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        event = torchair.ops.npu_create_tagged_event("first")
+        with (
+            torchair.scope.npu_stream_switch("1", 3, enable_inner_parallel=False),
+            torchair.scope.op_never_timeout(),
+            torchair.scope.data_dump(),
+        ):
+            y = x.exp()
+            torchair.ops.npu_tagged_event_record(event)
+        torchair.ops.npu_tagged_event_wait(event)
+        torchair.ops.npu_record_tagged_stream(y, "1")
+        torchair.ops.wait([torchair.ops.record()])
+        return y + 1
+
+    x = torch.randn(3)
+    torch.testing.assert_close(torch.compile(function, backend=torchair.get_npu_backend(), fullgraph=True)(x), function(x))
+    with pytest.raises(TypeError, match=r"op_never_timeout\(\) argument 'enable' must be bool, but got str"):
+        torchair.scope.op_never_timeout("yes")
+    with pytest.raises(NotImplementedError, match="register_replacement"):
+        torchair.register_replacement(lambda x: x, lambda x: x, (x,))
+
+
+def test_tensors_are_printed_as_the_program_runs(torchair: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    torchair.ops.npu_print("values", torch.arange(9), summarize_size=2)
+    assert capsys.readouterr().out == "values tensor([0, 1,  ..., 7, 8])\n"
+    torchair.ops.npu_print(torch.zeros(1), tensor_detail=True)
+    assert capsys.readouterr().out == "tensor([0.], device='cpu', shape=(1,), dtype=torch.float32)\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 Converter = TypeVar("Converter", bound=Callable[..., Any])
 _converters: dict[Any, Callable[..., Any]] = {}
@@ -22,6 +22,11 @@ def register_fx_node_ge_converter(aten_op: Any) -> Callable[[Converter], Convert
 def converters() -> dict[Any, Callable[..., Any]]:
     """The converters that were registered, by operator."""
     return dict(_converters)
+
+
+def register_replacement(search_fn: Any, replace_fn: Any, example_inputs: Any, **options: Any) -> NoReturn:
+    """Raises NotImplementedError: patterns of a program's own are not replaced; the engine fuses by its own rules."""
+    raise NotImplementedError("torchair.register_replacement: patterns of a program are not replaced here; call the fused operator itself")
 
 
 def use_internal_format_weight(model: Any) -> None:

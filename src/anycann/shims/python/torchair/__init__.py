@@ -6,11 +6,12 @@ from anycann.adapters.torch.torchair.converters import (
     npu_format_cast_via_cpu,
     patch_for_hcom,
     register_fx_node_ge_converter,
+    register_replacement,
     use_internal_format_weight,
 )
 from anycann.adapters.torch.torchair.exporting import dynamo_export
 from anycann.support.logging import get_logger
-from torchair import configs, core, inference, scope
+from torchair import configs, core, ge, inference, ops, scope
 
 logger = get_logger("torchair")
 
@@ -19,13 +20,16 @@ __all__ = [
     "configs",
     "core",
     "dynamo_export",
+    "ge",
     "get_compiler",
     "get_npu_backend",
     "inference",
     "logger",
     "npu_format_cast_via_cpu",
+    "ops",
     "patch_for_hcom",
     "register_fx_node_ge_converter",
+    "register_replacement",
     "scope",
     "use_internal_format_weight",
 ]

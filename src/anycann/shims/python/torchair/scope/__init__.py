@@ -1,5 +1,12 @@
 """Where parts of a graph run."""
 
-from anycann.adapters.torch.torchair.scope import limit_core_num, npu_stream_switch, npu_wait_tensor, super_kernel
+from anycann.adapters.torch.torchair.scope import (
+    data_dump,
+    limit_core_num,
+    npu_stream_switch,
+    npu_wait_tensor,
+    op_never_timeout,
+    super_kernel,
+)
 
-__all__ = ["limit_core_num", "npu_stream_switch", "npu_wait_tensor", "super_kernel"]
+__all__ = ["data_dump", "limit_core_num", "npu_stream_switch", "npu_wait_tensor", "op_never_timeout", "super_kernel"]
