@@ -39,7 +39,7 @@ def frame(address: int, width: int = 128, height: int = 128, stride: int = 0, **
 
 
 def fetched(mpi: ModuleType, channel: int) -> tuple[bytes, dict[str, Any]]:
-    stream, ret = mpi.venc_get_stream(channel, {"pack_cnt": 1}, 5000)
+    stream, ret = mpi.venc_get_stream(channel, {"pack_cnt": 1}, 60000)  # processors may be busy
     assert (ret, stream["pack_cnt"]) == (0, 1)
     pack = stream["pack"][0]
     data = ctypes.string_at(pack["addr"], pack["len"])

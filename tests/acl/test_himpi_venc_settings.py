@@ -218,9 +218,11 @@ def test_fewer_frames_are_coded_than_come(mpi: ModuleType) -> None:
         ptr, _ = memory(mpi, np.full(SIZE * SIZE * 3 // 2, 90, np.uint8))
         for number in range(count):
             assert mpi.venc_send_frame(0, frame(ptr, SIZE, SIZE, pts=number), 0) == 0
+        while mpi.venc_query_status(0)[0]["left_pics"]:
+            time.sleep(0.01)
         found: list[int] = []
         while True:
-            stream, ret = mpi.venc_get_stream(0, {"pack_cnt": 1}, 200)
+            stream, ret = mpi.venc_get_stream(0, {"pack_cnt": 1}, 0)
             if ret:
                 assert ret == VENC + EMPTY
                 return found
@@ -282,7 +284,7 @@ def test_the_mean_quantiser_of_a_frame_is_told(mpi: ModuleType) -> None:
         assert mpi.venc_query_status(0)[0]["stream_info"]["mean_qp"] == 0
         ptr, _ = memory(mpi, np.random.default_rng(0).integers(0, 256, SIZE * SIZE * 3 // 2, np.uint8))
         assert mpi.venc_send_frame(0, frame(ptr, SIZE, SIZE), 0) == 0
-        assert mpi.venc_get_stream(0, {"pack_cnt": 1}, 5000)[1] == 0
+        assert mpi.venc_get_stream(0, {"pack_cnt": 1}, 60000)[1] == 0
         assert mpi.venc_send_frame(0, frame(ptr, SIZE, SIZE), 0) == 0
         while not mpi.venc_query_status(0)[0]["left_stream_frames"]:
             time.sleep(0.01)
@@ -295,7 +297,7 @@ WAYS = {
     "cvbr": {"max_bit_rate": 500, "short_term_stats_time": 1, "long_term_stats_time": 1, "long_term_max_bit_rate": 500,
              "long_term_min_bit_rate": 0},
 }  # fmt: skip
-TIMES = {"gop": 30, "stats_time": 1, "src_frame_rate": 25, "dst_frame_rate": 25}
+TIMES = {"gop": 30, "stats_time": 1, "src_frame_rate": 10, "dst_frame_rate": 10}
 
 
 @pytest.mark.parametrize("kind", [H264, H265])
@@ -307,8 +309,8 @@ def test_every_way_keeps_its_bit_rate_and_tells_its_limits(mpi: ModuleType, kind
     given["rc_attr"] = {"h264_other": {}, "h265_other": {}, name: {**TIMES, **WAYS[way]}, "rc_mode": mode}
     assert mpi.venc_create_chn(0, given) == 0
     assert mpi.venc_start_chn(0, FOREVER) == 0
-    sizes = [len(data) for data in coded(mpi, 50)]
-    assert sum(sizes[25:]) * 8 < 2 * 500_000  # noise, in the second second
+    sizes = [len(data) for data in coded(mpi, 20)]
+    assert sum(sizes[10:]) * 8 < 2 * 500_000  # noise, in the second second
     limits, ret = mpi.venc_get_rc_param(0, mode)
     assert (ret, limits[f"{name}_param"]["max_i_qp"], "qpmap_mode" in limits[f"{name}_param"]) == (0, 51, kind == H265)
     assert mpi.venc_set_rc_param(0, limits) == 0
@@ -323,7 +325,7 @@ def test_every_way_keeps_its_bit_rate_and_tells_its_limits(mpi: ModuleType, kind
 def test_wrong_rates_have_their_codes(acl: ModuleType, mpi: ModuleType) -> None:
     given = attributes(H264, SIZE, SIZE)
     for wrong in (
-        {"gop": 0}, {"gop": 65537}, {"stats_time": 61}, {"src_frame_rate": 241}, {"dst_frame_rate": 0}, {"dst_frame_rate": 26},
+        {"gop": 0}, {"gop": 65537}, {"stats_time": 61}, {"src_frame_rate": 241}, {"dst_frame_rate": 0}, {"dst_frame_rate": 11},
         {"bit_rate": 1}, {"bit_rate": 614401}, {"bit_rate": "500"},
     ):  # fmt: skip
         given["rc_attr"] = {"rc_mode": 1, "h264_cbr": {**TIMES, **WAYS["cbr"], **wrong}}
