@@ -14,6 +14,7 @@ from anycann.adapters.torch.device import (
     attention,
     creation,
     dispatch_table,
+    quantised,
     recurrent,
     report,
     sparse,
@@ -80,6 +81,7 @@ def install() -> None:
     attention.install()
     recurrent.install()
     sparse.install(aten_operator)
+    quantised.install(aten_operator)
 
 
 def _run_compiled(table: dispatch_table.Table) -> None:
