@@ -120,6 +120,11 @@ def test_options_that_only_tune_silicon_warn_unless_they_have_their_default() ->
     assert parsed.warnings == ("--buffer_optimize has no effect: it only tunes Ascend silicon",)
 
 
+def test_files_for_debugging_kernels_are_no_reason_to_refuse_a_model() -> None:
+    parsed = parse_command_line(["--op_debug_level=3", "--debug_dir=./kernels"])
+    assert parsed.warnings == tuple(f"--{name} has no effect: kernel files are not kept yet" for name in ("op_debug_level", "debug_dir"))
+
+
 def test_every_option_that_is_not_there_yet_is_refused(tmp_path: Path) -> None:
     some_file = tmp_path / "file"
     some_file.write_text("x")

@@ -152,13 +152,13 @@ def _operator_tuning() -> tuple[Option, ...]:
 
 
 def _debug() -> tuple[Option, ...]:
-    done, idle, later = rows_of("Debug")
+    done, idle, _ = rows_of("Debug")
     levels = ("0", "1", "2", "3", "4")
     return (
         done("log", Kind.LEVEL, "null", "How much is logged on standard error."),
         done("display_model_info", Kind.ZERO_ONE, "0", "1: show the offline model after making it."),
         done("dump_mode", Kind.ZERO_ONE, "0", "1: mode 1 writes inferred shapes too."),
-        later("op_debug_level", Kind.CHOICE, "0", "Keep intermediate files of kernels.", *levels, reason="kernel files are not kept yet"),
+        idle("op_debug_level", Kind.CHOICE, "0", "Keep intermediate files of kernels.", *levels, reason="kernel files are not kept yet"),
         idle("debug_dir", Kind.OUTPUT_PATH, "./kernel_meta", "Where kernel files are kept.", reason="kernel files are not kept yet"),
         idle("op_debug_config", Kind.INPUT_FILE, "", "Memory checks of kernels.", reason=_SILICON),
         idle("save_original_model", Kind.TRUE_FALSE, "false", "Keep the original model in the file.", reason=_GE),
