@@ -173,7 +173,9 @@ def test_classes_of_trees() -> None:
     np.testing.assert_allclose(scores, np.exp(sums) / np.exp(sums).sum(1, keepdims=True), rtol=1e-5)
 
 
-@pytest.mark.parametrize(("weights", "transform"), [((0.0, 0.1), "NONE"), ((-1.0, 1.0), "LOGISTIC"), ((-1.0, 1.0), "NONE")])
+@pytest.mark.parametrize(
+    ("weights", "transform"), [((0.0, 0.1), "NONE"), ((0.0, 0.1), "LOGISTIC"), ((-1.0, 1.0), "LOGISTIC"), ((-1.0, 1.0), "NONE")]
+)
 def test_one_score_says_which_of_two_classes(weights: tuple[float, float], transform: str) -> None:
     attributes = ensemble("class", 8, [0], ("BRANCH_LEQ",), weights)
     made = model("TreeEnsembleClassifier", {**attributes, "classlabels_int64s": [4, 6], "post_transform": transform}, ("y", "z"))
@@ -181,7 +183,7 @@ def test_one_score_says_which_of_two_classes(weights: tuple[float, float], trans
     labels, scores = InferenceSession(made, num_threads=1).run(None, {"x": x})
     (score,) = walked(attributes, "class", x, 1).T
     positive = min(weights) >= 0
-    second = score if positive or transform == "NONE" else 1 / (1 + np.exp(-score))
+    second = score if transform == "NONE" else 1 / (1 + np.exp(-score))
     first = 1 - second if positive or transform == "LOGISTIC" else -second
     assert np.array_equal(labels, np.where(score > (0.5 if positive else 0), 6, 4))
     np.testing.assert_allclose(scores, np.stack([first, second], 1), rtol=1e-5, atol=1e-5)
@@ -199,3 +201,27 @@ def test_a_circle_of_nodes_is_refused() -> None:
     attributes["nodes_truenodeids"] = [1] * 15
     with pytest.raises(ModelError, match="two nodes have the same child"):
         InferenceSession(model("TreeEnsembleRegressor", {**attributes, "n_targets": 1}), num_threads=1)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value"),
+    [
+        ("nodes_truenodeids", [77] * 15),
+        ("nodes_modes", ["LEAF"] * 3),
+        ("target_nodeids", [99] * 8),
+        ("target_ids", [-1] * 8),
+        ("target_ids", [1] * 8),
+    ],
+)
+def test_attributes_that_do_not_fit_are_refused(attribute: str, value: list[object]) -> None:
+    attributes = ensemble("target", 1, [0], ("BRANCH_LEQ",), (-1, 1))
+    made = model("TreeEnsembleRegressor", {**attributes, attribute: value, "n_targets": 1})
+    with pytest.raises(ModelError, match="do not fit each other"):
+        InferenceSession(made, num_threads=1)
+
+
+def test_no_kernel_reads_behind_a_row() -> None:
+    attributes = {**ensemble("target", 1, [0], ("BRANCH_LEQ",), (-1, 1)), "nodes_featureids": [4] * 15}
+    session = InferenceSession(model("TreeEnsembleRegressor", {**attributes, "n_targets": 1}), num_threads=1)
+    with pytest.raises(ModelError, match="TreeEnsemble"):
+        session.run(None, {"x": drawn(40)})

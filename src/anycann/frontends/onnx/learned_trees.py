@@ -38,13 +38,15 @@ def _tree_nodes(edit: Edit) -> tuple[Nodes, dict[tuple[int, int], int]] | None:
 def _trees(edit: Edit, kind: str, targets: int, scale_by_trees: bool, one_target: bool = False) -> ir.Value | None:
     """The sums of what the leaves are worth, their entries in the attributes that begin with `kind`."""
     x, found, weights = as_float(edit), _tree_nodes(edit), numbers(edit, f"{kind}_weights")
-    if x is None or found is None or weights.dtype != np.float32:
+    if x is None or (x.shape is not None and len(x.shape) != 2) or found is None or weights.dtype != np.float32:
         return None
     nodes, number = found
     keys = zip(integers(edit, f"{kind}_treeids").tolist(), integers(edit, f"{kind}_nodeids").tolist(), strict=True)
-    ids = integers(edit, f"{kind}_ids")
+    ids = np.zeros(len(weights), np.int64) if one_target else integers(edit, f"{kind}_ids")
+    if ids.min(initial=0) < 0 or ids.max(initial=0) >= targets:
+        raise ValueError(f"{kind}_ids are {ids.min()} to {ids.max()}; accepted: 0 to {targets - 1}")
     weights = weights / np.float32(len(nodes.roots)) if scale_by_trees else weights
-    made = tables(nodes, Entries(np.array([number[key] for key in keys]), np.zeros_like(ids) if one_target else ids, weights))
+    made = tables(nodes, Entries(np.array([number[key] for key in keys]), ids, weights))
     operands = [x, *(edit.constant(table, str(table.dtype)) for table in made)]
     attributes = {"tree_count": len(nodes.roots), "target_count": targets}
     sums = edit.add(ir.node("TreeEnsemble", operands, attributes, domain="anycann"))
@@ -70,14 +72,14 @@ def tree_regressor(edit: Edit) -> Sequence[ir.Value] | None:
 def tree_classifier(edit: Edit) -> Sequence[ir.Value] | None:
     """TreeEnsembleClassifier(x) -> labels[ArgMax(s)], post_transform(s) of s = TreeEnsemble(x) + base.
 
-    Two classes may have the score of one of them, as ONNX Runtime understands it: a probability if all weights are positive.
+    Two classes may have one score, as ONNX Runtime understands it: that of the second class, a probability if no weight is negative.
     """
     count, names, base = label_count(edit), labels(edit), numbers(edit, "base_values")
     classes = np.unique(integers(edit, "class_ids"))
     if names is None or count < 2 or len(base) not in (0, 1 if len(classes) == 1 else count) or (len(classes) == 1 and count > 2):
         return None
     if len(classes) == 1:
-        return _binary_classifier(edit, names)
+        return _binary_classifier(edit, names) if classes[0] == 0 else None
     scores = _trees(edit, "class", count, False)
     if scores is None:
         return None
@@ -91,12 +93,14 @@ def _binary_classifier(edit: Edit, names: ir.Value) -> Sequence[ir.Value] | None
     if scores is None:
         return None
     score = _with_base(edit, scores)
-    if (numbers(edit, "class_weights") >= 0).all():
-        both, threshold = [edit.before("Sub", [edit.constant(1, "float32"), score]), score], 0.5
-    elif text(edit, "post_transform", "NONE") == "LOGISTIC":
-        both, threshold = [edit.before("Sigmoid", [edit.before("Neg", [score])]), edit.before("Sigmoid", [score])], 0.0
+    probability = (numbers(edit, "class_weights") >= 0).all()
+    if text(edit, "post_transform", "NONE") == "LOGISTIC":
+        both = [edit.before("Sigmoid", [edit.before("Neg", [score])]), edit.before("Sigmoid", [score])]
+    elif probability:
+        both = [edit.before("Sub", [edit.constant(1, "float32"), score]), score]
     else:
-        both, threshold = [edit.before("Neg", [score]), score], 0.0
+        both = [edit.before("Neg", [score]), score]
+    threshold = 0.5 if probability else 0.0
     positive = edit.before("Greater", [edit.before("Reshape", [score, edit.constant([-1])]), edit.constant(threshold, "float32")])
     label = edit.before("Gather", [names, edit.before("Cast", [positive], {"to": int(ir.DataType.INT64)})])
     return [label, edit.before("Concat", both, {"axis": 1})]

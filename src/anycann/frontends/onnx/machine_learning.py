@@ -26,7 +26,8 @@ from anycann.frontends.onnx.learned_edit import (
     transformed,
 )
 from anycann.frontends.onnx.learned_trees import tree_classifier, tree_regressor
-from anycann.graph.sources import all_graphs, subgraphs
+from anycann.graph.sources import all_graphs, describe, subgraphs
+from anycann.support.errors import ModelError
 
 DOMAIN = "ai.onnx.ml"
 Writer: TypeAlias = Callable[[Edit], Sequence[ir.Value] | None]
@@ -44,13 +45,20 @@ def _expand(graph: ir.Graph) -> None:
         for inner in subgraphs(node):
             _expand(inner)
         edit = TypedEdit(graph, node)
-        made = WRITERS[node.op_type](edit) if node.domain == DOMAIN and node.op_type in WRITERS else None
+        made = _made(edit) if node.domain == DOMAIN and node.op_type in WRITERS else None
         if made is None:
             infer_types(node)
             continue
         for number, value in enumerate(made[: len(node.outputs)]):
             edit.replace_output(number, edit.before("Identity", [value]))
         edit.remove()
+
+
+def _made(edit: Edit) -> Sequence[ir.Value] | None:
+    try:
+        return WRITERS[edit.node.op_type](edit)
+    except (KeyError, IndexError, ValueError) as error:
+        raise ModelError(f"{describe(edit.node)}: its attributes do not fit each other: {error}") from error
 
 
 # ---- linear models

@@ -76,6 +76,8 @@ def _without_denormals(thresholds: np.ndarray) -> np.ndarray:
 
 def _ordered(roots: np.ndarray, is_leaf: np.ndarray, child: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(the numbers of all nodes in their new order, the depth of each tree)."""
+    if not len(roots):
+        raise ModelError("no node is the root of a tree: each is a child of another one")
     level, trees = roots, np.arange(len(roots))
     found, owners, depths, count = [level], [trees], np.zeros(len(roots), np.int64), len(roots)
     while len(level):

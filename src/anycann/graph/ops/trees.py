@@ -102,16 +102,29 @@ def _random_trees(rng: np.random.Generator, features: int, trees: int, targets: 
 @operator("TreeEnsemble", domain=DOMAIN, samples=_samples, infer=_infer, reference=_by_numpy)
 def tree_ensemble(context: Lowering) -> Tensor:
     """The weights of the leaves that each row reaches, added up by target; the tables are those of codegen/kernels/trees.py."""
-    tables = [context.constant(number) for number in range(1, 9)]
-    known = [table for table in tables if table is not None]
     x, targets = context.operand(0), context.integer("target_count", 1)
-    features, children, roots = known[0], known[2], known[4]
     if x.dtype is not dtypes.float32 or x.rank != 2 or x.size == 0:
         raise NotLowered(f"trees for {x.dtype} of rank {x.rank}")
-    if np.where(features < 0, ~features, features).max() >= x.shape[1]:
-        raise NotLowered(f"a tree asks for feature {features.max()} of {x.shape[1]}")
-    if len(roots) % FILLED or children.max() + 1 >= len(children) or known[6].max() >= targets:
-        raise NotLowered("tables that were not made here")
+    tables = [table for number in range(1, 9) if (table := context.constant(number)) is not None]
+    if not _lead_nowhere_else(tables, x.shape[1], targets, context.integer("tree_count", 1)):
+        raise NotLowered(f"tables that lead out of themselves, or ask for more than the {x.shape[1]} features there are")
+    features = tables[0]
     operands = [context.operand(number) for number in range(1, 9)]
     work = Trees(0, x, tuple(operands), context.integer("tree_count", 1), bool((features < 0).any()), targets)
     return te.contraction(work, (x.shape[0], targets), dtypes.float32)
+
+
+def _lead_nowhere_else(tables: Sequence[np.ndarray], columns: int, targets: int, trees: int) -> bool:
+    """Whether a kernel reads and writes nothing but the tables, the columns of a row and the targets."""
+    features, thresholds, children, entries, roots, depths, places, _ = tables
+    stays = np.isnan(thresholds) & (features >= 0)  # a leaf, which never goes to its child
+    ranges = (
+        (np.where(features < 0, ~features, features), columns),
+        (np.where(stays, 0, children), len(children) - 1),
+        (children + 1, len(children)),
+        (entries, len(places)),
+        (roots, len(children)),
+        (places, targets),
+    )
+    whole = len(roots) % FILLED == 0 and trees <= len(roots) == len(depths)
+    return whole and all(table.min() >= 0 and table.max() < limit for table, limit in ranges)
