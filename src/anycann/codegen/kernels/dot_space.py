@@ -24,9 +24,16 @@ _TILE_LOAD, _WRITE, _AROUND, _PART, _SORT = 8.0, 5.0, 24.0, 8.0, 3.0
 _TASK_CYCLES, _TASKS, _ENOUGH_TASKS = 20_000, 16, 8
 _HALVED_LOAD = 0.1  # cycles that a load adds where one such instruction a cycle leaves time for it
 _FAR_BYTES_PER_CYCLE = 16.0  # from behind the second-level cache
-# Products of 16-bit integers: cycles for a vector of them and its addition, and bytes of weights a cycle from the second-level cache. 3 x 3
-# on 14 x 14 pixels of 256 channels with AVX2: 2 x 4 vectors 76 Gop/s, 3 x 3 78, 4 x 2 82, 5 x 2 87, 7 x 1 91.
-_WIDE_PRODUCT, _WIDE_BYTES_PER_CYCLE = 0.75, 16.0
+# Products of 16-bit integers: cycles for what a register tile computes of a pair of channels, around each pixel of it, and bytes of weights
+# a cycle from the second-level cache. 1x1 from 128 to 256 channels on 56 x 56 pixels with AVX2: tiles of 6 x 2, 5 x 2, 4 x 2 and 3 x 3
+# pixels and vectors take 0.75 of the time of 12 x 1, from 256 to 128 0.87.
+_WIDE_PIXEL, _WIDE_BYTES_PER_CYCLE = 4.0, 16.0
+
+
+def word_pair_cycles(target: Target, rows: int, vectors: int) -> float:
+    """Cycles of `rows` x `vectors` products of pairs of 16-bit integers, added by an instruction of its own, with their loads."""
+    spread = 0.0 if target.has("avx2") else rows * 1.0  # a pair to all lanes: with AVX2 that is a load
+    return rows * vectors * (1.0 if target.lanes == 16 else 0.65) + 0.3 * (rows + vectors) + spread
 
 
 @dataclass(frozen=True)
@@ -116,8 +123,7 @@ class DotSpace(Space[DotTile]):
             return _AROUND + _PART * prod(plan.runs[:3]) + steps * max(products, loads) + 16.0 * tile.row_tiles * vectors
         if plan.dots.widens:
             far = vectors * self.target.lanes * GROUP_BYTES / _WIDE_BYTES_PER_CYCLE if plan.panel_bytes > self.target.l1_bytes // 2 else 0.0
-            spread = 0.0 if self.target.has("avx2") else tile.rows * 1.0  # a pixel to all lanes: with AVX2 that is a load
-            return _AROUND + plan.depth * max(tile.rows * vectors * _WIDE_PRODUCT + spread, far, 2.0)
+            return _AROUND + _WIDE_PIXEL * tile.rows + plan.depth * max(word_pair_cycles(self.target, tile.rows, vectors), far, 2.0)
         apart = 0 if plan.dots.is_one_instruction else 3
         work = tile.rows * vectors * (1 + apart) + apart * (tile.rows + vectors)
         loads = tile.rows + vectors

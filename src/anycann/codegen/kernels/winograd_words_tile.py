@@ -14,7 +14,7 @@ from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_space import ConvolutionAlgorithm
 from anycann.codegen.kernels.convolution_tile import even_cuts
 from anycann.codegen.kernels.dot_products import multiplies_words_at_once
-from anycann.codegen.kernels.dot_space import DotSpace
+from anycann.codegen.kernels.dot_space import DotSpace, word_pair_cycles
 from anycann.codegen.kernels.winograd_tile import POINTS, WEIGHT_RATES, all_tiles, overlapped
 from anycann.codegen.space import Parameter, Space
 from anycann.target.target import Target
@@ -240,7 +240,6 @@ def _estimate(plan: WordWinograd) -> float:
 
 def _step_cycles(target: Target, columns: int, vectors: int) -> float:
     """Cycles of one pair of input channels of a register tile: by products, by loads, or by waiting for the sums."""
-    at_once = multiplies_words_at_once(target)
-    product_cycles = (1.0 if is_halved(target) else 0.5) if at_once else (1.0 if target.lanes == 16 else 0.75)
-    spread = 0.0 if target.has("avx2") else columns * 1.0  # a pair to all lanes: with AVX2 that is a load
-    return max(columns * vectors * product_cycles + spread, (columns + vectors) / 2, 5.0 if at_once else 1.0)
+    if not multiplies_words_at_once(target):
+        return word_pair_cycles(target, columns, vectors)
+    return max(columns * vectors / (1 if is_halved(target) else 2), (columns + vectors) / 2, 5.0)
