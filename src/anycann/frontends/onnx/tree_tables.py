@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from anycann.graph.ops.trees import FILLED
 from anycann.support.errors import ModelError
 
-FILLED = 16  # lists of trees are filled up to a multiple of so many, as codegen/kernels/trees.py reads them
 LEAF = "LEAF"
 BELOW, SWAPPED = ("BRANCH_LT", "BRANCH_GTE"), ("BRANCH_GT", "BRANCH_GTE")
 MODES = ("BRANCH_LEQ", *BELOW, "BRANCH_GT", LEAF)

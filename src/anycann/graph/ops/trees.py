@@ -14,7 +14,7 @@ from anycann.te import tensor as te
 from anycann.te.routines import Trees
 from anycann.te.tensor import Tensor
 
-FILLED = 16  # roots and depths are filled up to a multiple of so many
+FILLED = 16  # lists of trees are filled up to a multiple of so many, whole vectors of any target
 
 
 def _infer(node: ir.Node, inputs: Sequence[TensorType | None]) -> Sequence[TensorType]:
