@@ -30,6 +30,7 @@ def test_programs_find_the_process_group_and_its_options(monkeypatch: pytest.Mon
         assert backend.options.hccl_config == options.hccl_config
         assert backend.options._timeout == timedelta(seconds=77)
         assert backend.options.global_ranks_in_group == [0]
+        assert options.global_ranks_in_group == []  # of the program's, which may be given for other groups
         wrong = native.ProcessGroupHCCL.Options()
         wrong.hccl_config = {"hccl_buffer_size": "200"}
         with pytest.raises(RuntimeError, match=r"Value type of hccl_buffer_size should be int\. Got '200'"):
