@@ -96,3 +96,24 @@ def test_views_of_views_of_slices_of_a_concatenation_read_the_right_bytes() -> N
     )
     feeds = {"x": floats(8, 16)}
     assert_same(run(model, feeds), by_definition(model, feeds))
+
+
+@pytest.mark.parametrize(
+    ("text", "copies"),
+    [
+        ("{ a = Exp(x) y = Reshape(a, flat) z = Neg(a) }", 0),  # computed in the output, and read there
+        ("{ a = Exp(x) v = Reshape(a, square) z = MatMul(v, x) y = Reshape(v, flat) }", 0),  # by a view of a view
+        ("{ a = Exp(x) b = Neg(x) j = Concat<axis=0>(a, b) z = Relu(j) y = Reshape(j, flat) }", 0),  # parts and all
+        ("{ a = Exp(x) y = Reshape(a, flat) z = Reshape(a, other) }", 1),  # twice: one is a copy
+        ("{ y = Reshape(x, flat) z = Neg(x) }", 1),  # an input stays the caller's
+        ("{ a = MatMul(x, x) p, q = Split<axis=0, num_outputs=2>(a) z = MatMul(p, x) y = Reshape(q, flat) }", 1),  # part of a value
+    ],
+)
+def test_an_output_that_shows_a_value_is_where_that_is_computed(text: str, copies: int) -> None:
+    shapes = {"flat": np.array([-1]), "square": np.array([16, 16]), "other": np.array([4, -1])}
+    constants = {name: value for name, value in shapes.items() if name in text}
+    model_text = f"g (float[16,16] x) => (float[A] y, float[B,C] z) {text}"
+    assert kernels(model_text, **constants).count("TransData") == copies
+    model, feeds = parse(model_text, **constants), {"x": floats(16, 16)}
+    for fuse in (True, False):
+        assert_same(run(model, feeds, fuse=fuse), by_definition(model, feeds))

@@ -150,3 +150,45 @@ def test_an_optimizer_step_may_be_compiled(compiled: Callable[..., Any]) -> None
             optimizer.zero_grad()
     for one, wanted in zip(mine.parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(one, wanted, rtol=1e-4, atol=1e-5)
+
+
+class Turned(torch.nn.Module):
+    """Products of turned operands, and a part that PyTorch computes from what forward kept of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(6, 8), torch.nn.Linear(6, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        queries, keys = (layer(x).view(5, 3, 2, 4).permute(1, 2, 0, 3) for layer in (self.first, self.second))
+        scores = (queries * 0.5) @ (keys * 0.5).transpose(-2, -1)
+        return scores.exp().cumprod(-1).flatten(1)  # no translation
+
+
+def test_what_is_kept_for_backward_is_row_major(compiled: Callable[..., Any]) -> None:
+    model, x = Turned(), torch.randn(5, 3, 6)
+    exact = copy.deepcopy(model).double()
+    compiled(model)(x).square().sum().backward()
+    exact(x.double()).square().sum().backward()
+    for key, wanted in gradients(exact).items():
+        torch.testing.assert_close(gradients(model)[key].double(), wanted, rtol=1e-4, atol=1e-4)
+    forward, backward = reports()[-2:]
+    ports = [port for report in (forward, backward) for part in report.program.compiled.values() for port in (*part.inputs, *part.outputs)]
+    assert forward.kind == "forward"
+    assert backward.in_pytorch
+    assert all(port.order is None for port in ports if len(port.shape) > 2)
+
+
+def test_images_of_a_channels_last_model_are_kept_as_the_engine_has_them(compiled: Callable[..., Any]) -> None:
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.GELU(), torch.nn.Conv2d(8, 4, 3)).to(memory_format=torch.channels_last)
+    x = torch.randn(2, 3, 9, 9).to(memory_format=torch.channels_last)
+    exact = copy.deepcopy(model).double()
+    got, wanted = compiled(model)(x), exact(x.double())
+    got.square().sum().backward()
+    wanted.square().sum().backward()
+    torch.testing.assert_close(got.double(), wanted, rtol=1e-4, atol=1e-5)
+    assert got.stride() == wanted.stride()
+    for key, gradient in gradients(exact).items():
+        torch.testing.assert_close(gradients(model)[key].double(), gradient, rtol=1e-4, atol=1e-4)
+    ports = [port for part in reports()[-1].program.compiled.values() for port in part.inputs]
+    assert {port.order for port in ports if port.shape == (2, 8, 7, 7)} == {None}

@@ -43,7 +43,8 @@ class Aliases:
 def find_aliases(units: Sequence[Unit], layouts: Mapping[ir.Value, str], graph: ir.Graph, lanes: int) -> Aliases:
     """Views alias their operand; operands of a concatenation the result, and slices their operand, where elements are contiguous.
 
-    A Transpose between layouts that undoes what their orders differ in aliases its operand too.
+    A Transpose between layouts that undoes what their orders differ in aliases its operand too. What an output of the graph is a copy of
+    lies in the output.
     """
     finder = _Finder(layouts, frozenset(graph.outputs), frozenset(graph.inputs), lanes)
     slices = set()
@@ -58,6 +59,7 @@ def find_aliases(units: Sequence[Unit], layouts: Mapping[ir.Value, str], graph: 
     for unit in units:
         if unit.kind == AICORE and _is_concat(unit.nodes[0]):
             finder.concatenation(unit.nodes[0], made)
+    slices |= {unit for unit in units if unit.kind == AICORE and len(unit.nodes) == 1 and finder.output(unit.nodes[0], made)}
     return Aliases({value: finder.resolve(value) for value in finder.found}, frozenset(slices))
 
 
@@ -122,20 +124,37 @@ class _Finder:
     def moves_nothing(self, node: ir.Node) -> bool:
         """True for a Transpose or TransData whose result has its elements in the operand's order: it stays in the operand."""
         source, result = self._kept(node), node.outputs[0]
-        order = _axis_order(node)
-        before, after = static_type(source) if source is not None else None, static_type(result)
-        if source is None or order is None or before is None or after is None or before.dtype is not after.dtype or result in self.outputs:
+        if source is None or result in self.outputs or not self._same_order(node, source):
+            return False
+        self.found[result] = Alias(source)
+        return True
+
+    def output(self, node: ir.Node, made: set[ir.Value]) -> bool:
+        """True for such a node whose result is an output of the graph, if the whole of what it copies can be made right there."""
+        source, result = self._kept(node), node.outputs[0]
+        if source is None or result not in self.outputs or not self._same_order(node, source):
+            return False
+        alias = self.resolve(source)
+        root, type_, whole = alias.root, static_type(result), static_type(alias.root)
+        if root not in made or root in self.outputs or self.layouts.get(root) == NC1HWC0 or alias.offset_bytes:
+            return False
+        if type_ is None or whole is None or type_.dtype is not whole.dtype or math.prod(type_.shape) != math.prod(whole.shape):
+            return False
+        self.found[root] = Alias(result)
+        return True
+
+    def _same_order(self, node: ir.Node, source: ir.Value) -> bool:
+        """Whether a node only gives its elements another order, of which memory shows nothing."""
+        result, order = node.outputs[0], _axis_order(node)
+        before, after = static_type(source), static_type(result)
+        if order is None or before is None or after is None or before.dtype is not after.dtype:
             return False
         layouts = self.layouts.get(source, ND), self.layouts.get(result, ND)
         if NC1HWC0 in layouts:
             return False
         rank = len(before.shape)
         read = [axis for axis in memory_order(layouts[0], rank) if before.shape[axis] != 1]
-        written = [order[axis] for axis in memory_order(layouts[1], rank) if after.shape[axis] != 1]
-        if read != written:
-            return False
-        self.found[result] = Alias(source)
-        return True
+        return read == [order[axis] for axis in memory_order(layouts[1], rank) if after.shape[axis] != 1]
 
     def _kept(self, node: ir.Node) -> ir.Value | None:
         """The first operand, if it lies in memory of this program that may have other names."""

@@ -13,6 +13,7 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from anycann.adapters.torch.graph.attention import keep_attention_whole
 from anycann.adapters.torch.graph.compiled_graph import CompiledGraph, OpenGraph, Watch, is_open
 from anycann.adapters.torch.graph.resizing import resizing_kept_whole
+from anycann.adapters.torch.graph.saved import save_row_major
 from anycann.frontends.torch_fx.decomposed import decompositions
 
 Replace = Callable[[str, torch.fx.GraphModule, Sequence[Any]], Callable[..., Any] | None]
@@ -49,7 +50,7 @@ class Backend:
             fw_compiler=lambda graph, inputs: self._graph(graph, "forward", inputs, ()),
             bw_compiler=lambda graph, inputs: self._graph(graph, "backward", inputs, ()),
             inference_compiler=lambda graph, inputs: self._graph(graph, "inference", inputs, weights()),
-            partition_fn=min_cut_rematerialization_partition,
+            partition_fn=_partition,
             decompositions={**decompositions(), **self.settings.decompositions},
         )
         with resizing_kept_whole():
@@ -62,6 +63,13 @@ class Backend:
         if replaced is not None:
             return replaced
         return (OpenGraph if is_open(module) else CompiledGraph)(module, kind, fixed, self.settings.watch)
+
+
+def _partition(joint: torch.fx.GraphModule, inputs: Any, *, num_fwd_outputs: int, **options: Any) -> tuple[Any, Any]:
+    """The forward and the backward graph of a joint one."""
+    forward, backward = min_cut_rematerialization_partition(joint, inputs, num_fwd_outputs=num_fwd_outputs, **options)
+    save_row_major(forward, backward, num_fwd_outputs)
+    return forward, backward
 
 
 def weights() -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from anycann.adapters.torch.graph.partition import Part, views_between
 from anycann.frontends.torch_fx.translate import Port
 
 Run = Callable[[list[Any]], list[Any]]
+_VIEWS_OF_SHAPE = ("aten.view.default", "aten._unsafe_view.default")  # of tensors that may lie otherwise than their fakes say
 
 
 def written(graph: torch.fx.Graph, parts: Sequence[Part], compiled: Mapping[int, EnginePart], constants: Sequence[Node]) -> Run:
@@ -93,9 +94,10 @@ class _Writer:
         if node.target is operator.getitem:
             self._line(f"{self._name(node)} = {self._text(node.args[0])}[{node.args[1]}]", node.all_input_nodes)
             return
+        target = torch.ops.aten.reshape.default if str(node.target) in _VIEWS_OF_SHAPE else node.target
         arguments = [self._text(argument) for argument in node.args]
         arguments += [f"{key}={self._text(value)}" for key, value in node.kwargs.items()]
-        self._line(f"{self._name(node)} = {self._named(node.target)}({', '.join(arguments)})", node.all_input_nodes)
+        self._line(f"{self._name(node)} = {self._named(target)}({', '.join(arguments)})", node.all_input_nodes)
 
     def _lay_out(self, node: Node, port: Port) -> None:
         """Make sure that an input lies as the program reads it."""
