@@ -55,7 +55,7 @@ class ProcessGroupHCCL(distributed_c10d.ProcessGroupGloo):
         super().__init__(wanted.store, wanted.group_rank, wanted.group_size, timeout=connect_timeout())
         self._given = Options()  # of this group alone: one object may be given for several, and groups that split hand theirs on
         if isinstance(options, Options):
-            vars(self._given).update(vars(options))
+            self._given.__dict__.update(options.__dict__)
         _check(self._given.hccl_config)
         self._given.global_ranks_in_group = list(wanted.global_ranks_in_group or range(wanted.group_size))
         self._given._devices, self._given._threads = super().options._devices, super().options._threads  # those who split the group want
