@@ -22,8 +22,9 @@ from anycann.codegen.kernels.dot_reading import is_column
 from anycann.codegen.kernels.dot_shape import DotPlan
 from anycann.codegen.kernels.dot_space import DotSpace
 from anycann.codegen.kernels.dot_tiles import has_tiles
-from anycann.codegen.kernels.winograd_words import emit_word_winograd, pack_words, sums_fit
+from anycann.codegen.kernels.winograd_words import emit_word_winograd
 from anycann.codegen.kernels.winograd_words_tile import WordAlgorithmSpace, WordWinograd, WordWinogradSpace
+from anycann.codegen.kernels.winograd_words_transform import pack_words, sums_fit
 from anycann.codegen.nest_kernel import Output
 from anycann.codegen.space import Choices
 from anycann.codegen.tail import Constants, Generated, Packed, Tail, memory_name, pack

@@ -10,8 +10,9 @@ import pytest
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
-from anycann.codegen.kernels.winograd_words import emit_word_winograd, pack_words, sums_fit
+from anycann.codegen.kernels.winograd_words import emit_word_winograd
 from anycann.codegen.kernels.winograd_words_tile import WordAlgorithmSpace, WordTile, WordWinograd, WordWinogradSpace, word_winograd_refusal
+from anycann.codegen.kernels.winograd_words_transform import pack_words, sums_fit
 from anycann.codegen.values import Value
 from anycann.target.target import Target, by_name
 from anycann.te import dtypes

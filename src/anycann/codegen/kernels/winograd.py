@@ -132,26 +132,26 @@ def _transform_inputs(e: Emitter, kernel: WinogradKernel, part: _Part) -> None:
     with e.loop(0, shape.in_blocks(kernel.lanes)) as block, e.loop(0, read) as plane, e.loop(0, part.tiles) as tile:
         image, y, x = _place(e, kernel, e.add(part.tile, tile.index))
         y, x = e.sub(y, shape.pads_begin[-2]), e.sub(x, shape.pads_begin[-1])
-        rows = [_inside(e, e.add(y, i), height) for i in range(PATCH)]
-        columns = [_inside(e, e.add(x, j), width) for j in range(PATCH)]
+        rows = [inside(e, e.add(y, i), height) for i in range(PATCH)]
+        columns = [inside(e, e.add(x, j), width) for j in range(PATCH)]
         number = e.add(e.mul(image, shape.in_blocks(kernel.lanes)), block.index)
         if len(shape.in_size) > 2:
             depth = e.sub(e.add(part.plane, plane.index), shape.pads_begin[0])
-            rows = [e.binary("and", row, _inside(e, depth, shape.in_size[0])) for row in rows]
+            rows = [e.binary("and", row, inside(e, depth, shape.in_size[0])) for row in rows]
             number = e.add(e.mul(number, shape.in_size[0]), depth)
-        inside = rows[0]
+        whole = rows[0]
         for condition in (rows[-1], columns[0], columns[-1]):
-            inside = e.binary("and", inside, condition)
+            whole = e.binary("and", whole, condition)
         offset = e.mul(e.add(e.mul(number, height * width), e.add(e.mul(y, width), x)), kernel.lanes)
         position = e.add(e.mul(plane.index, kernel.tile.tiles), tile.index)
         to = e.mul(e.add(e.mul(block.index, read_positions(shape, kernel.tile)), position), kernel.lanes)
-        with e.when(inside):
+        with e.when(whole):
             _transform_patch(e, kernel, offset, to, None)
-        with e.when(e.binary("xor", inside, e.const(1, "i1"))):
+        with e.when(e.binary("xor", whole, e.const(1, "i1"))):
             _transform_patch(e, kernel, offset, to, (rows, columns))
 
 
-def _inside(e: Emitter, position: Value, size: int) -> Value:
+def inside(e: Emitter, position: Value, size: int) -> Value:
     """0 <= position < size, as one unsigned comparison."""
     return e.compare("ult", position, e.const(size))
 

@@ -1,8 +1,6 @@
 """Winograd's convolution F(4x4, 3x3) of bytes by products of 16-bit integers: exact, with a quarter of the multiplications.
 
-The matrices of `winograd_transform.py` times whole numbers: rows of G times 4, 6, 6, 24, 24 and 1. Transformed inputs and weights then are
-integers of 16 bits, and a transformed result is the true one times 9 and a power of two, modulo 2^32: times the inverse of 9, and shifted,
-it is the true one, as long as that has 26 bits (`sums_fit`).
+`winograd_words_transform.py` says why that is exact, and for which weights.
 
 A task takes a block of 4x4 output tiles (numbered through the whole batch) and some output channels. The input is NHWC; less its zero
 point, so that padding is zero.
@@ -10,13 +8,8 @@ point, so that padding is zero.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TypeAlias
-
-import numpy as np
-import numpy.typing as npt
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
@@ -25,35 +18,13 @@ from anycann.codegen.kernels.convolution_write import digits
 from anycann.codegen.kernels.dot_convolution import DotWrite, existing_lanes
 from anycann.codegen.kernels.dot_copy import pieces
 from anycann.codegen.kernels.dot_products import add_word_pairs
+from anycann.codegen.kernels.winograd import inside
 from anycann.codegen.kernels.winograd_tile import OUT, PATCH, POINTS, all_tiles, tile_grid
 from anycann.codegen.kernels.winograd_words_tile import WordTile, WordWinograd
+from anycann.codegen.kernels.winograd_words_transform import transform_bytes, transform_sums
 from anycann.codegen.resuming import resumed
 from anycann.codegen.values import POINTER, Value, vector_type
 from anycann.te import dtypes
-
-Transform: TypeAlias = Callable[[Emitter, Sequence[Value]], list[Value]]
-
-_G = np.array([[1, 0, 0], [-1, -1, -1], [-1, 1, -1], [1, 2, 4], [1, -2, 4], [0, 0, 1]])
-_SHIFTS = (3, 2, 1, 1)  # the power of two that a row or a column of results is multiplied with
-_INVERSE_OF_9 = 0x38E38E39
-_SUM_BITS = 31 - 2 * max(_SHIFTS)
-
-
-def sums_fit(weights: npt.NDArray[np.int32]) -> bool:
-    """True if no sum of these weights [O, ...] times bytes less their zero point leaves the range that comes back."""
-    flat = weights.reshape(len(weights), -1).astype(np.int64)
-    most = np.maximum(np.maximum(flat, 0).sum(1), np.maximum(-flat, 0).sum(1)).max(initial=0)
-    return bool(255 * most < 1 << _SUM_BITS)
-
-
-def pack_words(plan: WordWinograd, weights: npt.NDArray[np.int32]) -> npt.NDArray[np.int16]:
-    """Weights [O, C, 3, 3] less their zero point -> [groups, 36 points, C / 2, columns of a group, 2]."""
-    outputs, channels = weights.shape[:2]
-    transformed = np.einsum("ai,ocij,bj->abco", _G, weights, _G).reshape(POINTS, channels, outputs)
-    padded = np.zeros((POINTS, channels, plan.groups * plan.width), np.int16)
-    padded[..., :outputs] = transformed
-    pairs = padded.reshape(POINTS, channels // 2, 2, plan.groups, plan.width)
-    return np.ascontiguousarray(pairs.transpose(3, 0, 1, 4, 2))
 
 
 def emit_word_winograd(e: Emitter, plan: WordWinograd, x: Value, weights: Value, write: DotWrite, zero_point: Value | int) -> int:
@@ -135,18 +106,18 @@ class _Kernel:
         high, wide = shape.in_size
         image, y, x = self._place(e, number)
         y, x = e.sub(y, shape.pads_begin[0]), e.sub(x, shape.pads_begin[1])
-        rows = [_inside(e, e.add(y, i), high) for i in range(PATCH)]
-        columns = [_inside(e, e.add(x, j), wide) for j in range(PATCH)]
+        rows = [inside(e, e.add(y, i), high) for i in range(PATCH)]
+        columns = [inside(e, e.add(x, j), wide) for j in range(PATCH)]
         pixel = e.add(e.mul(e.add(e.mul(image, high), y), wide), x)
         channel = e.add(e.mul(block, chunk), offset)
         base = _moved(e, self.x, e.add(e.mul(pixel, shape.in_channels), channel))
         at = e.add(e.mul(e.add(e.mul(block, self.tile.tiles), tile), chunk), offset)
-        inside = rows[0]
+        whole = rows[0]
         for condition in (rows[-1], columns[0], columns[-1]):
-            inside = e.binary("and", inside, condition)
-        with e.when(inside):
+            whole = e.binary("and", whole, condition)
+        with e.when(whole):
             self._transform(e, base, at, size, None)
-        with e.when(e.binary("xor", inside, e.const(1, "i1"))):
+        with e.when(e.binary("xor", whole, e.const(1, "i1"))):
             self._transform(e, base, at, size, (rows, columns))
 
     def _transform(self, e: Emitter, base: Value, at: Value, size: int, border: tuple[list[Value], list[Value]] | None) -> None:
@@ -159,7 +130,7 @@ class _Kernel:
                 pointer = e.select(e.binary("and", border[0][i], border[1][j]), pointer, self.padding)
             value = e.cast("sext" if self.signed else "zext", e.load(pointer, stored, 1), "i16")
             patch.append(e.binary("sub", value, zero))
-        for point, value in enumerate(_both_ways(e, patch, _input)):
+        for point, value in enumerate(transform_bytes(e, patch)):
             e.store(value, e.gep(self.inputs, e.add(at, point * self.plan.input_stride), "i16"), 2)
 
     def _place(self, e: Emitter, tile: Value) -> tuple[Value, Value, Value]:
@@ -234,10 +205,7 @@ class _Kernel:
         at = e.mul(e.add(e.mul(vector, self.tile.tiles), tile), lanes)
         stride = plan.product_stride
         products = [e.load(e.gep(self.products, e.add(at, point * stride), "i32"), self.sums, 4) for point in range(POINTS)]
-        for number, value in enumerate(_both_ways(e, products, _output)):
-            i, j = divmod(number, OUT)
-            value = e.binary("mul", value, e.const(_INVERSE_OF_9, value.type))
-            value = e.binary("ashr", value, e.const(_SHIFTS[i] + _SHIFTS[j], value.type))
+        for number, value in enumerate(transform_sums(e, products)):
             e.store(value, e.gep(self.results, number * lanes, "i32"), 4)
         channel = e.add(e.mul(group, plan.width), e.mul(vector, lanes))
         high, wide = self.shape.out_size
@@ -248,57 +216,6 @@ class _Kernel:
             self.write(e, image, channel, e.add(y, row.index), e.add(x, column.index), value, mask)
 
 
-def _inside(e: Emitter, position: Value, size: int) -> Value:
-    """0 <= position < size, as one unsigned comparison."""
-    return e.compare("ult", position, e.const(size))
-
-
 def _moved(e: Emitter, base: Value, offset: Value) -> Value:
     """base + offset bytes, which may lie outside the buffer as long as nobody reads there."""
     return e.op(f"getelementptr i8, ptr {base.text}, i64 {offset.text}", POINTER)
-
-
-def _both_ways(e: Emitter, patch: Sequence[Value], transform: Transform) -> list[Value]:
-    """`transform` on every column of a 6x6 patch, then on every row of the result."""
-    columns = [transform(e, [patch[PATCH * i + j] for i in range(PATCH)]) for j in range(PATCH)]
-    return [value for i in range(len(columns[0])) for value in transform(e, [column[i] for column in columns])]
-
-
-def _input(e: Emitter, d: Sequence[Value]) -> list[Value]:
-    """B^T d, as in `winograd_transform.py`."""
-    even, odd = _less(e, d[4], _times(e, d[2], 4)), _less(e, d[3], _times(e, d[1], 4))
-    outer, inner = _less(e, d[4], d[2]), _less(e, d[3], d[1])
-    twice = _times(e, inner, 2)
-    return [
-        _plus(e, _times(e, _less(e, d[0], d[2]), 4), outer),
-        _plus(e, even, odd),
-        _less(e, even, odd),
-        _plus(e, outer, twice),
-        _less(e, outer, twice),
-        _less(e, _less(e, d[5], d[3]), _times(e, inner, 4)),
-    ]
-
-
-def _output(e: Emitter, m: Sequence[Value]) -> list[Value]:
-    """A^T m of products whose weights were multiplied: rows of it times 24, 12, 6 and 6."""
-    near, far = _plus(e, m[1], m[2]), _plus(e, m[3], m[4])
-    near_odd, far_odd = _less(e, m[1], m[2]), _less(e, m[3], m[4])
-    return [
-        _plus(e, _plus(e, _times(e, _plus(e, m[0], near), 4), _times(e, m[0], 2)), far),
-        _plus(e, _times(e, near_odd, 2), far_odd),
-        _plus(e, near, far),
-        _plus(e, near_odd, _times(e, _plus(e, _plus(e, far_odd, m[5]), _times(e, m[5], 2)), 2)),
-    ]
-
-
-def _plus(e: Emitter, a: Value, b: Value) -> Value:
-    return e.binary("add", a, b)
-
-
-def _less(e: Emitter, a: Value, b: Value) -> Value:
-    return e.binary("sub", a, b)
-
-
-def _times(e: Emitter, a: Value, power: int) -> Value:
-    """a * power, a power of two."""
-    return e.binary("shl", a, e.const(power.bit_length() - 1, a.type))
