@@ -115,6 +115,9 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
         lambda q, k, m: (nn.scaled_dot_product_attention(q, k, k), nn.scaled_dot_product_attention(q, q, q, is_causal=True),
                          nn.scaled_dot_product_attention(q, k, k, m, scale=0.3)), (f(2, 3, 5, 8), f(2, 3, 7, 8), f(2, 1, 5, 7)),
     ),
+    "strides that nothing moves along": (
+        lambda x: (x * 2).mean((2, 3), True).as_strided((2, 3, 1, 1), (3, 1, 3, 7)) + 1, (f(2, 3, 4, 5),),
+    ),
 }  # fmt: skip
 
 
@@ -151,6 +154,13 @@ BACKWARD: dict[str, tuple[Callable[..., torch.Tensor], tuple[torch.Tensor, ...]]
     "loss": (lambda a: nn.cross_entropy(a, torch.arange(5), label_smoothing=0.1), (f(5, 6),)),
     "embedding": (lambda a: nn.embedding(torch.tensor([1, 0, 1, 3]), a, padding_idx=0), (f(5, 4),)),
 }  # fmt: skip
+
+
+def test_strides_that_show_other_elements_are_left_to_pytorch() -> None:
+    x = torch.randn(3, 4)
+    program = program_of(lambda x: (x * 2).as_strided((4, 3), (1, 4)) + 1, (x,))
+    assert len(program.in_pytorch) == 1
+    torch.testing.assert_close(program.run([x])[0], (x * 2).T + 1)
 
 
 @pytest.mark.parametrize("name", BACKWARD)

@@ -27,6 +27,20 @@ def _expand(b: Builder, call: Call) -> ir.Value:
     return b.op("Expand", b.value(call.self), b.integers(*call.result.shape))
 
 
+@translation("as_strided.default", "as_strided_scatter.default")
+def _as_strided(b: Builder, call: Call) -> ir.Value:
+    if not _shows_the_same(call.self.meta["val"], call):
+        raise NotTranslated("it reads memory as it lies")
+    return b.op("Identity", b.value(call.src if call.name == "as_strided_scatter" else call.self))
+
+
+def _shows_the_same(fake: torch.Tensor, call: Call) -> bool:
+    """Whether as_strided shows all of a tensor as it is, but for strides that nothing moves along: torch says so of pooled images."""
+    if tuple(call.size) != tuple(fake.shape) or call.storage_offset not in (None, fake.storage_offset()):
+        return False
+    return all(size == 1 or one == other for size, one, other in zip(fake.shape, fake.stride(), call.stride, strict=True))
+
+
 # ---- another order
 @translation("permute.default")
 def _permute(b: Builder, call: Call) -> ir.Value:
