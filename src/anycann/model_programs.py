@@ -20,6 +20,7 @@ from anycann.om.plan import Program, TensorSpec
 from anycann.om.reader import is_offline_model, read_offline_model
 from anycann.runtime.executor import CompiledProgram
 from anycann.runtime.host import Evaluate, HostRunner
+from anycann.runtime.launches import Loan
 from anycann.runtime.loader import LoadedCode
 from anycann.runtime.region_cache import RegionCache, RegionCompiler
 from anycann.runtime.thread_pool import shared_pool
@@ -87,7 +88,7 @@ class ModelPrograms:
         self._programs: dict[str, Loaded] = {}
         self._region_reports: list[NodeReport] = []
         self._lock = threading.RLock()
-        self._work: np.ndarray | None = None  # memory of the caller's that runs work in
+        self._work: Loan | None = None  # memory of the caller's that runs work in
         self._check_precision()
         if self._offline is not None and not options.poison:
             self._take_over(self._offline)
@@ -140,12 +141,12 @@ class ModelPrograms:
             weights[: constants.nbytes] = constants
             self._offline = replace(self._offline, constants=weights[: constants.nbytes])
             self._take_over(self._offline)
-        self._work = work
+        self._work = None if work is None else Loan(work)
         for loaded in self._programs.values():
             self._lend(loaded.executable)
 
     def _lend(self, executable: CompiledProgram) -> None:
-        if self._work is not None and executable.program.arena_bytes <= self._work.nbytes:
+        if self._work is not None and executable.program.arena_bytes <= self._work.arena.nbytes:
             executable.lend(self._work)
 
     def find(self, specs: Sequence[TensorSpec], fed: Sequence[TensorSpec] = ()) -> Loaded:

@@ -16,6 +16,7 @@ from anycann.acl.media_memory import device_bytes
 from anycann.acl.process import PROCESS
 from anycann.acl.runs import LENDERS
 from anycann.runtime.executor import CompiledProgram
+from anycann.runtime.launches import Loan
 from anycann.runtime.memory import ALIGNMENT
 from anycann.runtime.stream import Stream
 from anycann.support.processors import available_processors
@@ -256,7 +257,7 @@ class _Allocator:
         try:
             address = functions["address"](block)
             memory = device_bytes(address, nbytes + ALIGNMENT, "the block of the program's allocator")
-            end = program.lend(memory[-address % ALIGNMENT :])
+            end = program.lend(Loan(memory[-address % ALIGNMENT :], threading.get_ident()))
             try:
                 yield
             finally:

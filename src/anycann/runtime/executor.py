@@ -17,7 +17,7 @@ from anycann.runtime.direct_call import Direct
 from anycann.runtime.dispatch import ROW_BYTES
 from anycann.runtime.feeds import Port
 from anycann.runtime.host import HostRunner
-from anycann.runtime.launches import Patches, Workspace, Workspaces, plan_launches
+from anycann.runtime.launches import Loan, Patches, Workspace, Workspaces, plan_launches
 from anycann.runtime.linked_calls import LinkedCalls
 from anycann.runtime.linking import may_be_linked
 from anycann.runtime.loader import LoadedCode
@@ -120,13 +120,13 @@ class CompiledProgram:
         """Where the constants lie."""
         return memory.address(self._constants)
 
-    def lend(self, arena: memory.Bytes) -> Callable[[], None]:
-        """Let one run at a time work in the caller's memory: `program.arena_bytes` at least, aligned to 64 bytes, 64 readable ones behind.
+    def lend(self, loan: Loan) -> Callable[[], None]:
+        """Let one run at a time work in the caller's memory, `program.arena_bytes` at least; what is returned ends it, when no run does.
 
-        Runs that begin meanwhile take memory of their own. What is returned ends it, when no run works there.
+        Runs that begin meanwhile, and those of other threads than the loan's, take memory of their own.
         """
-        lent = self._workspaces.lend(arena)
-        return lambda: self._workspaces.end_loan(lent)
+        self._workspaces.lend(loan)
+        return lambda: self._workspaces.end(loan)
 
     def forget_workspaces(self) -> None:
         """Give back the memory of runs to come."""

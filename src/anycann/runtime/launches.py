@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+import threading
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,11 +94,31 @@ def _patches(arguments: Sequence[Buffer], space: str, count: int) -> tuple[Patch
     return tuple(tuple(patches) for patches in found)
 
 
-class Workspace:
-    """What one run at a time owns: an arena, new or given, scratch for each thread, and its own copy of the tables that point there."""
+class Loan:
+    """Memory of a caller's in which one run at a time may work, of whichever program it is lent to: aligned to 64 bytes, with slack behind.
 
-    def __init__(self, launches: Launches, threads: int, arena: memory.Bytes | None = None):
-        self.arena = memory.allocate(launches.arena_bytes) if arena is None else arena
+    thread: the one whose runs may work there; None: those of any.
+    """
+
+    def __init__(self, arena: memory.Bytes, thread: int | None = None):
+        self.arena, self._thread = arena, thread
+        self._taken = threading.Lock()
+
+    def take(self) -> bool:
+        """True if the run of this thread may work there, until `give_back`."""
+        return self._thread in (None, threading.get_ident()) and self._taken.acquire(blocking=False)
+
+    def give_back(self) -> None:
+        """Its run is over."""
+        self._taken.release()
+
+
+class Workspace:
+    """What one run at a time owns: an arena, new or lent, scratch for each thread, and its own copy of the tables that point there."""
+
+    def __init__(self, launches: Launches, threads: int, loan: Loan | None = None):
+        self.loan = loan
+        self.arena = memory.allocate(launches.arena_bytes) if loan is None else loan.arena[: launches.arena_bytes]
         self.scratch_stride = launches.scratch_bytes
         self._scratch = memory.allocate(launches.scratch_bytes * threads)
         self.scratch_address = memory.address(self._scratch)
@@ -134,31 +155,36 @@ class Workspaces:
     def __init__(self, launches: Launches, threads: int, poison: bool):
         self._launches, self._threads, self._poison = launches, threads, poison
         self._idle: list[Workspace] = []  # append and pop are atomic
+        self._lent: dict[Loan, Workspace] = {}
 
     def take(self) -> Workspace:
         """One for a run that begins; its content is that of an earlier one."""
-        try:
-            workspace = self._idle.pop()
-        except IndexError:
-            workspace = Workspace(self._launches, self._threads)
+        workspace = self._take_lent() if self._lent else None
+        if workspace is None:
+            try:
+                workspace = self._idle.pop()
+            except IndexError:
+                workspace = Workspace(self._launches, self._threads)
         if self._poison:
             workspace.poison()
         return workspace
 
-    def lend(self, arena: memory.Bytes) -> Workspace:
-        """Let the next run that takes one work in `arena`, at least as large as it must be, aligned and with slack."""
-        lent = Workspace(self._launches, self._threads, arena[: self._launches.arena_bytes])
-        self._idle.append(lent)
-        return lent
+    def _take_lent(self) -> Workspace | None:
+        return next((workspace for loan, workspace in tuple(self._lent.items()) if loan.take()), None)
 
-    def end_loan(self, workspace: Workspace) -> None:
+    def lend(self, loan: Loan) -> None:
+        """Let runs work in memory of a caller's, at least as large as the arena must be, whenever no other does."""
+        self._lent[loan] = Workspace(self._launches, self._threads, loan)
+
+    def end(self, loan: Loan) -> None:
         """Later runs work elsewhere."""
-        if workspace in self._idle:
-            self._idle.remove(workspace)
+        del self._lent[loan]
 
     def give_back(self, workspace: Workspace) -> None:
         """For later runs."""
-        if len(self._idle) < MOST_IDLE:
+        if workspace.loan is not None:
+            workspace.loan.give_back()
+        elif len(self._idle) < MOST_IDLE:
             self._idle.append(workspace)
 
     def forget(self) -> None:
