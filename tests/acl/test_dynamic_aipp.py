@@ -258,3 +258,17 @@ def test_settings_that_do_not_fit_the_model_are_refused_when_they_are_set(acl: M
     assert acl.mdl.set_input_aipp(two, inputs, 9, fitting) == INVALID
     assert acl.mdl.set_aipp_by_input_index(two, inputs, 1, fitting) == 500001
     assert acl.mdl.execute(two, inputs, outputs) == 145016  # nothing was taken over
+
+
+def test_settings_of_another_model_are_refused_where_their_pictures_are_larger(acl: ModuleType, tmp_path: Path, two: int) -> None:
+    """They belong to the dataset; the memory in it is as large as this model's pictures."""
+    text = "g (float[2, 3, 4, 6] x) => (float[2, 3, 4, 6] y) { y = Identity(x) }"
+    (tmp_path / "other").mkdir()
+    larger = load(acl, convert(tmp_path / "other", text, "aipp_mode: dynamic max_src_image_size: 4000"))
+    inputs, outputs, _, _ = buffers(acl, two)
+    aipp = settings(acl, 2, RGB, 20, 20)
+    for number in range(2):
+        acl.mdl.set_aipp_crop_params(aipp, 1, 0, 0, 6, 4, number)
+    assert acl.mdl.set_input_aipp(larger, inputs, 1, aipp) == 0
+    assert acl.mdl.execute(two, inputs, outputs) == INVALID
+    assert "the pictures have 2400 bytes; max_src_image_size of the model is 400" in acl.get_recent_err_msg()

@@ -68,11 +68,14 @@ def test_pictures_go_through_a_dynamic_aipp(tmp_path: Path, capsys: pytest.Captu
     good = settings.read_text()
     for bad, sentence in (
         (good.replace("_w : 8", "_w : 80"), "the pictures have 2400 bytes; max_src_image_size of the model is 400"),
+        (good.replace("_h : 5", "_h : 0"), "src_image_size_h is 0; accepted: the size of the pictures"),
         (f"{good}resize : 1\n", "resize is reserved by Ascend"),
     ):
         settings.write_text(bad)
         with pytest.raises(RuntimeError, match=sentence):
             InferSession(0, str(tmp_path / "m.om")).load_aipp_config_file(str(settings), 2)
+    settings.write_text(f"{good}aipp_mode : dynamic\n")  # as atc has it
+    InferSession(0, str(tmp_path / "m.om")).load_aipp_config_file(str(settings), 2)
     settings.write_text("[aipp_op]\ninput_format : RGB888_U8\nsrc_image_size_w : wide\nsrc_image_size_h : 5\n")
     assert main(words) != 0
     assert "src_image_size_w is 'wide'; accepted: a number" in capsys.readouterr().out

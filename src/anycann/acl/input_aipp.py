@@ -13,6 +13,7 @@ from anycann.acl.entries import status
 from anycann.acl.errors import AclError
 from anycann.acl.model_loading import MODELS
 from anycann.acl.models import AIPP_INPUT, Model
+from anycann.acl.picture_inputs import PictureInput
 from anycann.acl.process import PROCESS
 from anycann.om.plan import TensorSpec
 
@@ -77,11 +78,17 @@ def check_pictures(settings: DynamicAipp, model: Model, index: int) -> None:
             Code.INVALID_PARAM, f"the pictures come to {_words(made)} (height x width); accepted: {', '.join(map(_words, accepted))}"
         )
     pictures = model.dynamic_aipp[index]
-    _, nbytes = settings.table((pictures.channels, *(made if made in accepted or not accepted else accepted[0])))
+    _table(settings, pictures, (pictures.channels, *(made if made in accepted or not accepted else accepted[0])))
+
+
+def _table(settings: DynamicAipp, pictures: PictureInput, sizes: tuple[int, int, int]) -> np.ndarray:
+    """What the operator reads. Raises AclError for settings that do not make `sizes`, and for more bytes than the operator may read."""
+    table, nbytes = settings.table(sizes)
     if nbytes > pictures.max_src_image_size:
         raise AclError(
             Code.INVALID_PARAM, f"the pictures have {nbytes} bytes; max_src_image_size of the model is {pictures.max_src_image_size}"
         )
+    return table
 
 
 def _accepted_sizes(model: Model, index: int) -> list[tuple[int, int]]:
@@ -100,10 +107,10 @@ def settings_feeds(model: Model, settings: Mapping[int, object], inputs: Sequenc
     """What a program that takes `inputs` is fed behind the model's own. Raises AclError for pictures without settings, or with others."""
     feeds = []
     for number, pictures in model.dynamic_aipp.items():
-        batch, *sizes = pictures.sizes(inputs)
-        feeds.append(settings_of(model, number, settings, batch).table((sizes[0], sizes[1], sizes[2]))[0][:batch])
+        batch, channels, height, width = pictures.sizes(inputs)
+        feeds.append(_table(settings_of(model, number, settings, batch), pictures, (channels, height, width))[:batch])
         if pictures.frame:
-            feeds.append(np.empty((0, *sizes[1:]), np.uint8))
+            feeds.append(np.empty((0, height, width), np.uint8))
     return feeds
 
 

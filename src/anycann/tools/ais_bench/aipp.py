@@ -15,7 +15,8 @@ from anycann.picture_input import Aipp
 from anycann.tools.ais_bench.tensors import CallError
 
 _SECTION = "aipp_op"
-_NEEDED = ("input_format", "src_image_size_w", "src_image_size_h")
+_SIZES = ("src_image_size_w", "src_image_size_h")
+_NEEDED = ("input_format", *_SIZES)
 
 
 def read_aipp(path: str | os.PathLike[str], batch: int) -> DynamicAipp:
@@ -35,7 +36,11 @@ def read_aipp(path: str | os.PathLike[str], batch: int) -> DynamicAipp:
     missing, unknown = [name for name in _NEEDED if name not in given], [name for name in given if name not in defaults]
     if missing or unknown:
         raise CallError(f"{path} lacks {', '.join(missing) or 'nothing'} and has unknown fields: {', '.join(unknown) or 'none'}")
-    return DynamicAipp(batch, {name: _value(path, name, text, defaults[name]) for name, text in given.items()}, [{} for _ in range(batch)])
+    settings = {name: _value(path, name, text, defaults[name]) for name, text in given.items() if name != "aipp_mode"}
+    empty = [name for name in _SIZES if not settings[name]]
+    if empty:
+        raise CallError(f"{path}: {empty[0]} is 0; accepted: the size of the pictures")
+    return DynamicAipp(batch, settings, [{} for _ in range(batch)])
 
 
 def _value(path: object, name: str, text: str, default: object) -> object:
