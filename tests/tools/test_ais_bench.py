@@ -19,10 +19,11 @@ from anycann.compiler import CompileOptions, compile_model
 from anycann.om.writer import write_offline_model
 from anycann.runtime.dump.records import read_record
 from anycann.support.errors import UsageError
-from anycann.tools.ais_bench.inference import InferenceSession, SessionOptions, parse_shapes
+from anycann.tools.ais_bench.inference import InferenceSession, SessionOptions
 from anycann.tools.ais_bench.interface import InferSession, MemorySummary
 from anycann.tools.ais_bench.main import main, shapes_in
 from anycann.tools.ais_bench.several_devices import MultiDeviceSession
+from anycann.tools.ais_bench.shapes import parse_shapes
 from anycann.tools.ais_bench.tensors import BaseTensor, Tensor
 from tests.tools.conftest import Process
 

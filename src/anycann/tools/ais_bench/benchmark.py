@@ -16,8 +16,8 @@ from anycann.acl.initialise import read_config
 from anycann.runtime.dump.settings import parse_dump
 from anycann.support.errors import UsageError, context
 from anycann.tools.ais_bench.files import PURE, Sample, read_inputs, samples_of, split_output, write_output
-from anycann.tools.ais_bench.inference import parse_shapes
 from anycann.tools.ais_bench.interface import InferSession, MemorySummary
+from anycann.tools.ais_bench.shapes import parse_shapes
 from anycann.tools.ais_bench.summary import Summary, logger
 from anycann.tools.ais_bench.tensors import Tensor
 
