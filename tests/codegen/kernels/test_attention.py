@@ -234,3 +234,19 @@ def test_halves_are_widened(dtype: dtypes.DType) -> None:
 
 def test_large_scores_do_not_overflow() -> None:
     assert_exact(replace(shape_of(20, 37, 24, 33), scale=50.0), tile=AttentionTile(1, 4, 8, 4, 2))
+
+
+@pytest.mark.parametrize("target", runnable(), ids=lambda target: target.name)
+@pytest.mark.parametrize("rows", [2, 21])
+def test_weights_are_zero_before_they_are_denormal(rows: int, target: Target) -> None:
+    """Such numbers take a hundred times as long; a great value would show them."""
+    shape, mask = masked(shape_of(rows, 40, 16, 16, (1, 1)), (rows, 40), -90.0)
+    mask[:, 1:] = np.linspace(-88, -103, 39)
+    tile = default_attention_tile(shape, target)
+    e, tasks = write(shape, target, tile)
+    values = np.full((40, 16), 1e38, np.float32)
+    values[0] = 0
+    y = np.full((rows, 16), 77, np.float32)
+    nothing = np.zeros((max(rows, 40), 16), np.float32)
+    Compiled(e, "attention", target, attention_scratch_bytes(shape, target, tile))([nothing, nothing, values, y, mask], tasks)
+    assert not y.any()
