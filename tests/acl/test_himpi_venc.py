@@ -127,7 +127,7 @@ def test_channels_are_waited_for_by_descriptors(mpi: ModuleType) -> None:
     assert mpi.sys_wait_epoll(epoll, 3, 10) == ([], 0, 0)
     ptr, _ = memory(mpi, gray_nv12(64, 64))
     assert mpi.venc_send_frame(0, frame(ptr, 64, 64), 0) == 0
-    assert mpi.sys_wait_epoll(epoll, 3, 5000) == ([{"events": 1, "data": encoding}], 1, 0)
+    assert mpi.sys_wait_epoll(epoll, 3, 60000) == ([{"events": 1, "data": encoding}], 1, 0)
     assert select.select([encoding], [], [], 0)[0] == [encoding]
     assert mpi.venc_query_status(0)[0]["cur_packs"] == 1
     data, _ = fetched(mpi, 0)
@@ -135,9 +135,9 @@ def test_channels_are_waited_for_by_descriptors(mpi: ModuleType) -> None:
     file, length = memory(mpi, data)
     target = {**dict.fromkeys(("width", "height", "width_stride", "height_stride"), 0), "vir_addr": memory(mpi, 1 << 16)[0]}
     assert mpi.vdec_send_stream(1, stream_of(file, length), {**target, "buffer_size": 1 << 16, "pixel_format": 1}, 0) == 0
-    assert mpi.sys_wait_epoll(epoll, 3, 5000)[0] == [{"events": 1, "data": decoding}]
+    assert mpi.sys_wait_epoll(epoll, 3, 60000)[0] == [{"events": 1, "data": decoding}]
     assert mpi.sys_ctl_epoll(epoll, 2, decoding, {"events": 1, "data": "other"}) == 0
-    assert mpi.sys_wait_epoll(epoll, 3, 5000)[0] == [{"events": 1, "data": "other"}]
+    assert mpi.sys_wait_epoll(epoll, 3, 60000)[0] == [{"events": 1, "data": "other"}]
     assert mpi.sys_ctl_epoll(epoll, 3, decoding, None) == 0
     assert mpi.sys_wait_epoll(epoll, 3, 0)[1] == 0
     assert [mpi.venc_close_fd(0), mpi.vdec_close_fd(1), mpi.sys_close_epoll(epoll)] == [0, 0, 0]
@@ -210,10 +210,11 @@ def test_wrong_calls_have_the_codes_of_venc(acl: ModuleType, mpi: ModuleType) ->
     assert mpi.venc_start_chn(0, {"recv_pic_num": 0}) == VENC + ILLEGAL
     assert mpi.venc_start_chn(0, FOREVER) == 0
     ptr, size = memory(mpi, gray_nv12(128, 128))
-    for wrong_frame in (
+    wrong_frames: tuple[dict[str, Any], ...] = (
         frame(0), frame(ptr, 64, 64), frame(ptr, stride=64), frame(ptr, height_stride=[130, 0, 0]), frame(ptr + size), {"v_frame": {}},
         frame(ptr, virt_addr=5),
-    ):  # fmt: skip
+    )  # fmt: skip
+    for wrong_frame in wrong_frames:
         assert mpi.venc_send_frame(0, wrong_frame, 0) == VENC + ILLEGAL, wrong_frame
     assert mpi.venc_send_frame(0, frame(ptr, pixel_format=12), 0) == VENC + NOT_SUPPORT
     assert mpi.venc_send_frame_ex(0, {"user_frame": frame(ptr), "user_rc_info": {}, "user_roi_map": {}}, 0) == 0

@@ -102,19 +102,21 @@ def test_a_stream_says_what_its_colours_are(mpi: ModuleType, kind: int) -> None:
     assert getattr(mpi, f"venc_set_{name}")(0, wrong) == VENC + ILLEGAL
 
 
-@pytest.mark.parametrize(("kind", "ticks", "scale"), [(H264, 1001, 60000), (H265, 1, 30)])
-def test_a_stream_says_what_its_times_are(mpi: ModuleType, kind: int, ticks: int, scale: int) -> None:
+@pytest.mark.parametrize(("kind", "ticks", "scale", "fixed"), [(H264, 1001, 60000, 1), (H264, 1001, 60000, 0), (H265, 1, 30, 0)])
+def test_a_stream_says_what_its_times_are(mpi: ModuleType, kind: int, ticks: int, scale: int, fixed: int) -> None:
     started(mpi, kind)
     name = "h264_vui" if kind == H264 else "h265_vui"
     decoder, _ = decoded(kind, coded(mpi, 2))
     assert decoder.framerate == 25
     said, _ = getattr(mpi, f"venc_get_{name}")(0)
-    said["vui_time_info"] |= {"timing_info_present_flag": 1, "num_units_in_tick": ticks, "time_scale": scale, "fixed_frame_rate_flag": 1}
+    said["vui_time_info"] |= {"timing_info_present_flag": 1, "num_units_in_tick": ticks, "time_scale": scale}
+    said["vui_time_info"]["fixed_frame_rate_flag"] = fixed
     assert getattr(mpi, f"venc_set_{name}")(0, said) == 0
     decoder, picture = decoded(kind, coded(mpi, 3))
     assert decoder.framerate == Fraction(scale, ticks) / (2 if kind == H264 else 1)
     assert picture.width == SIZE
-    for wrong in ({"num_units_in_tick": 0}, {"time_scale": 1 << 31}, {"time_scale": "60"}):
+    beyond = {"num_ticks_poc_diff_one_minus1": (1 << 31) - 1} if kind == H265 else {"time_scale": 0}
+    for wrong in ({"num_units_in_tick": 0}, {"time_scale": 1 << 31}, {"time_scale": "60"}, beyond):
         assert getattr(mpi, f"venc_set_{name}")(0, {**said, "vui_time_info": {**said["vui_time_info"], **wrong}}) == VENC + ILLEGAL
 
 

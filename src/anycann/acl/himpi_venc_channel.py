@@ -159,8 +159,9 @@ class VencChannel:
 
     @property
     def done(self) -> tuple[Coded, ...]:
-        """What is coded and not fetched."""
-        return tuple(self._done)
+        """What is coded and not fetched, and told by the descriptor."""
+        with self._changed:
+            return tuple(self._done)
 
     def fetch(self, timeout_ms: int) -> Coded:
         """The next coded picture. Raises AclError if there is none in time."""

@@ -21,7 +21,7 @@ _ASPECTS = dict(enumerate(
      (4, 3), (3, 2), (2, 1)), 1,
 ))  # fmt: skip
 _EXTENDED, (_, _MOST_QUANTISER) = 255, ALL_QUANTISERS
-_MOST_OF_A_BYTE = 255
+_MOST_OF_A_BYTE, _MOST_TICKS = 255, (1 << 31) - 1
 
 
 def encoder_settings(kind: int, attributes: Dict, settings: Mapping[str, Any]) -> EncoderSettings:
@@ -97,14 +97,14 @@ def _times(kind: int, usability: Dict) -> Times | None:
     if not given:
         return None
     ticks, scale = (number_in(given, name, "hi_venc_vui_time_info") for name in ("num_units_in_tick", "time_scale"))
-    if not (0 < ticks < 1 << 31 and 0 < scale < 1 << 31):
-        raise AclError(Code.INVALID_PARAM, f"num_units_in_tick {ticks} and time_scale {scale}; accepted: 1 to {(1 << 31) - 1}")
+    if not (0 < ticks <= _MOST_TICKS and 0 < scale <= _MOST_TICKS):
+        raise AclError(Code.INVALID_PARAM, f"num_units_in_tick {ticks} and time_scale {scale}; accepted: 1 to {_MOST_TICKS}")
     if kind == H264:
-        return Times(Fraction(scale, ticks), bool(given.get("fixed_frame_rate_flag", 0)), 0)
+        return Times(Fraction(scale, ticks))
     more = int(given.get("num_ticks_poc_diff_one_minus1", 0))
-    if not 0 <= more < 1 << 31:
-        raise AclError(Code.INVALID_PARAM, f"num_ticks_poc_diff_one_minus1 {more}; accepted: 0 to {(1 << 31) - 1}")
-    return Times(Fraction(scale, ticks), False, more + 1)
+    if not 0 <= more < _MOST_TICKS:
+        raise AclError(Code.INVALID_PARAM, f"num_ticks_poc_diff_one_minus1 {more}; accepted: 0 to {_MOST_TICKS - 1}")
+    return Times(Fraction(scale, ticks), more + 1)
 
 
 def _aspect(usability: Dict) -> Fraction | None:

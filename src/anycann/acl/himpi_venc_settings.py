@@ -43,7 +43,7 @@ _KEPT: dict[str, tuple[dict[str, Any], str]] = {
                    "crop_info": {"enable": 0, "rect": {"x": 0, "y": 0, "width": 0, "height": 0}},
                    "frame_rate": {"src_frame_rate": -1, "dst_frame_rate": -1}},
                   "priority and crop_info are kept and change nothing; poll_wake_up_frame_cnt holds for descriptors"),
-    "h264_vui": (_usability({**_TIMES, "fixed_frame_rate_flag": 0}), ""),
+    "h264_vui": (_usability({**_TIMES, "fixed_frame_rate_flag": 0}), "fixed_frame_rate_flag is 1 in the stream: x264 writes so"),
     "h265_vui": (_usability({**_TIMES, "num_ticks_poc_diff_one_minus1": 0}), ""),
     "intra_refresh": ({"refresh_enable": 0, "intra_refresh_mode": 0, "refresh_num": 0, "req_i_qp": 0},
                       "columns are coded anew, all of them within a gop: x264 and x265 know no rows and no number"),

@@ -50,11 +50,10 @@ class Colours:
 
 @dataclass(frozen=True)
 class Times:
-    """What a stream says of its times: ticks a second; H.264: whether frames come at equal times; H.265: ticks of a frame."""
+    """What a stream says of its times: ticks a second; H.265: ticks of a frame. x264 always says that frames come at equal times."""
 
     ticks_a_second: Fraction
-    fixed: bool
-    ticks_of_a_frame: int
+    ticks_of_a_frame: int = 0
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ class VideoEncoder:
         self._count = 0
         self._context = self._open(settings)
         self._writer = self._new_writer(settings)
-        self._marker = Marker(settings.width, settings.height, settings.frame_rate, ALL_QUANTISERS[1])
+        self._marker = _new_marker(settings)
         self.quantiser: float | None = None  # the mean one of the frame that was coded last, where it is known
 
     def _open(self, wanted: EncoderSettings) -> Any:
@@ -139,8 +138,10 @@ class VideoEncoder:
         if settings.codec == "h264" and not by_quality and replace(before, bit_rate_kbps=settings.bit_rate_kbps) == settings:
             self._context.bit_rate, self.settings = settings.bit_rate_kbps * 1000, settings
             return []
-        context, coded = self._open(settings), self.flush()
-        self._context, self._writer, self.settings = context, self._new_writer(settings), settings
+        context, writer = self._open(settings), self._new_writer(settings)
+        coded = self.flush()
+        self._context, self._writer, self.settings = context, writer, settings
+        self._marker = _new_marker(settings)
         return coded
 
     def flush(self) -> list[bytes]:
@@ -159,12 +160,12 @@ class VideoEncoder:
         """What writes to the stream's parameter sets what the encoder does not; None if that is nothing."""
         if wanted.times is None:
             return None
-        rate, number = wanted.times.ticks_a_second, int(wanted.times.fixed)
-        own = f"fixed_frame_rate_flag={number}" if wanted.codec == "h264" else f"num_ticks_poc_diff_one={wanted.times.ticks_of_a_frame}"
+        rate = wanted.times.ticks_a_second
+        own = "" if wanted.codec == "h264" else f":num_ticks_poc_diff_one={wanted.times.ticks_of_a_frame}"
         container = self._library.open(io.BytesIO(), "w", format=wanted.codec)
         stream = container.add_stream(_LIBRARIES[wanted.codec], rate=wanted.frame_rate)
         stream.width, stream.height, stream.pix_fmt = wanted.width, wanted.height, "yuv420p"
-        description = f"{wanted.codec}_metadata=tick_rate={rate.numerator}/{rate.denominator}:{own}"
+        description = f"{wanted.codec}_metadata=tick_rate={rate.numerator}/{rate.denominator}{own}"
         return self._library.bitstream.BitStreamFilterContext(description, stream)
 
     def _frame(self, picture: Picture) -> Any:
@@ -183,6 +184,10 @@ class VideoEncoder:
         frame.pts, frame.time_base = self._count, Fraction(1, self.settings.frame_rate)
         self._count += 1
         return frame
+
+
+def _new_marker(settings: EncoderSettings) -> Marker:
+    return Marker(settings.width, settings.height, settings.frame_rate, ALL_QUANTISERS[1])
 
 
 def _describe(context: Any, wanted: EncoderSettings) -> None:
