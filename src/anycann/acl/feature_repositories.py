@@ -137,7 +137,8 @@ class Repositories:
         """At most `most` features of these, the nearest first; those as near as each other by repository and place."""
         pairs = in_pairs(table)
         parts = [(key, *self._found[key].nearest(pairs, most)) for key in keys]
-        numbers = np.array([(*key, place) for key, places, _ in parts for place in places], np.uint32).reshape(-1, 3)
+        keyed = [np.column_stack((np.full((len(places), 2), key), places)) for key, places, _ in parts]
+        numbers = np.concatenate([np.empty((0, 3), np.int64), *keyed]).astype(np.uint32)
         distances = np.concatenate([np.empty(0, np.float32), *(far for _, _, far in parts)])
         order = np.lexsort((*numbers.T[::-1], distances))[:most]
         id0, id1, offsets = numbers[order].T

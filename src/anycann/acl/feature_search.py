@@ -292,7 +292,8 @@ def search(type: int, search_input: int, search_result: int) -> None:
     if type == ONE_IN_ALL:
         _check("the number of queries of 1:N", queries.count, 1, 1)
     needed = 4 * queries.count * given.most
-    _check("data_len", result.nbytes, needed, result.nbytes)
+    if result.nbytes < needed:
+        raise AclError(Code.INVALID_PARAM, f"data_len is {result.nbytes}; accepted: {needed} and more")
     tables = device_bytes(queries.address, queries.count * TABLE_BYTES, "the query table").view(np.float32)
     places = [_numbers(address, needed, role) for address, role in zip(result.arrays, ("id_0", "id_1", "offset", "distance"), strict=True)]
     counts = _numbers(result.counts, 4 * result.queries, "result_num")

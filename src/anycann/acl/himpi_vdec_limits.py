@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 import re
 
 _STARTS = re.compile(b"\0\0\x01(?=.)", re.DOTALL)
-_HEAD_BYTES = 64  # of a unit; no number of a parameter set lies behind
+_HEAD_BYTES = 96  # of a unit; no number of a parameter set lies behind
 _PROFILE_BITS, _LEVEL_BITS = 88, 8
 
 
