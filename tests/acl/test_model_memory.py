@@ -55,7 +55,7 @@ def check(acl: ModuleType, model: int, weights: np.ndarray, stream: int | None =
         assert acl.mdl.execute(model, inputs, outputs) == 0
     else:
         assert acl.mdl.execute_async(model, inputs, outputs, stream) == 0
-        assert acl.rt.synchronize_stream(stream) == 0
+        assert acl.rt.synchronize_stream_with_timeout(stream, 60000) == 0  # its own thread does the work
     np.testing.assert_allclose(fetched(acl, result, 64, 64), expected(x, weights), rtol=1e-4, atol=1e-6)
 
 

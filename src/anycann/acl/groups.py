@@ -221,13 +221,14 @@ def allocator_set_get_addr_from_block_func_to_desc(desc: int, function: Callable
 def allocator_register(stream: int, desc: int) -> None:
     """What models and operators need while they run in `stream` is taken by the functions of an allocator, and given back after the run.
 
-    It must have functions that take, alloc(object, bytes) -> block, give back, free(object, block), and tell: address(block).
+    It must have functions that take, alloc(object, bytes) -> block, give back, free(object, block), and tell: address(block). They are
+    called in this thread's context, whichever thread the run is in.
     """
     found = PROCESS.handles.get(desc, AllocatorDesc)
     missing = [name for name in ("alloc", "free", "address") if name not in found.settings]
     if missing:
         raise AclError(Code.INVALID_PARAM, f"the allocator has no function to {missing[0]}")
-    allocator = _Allocator(dict(found.settings))
+    allocator = _Allocator(dict(found.settings), PROCESS.thread.context)
     LENDERS[PROCESS.stream(stream)] = allocator.lend
 
 
@@ -240,22 +241,30 @@ def allocator_unregister(stream: int) -> None:
 
 @dataclass(frozen=True)
 class _Allocator:
-    """The functions of a program, as they were when it registered them."""
+    """The functions of a program, as they were when it registered them, and the context they are called in."""
 
     functions: dict[str, Any]
+    context: int
+
+    def _call(self, name: str, *arguments: object) -> Any:
+        before, PROCESS.thread.context = PROCESS.thread.context, self.context or PROCESS.thread.context
+        try:
+            return self.functions[name](*arguments)
+        finally:
+            PROCESS.thread.context = before
 
     @contextmanager
     def lend(self, program: CompiledProgram) -> Iterator[None]:
         """Meanwhile `program` works in a block that the program's function gave. Raises AclError for one that is none."""
-        functions, given, nbytes = self.functions, self.functions.get("obj", 0), program.program.arena_bytes
+        given, nbytes = self.functions.get("obj", 0), program.program.arena_bytes
         if not nbytes:
             yield
             return
-        block = functions["alloc"](given, nbytes + ALIGNMENT)
+        block = self._call("alloc", given, nbytes + ALIGNMENT)
         if not isinstance(block, int) or not block:
             raise AclError(Code.RT_MEMORY_ALLOCATION, f"the program's allocator gave {block!r:.60} for {nbytes + ALIGNMENT} bytes")
         try:
-            address = functions["address"](block)
+            address = self._call("address", block)
             memory = device_bytes(address, nbytes + ALIGNMENT, "the block of the program's allocator")
             end = program.lend(Loan(memory[-address % ALIGNMENT :], threading.get_ident()))
             try:
@@ -263,7 +272,7 @@ class _Allocator:
             finally:
                 end()
         finally:
-            functions["free"](given, block)
+            self._call("free", given, block)
 
 
 PROCESS.ending.append(LENDERS.clear)
