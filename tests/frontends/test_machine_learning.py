@@ -14,6 +14,7 @@ from anycann.frontends.onnx.load import load_model
 from anycann.frontends.onnx.upgrade import upgrade_model
 from anycann.session import InferenceSession
 from anycann.support.errors import ModelError
+from tests.passes.graphs import compile_graph, steps
 
 ML = "ai.onnx.ml"
 NODE = dict[str, object]
@@ -95,6 +96,47 @@ def test_a_dictionary_for_each_row() -> None:
     x = drawn(3)
     (got,) = InferenceSession(made, num_threads=1).run(None, {"x": x})
     assert got == [dict(zip([4, 2, 1, 0], row, strict=True)) for row in x.tolist()]
+
+
+def test_integers_are_above_a_threshold_between_two_of_them() -> None:
+    made = model("Binarizer", {"threshold": -0.5}, dtype=np.int64, version=1)
+    (got,) = InferenceSession(made, num_threads=1).run(None, {"x": np.array([[-2, -1, 0, 1]])})
+    assert got.tolist() == [[0, 0, 1, 1]]
+
+
+def test_labels_of_keys_that_are_as_far_apart_as_can_be_stay() -> None:
+    ends = [-(2**63), 2**63 - 1]
+    made = model("LabelEncoder", {"keys_int64s": ends, "values_int64s": [5, 6], "default_int64": 7}, dtype=np.int64, version=2)
+    assert left(made) == {"LabelEncoder"}
+    (got,) = InferenceSession(made, num_threads=1).run(None, {"x": np.array([[*ends, 0, 1]])})
+    assert got.tolist() == [[5, 6, 7, 7]]
+
+
+@pytest.mark.parametrize("count", [3, 5])
+def test_probabilities_of_support_vectors_agree_with_each_other(count: int) -> None:
+    """p is where sum (r[j, i] p[i] - r[i, j] p[j])^2 is least (Wu, Lin and Weng, 2004), r the probability of one class against another."""
+    rng, pairs, vectors = np.random.default_rng(), count * (count - 1) // 2, 2 * count
+    names = ("coefficients", "rho", "support_vectors", "prob_a", "prob_b")
+    drawn_numbers = (rng.standard_normal(size).astype(np.float32) for size in ((count - 1) * vectors, pairs, vectors * 4, pairs, pairs))
+    told = {name: numbers.tolist() for name, numbers in zip(names, drawn_numbers, strict=True)}
+    kernel = {"kernel_type": "LINEAR", "kernel_params": [1.0, 0.0, 1.0], "vectors_per_class": [2] * count}
+    classes = {"classlabels_ints": list(range(count))}
+    decisions, made = (
+        model("SVMClassifier", {**kernel, **classes, **{name: told[name] for name in which}}, ("y", "z"), version=1)
+        for which in (names[:3], names)
+    )
+    x = drawn(6)
+    (_, scores), (_, got) = (InferenceSession(one, num_threads=1).run(None, {"x": x}) for one in (decisions, made))
+    chosen = np.clip(1 / (1 + np.exp(scores * told["prob_a"] + told["prob_b"])), 1e-7, 1 - 1e-7).astype(np.float64)
+    for row, p in zip(chosen, got, strict=True):
+        r = np.zeros((count, count))
+        r[np.triu_indices(count, 1)] = row
+        r += np.tril(1 - r.T, -1)
+        q = np.diag((r * r).sum(axis=0)) - r.T * r
+        system = np.block([[q, np.ones((count, 1))], [np.ones((1, count)), np.zeros((1, 1))]])
+        exact = np.linalg.solve(system, [*[0] * count, 1])[:-1]
+        np.testing.assert_allclose(p.sum(), 1, rtol=1e-5)
+        assert p @ q @ p <= exact @ q @ exact + 0.01 / count
 
 
 # ---- trees
@@ -196,6 +238,41 @@ def test_what_has_no_kernel_is_run_on_the_host() -> None:
     assert_as_specified(made, drawn(3))
 
 
+def test_worth_at_a_test_or_at_nodes_that_no_row_reaches_changes_nothing() -> None:
+    attributes = ensemble("target", 2, [0], ANY, (-1, 1))
+    circle: NODE = {
+        "nodes_treeids": [7, 7],
+        "nodes_nodeids": [0, 1],
+        "nodes_featureids": [0, 0],
+        "nodes_values": [0.0, 0.0],
+        "nodes_modes": ["BRANCH_LEQ"] * 2,
+        "nodes_truenodeids": [1, 0],
+        "nodes_falsenodeids": [1, 0],
+        "nodes_missing_value_tracks_true": [0, 0],
+        "target_treeids": [0, 0, 7],
+        "target_nodeids": [0, 3, 1],
+        "target_ids": [0, 0, 0],
+        "target_weights": [64.0, 128.0, 256.0],
+    }
+    whole = {name: [*values, *circle[name]] for name, values in attributes.items()}  # type: ignore[misc]
+    made, x = model("TreeEnsembleRegressor", {**whole, "n_targets": 1}), drawn(20)
+    (got,) = InferenceSession(made, num_threads=1).run(None, {"x": x})
+    np.testing.assert_allclose(got, walked(attributes, "target", x, 1), rtol=1e-5, atol=1e-5)
+
+
+def test_no_rows_have_no_sums() -> None:
+    made = model("TreeEnsembleRegressor", {**ensemble("target", 2, [0], ANY, (-1, 1)), "n_targets": 1})
+    (got,) = InferenceSession(made, num_threads=1).run(None, {"x": np.zeros((0, 4), np.float32)})
+    assert got.shape == (0, 1)
+    assert got.dtype == np.float32
+
+
+@pytest.mark.parametrize(("threshold", "modes"), [(np.nan, ("BRANCH_GTE",)), (-np.inf, ("BRANCH_LT",))])
+def test_thresholds_that_nothing_is_below_stay(threshold: float, modes: Sequence[str]) -> None:
+    attributes = {**ensemble("target", 1, [0], modes, (-1, 1)), "nodes_values": [threshold] * 15}
+    assert left(model("TreeEnsembleRegressor", {**attributes, "n_targets": 1})) == {"TreeEnsembleRegressor"}
+
+
 def test_a_circle_of_nodes_is_refused() -> None:
     attributes = ensemble("target", 1, [0], ("BRANCH_LEQ",), (-1, 1))
     attributes["nodes_truenodeids"] = [1] * 15
@@ -211,6 +288,8 @@ def test_a_circle_of_nodes_is_refused() -> None:
         ("target_nodeids", [99] * 8),
         ("target_ids", [-1] * 8),
         ("target_ids", [1] * 8),
+        ("nodes_featureids", [-1] * 15),
+        ("nodes_featureids", [2**32] * 15),
     ],
 )
 def test_attributes_that_do_not_fit_are_refused(attribute: str, value: list[object]) -> None:
@@ -225,3 +304,33 @@ def test_no_kernel_reads_behind_a_row() -> None:
     session = InferenceSession(model("TreeEnsembleRegressor", {**attributes, "n_targets": 1}), num_threads=1)
     with pytest.raises(ModelError, match="TreeEnsemble"):
         session.run(None, {"x": drawn(40)})
+
+
+@pytest.mark.parametrize(
+    ("operand", "changed"),
+    [
+        (1, np.zeros(1, np.int64)),
+        (2, np.full(1, np.nan, np.float32)),
+        (4, np.zeros(2, np.int32)),
+        (7, np.zeros((1, 2), np.int32)),
+        (8, np.zeros((1, 1), np.float32)),
+        (5, np.zeros(0, np.int32)),
+    ],
+)
+def test_no_kernel_is_made_for_tables_that_do_not_fit_together(operand: int, changed: np.ndarray) -> None:
+    """Two leaves, one of the one tree and one of those that fill up the list."""
+    nodes = [np.zeros(2, np.int32), np.full(2, np.nan, np.float32), np.array([-1, 0], np.int32), np.array([0, 1], np.int32)]
+    trees = [np.array([0, *[1] * 15], np.int32), np.zeros(16, np.int32), np.zeros((2, 1), np.int32), np.array([[2], [0]], np.float32)]
+    tables = dict(enumerate([*nodes, *trees], 1))
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [3, 1])
+
+    def told() -> str:
+        node = helper.make_node("TreeEnsemble", ["x", *(f"t{n}" for n in tables)], ["y"], domain="anycann", tree_count=1, target_count=1)
+        known = [onnx.numpy_helper.from_array(table, f"t{number}") for number, table in tables.items()]
+        graph = helper.make_graph([node], "g", [x], [onnx.ValueInfoProto(name="y")], known)
+        imports = [helper.make_opsetid("", 17), helper.make_opsetid("anycann", 1)]
+        return steps(compile_graph(helper.make_model(graph, opset_imports=imports, ir_version=8)).program)
+
+    assert told().startswith("native(")
+    tables[operand] = changed
+    assert told() == "host(TreeEnsemble)"

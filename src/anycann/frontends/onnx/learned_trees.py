@@ -9,7 +9,8 @@ import onnx_ir as ir
 
 from anycann.frontends.onnx.edit import Edit
 from anycann.frontends.onnx.learned_edit import as_float, best, integers, label_count, labels, numbers, text, transformed
-from anycann.frontends.onnx.tree_tables import MODES, Entries, Nodes, tables
+from anycann.frontends.onnx.tree_tables import BELOW, LEAF, MODES, Entries, Nodes, tables
+from anycann.graph.ops.trees import MOST_FEATURES
 
 
 def _tree_nodes(edit: Edit) -> tuple[Nodes, dict[tuple[int, int], int]] | None:
@@ -20,7 +21,11 @@ def _tree_nodes(edit: Edit) -> tuple[Nodes, dict[tuple[int, int], int]] | None:
     if not len(modes) or not np.isin(modes, MODES).all() or thresholds.dtype != np.float32:
         return None
     number = {key: place for place, key in enumerate(zip(trees.tolist(), own.tolist(), strict=True))}
-    leaf = modes == MODES[-1]
+    leaf, features = modes == LEAF, integers(edit, "nodes_featureids")
+    if (wrong := features[~leaf & ((features < 0) | (features > MOST_FEATURES))]).size:
+        raise ValueError(f"a node asks for feature {wrong[0]}; accepted: 0 to {MOST_FEATURES}")
+    if np.isnan(thresholds[~leaf]).any() or np.isneginf(thresholds[np.isin(modes, BELOW)]).any():
+        return None
 
     def places(name: str) -> np.ndarray:
         ids = np.where(leaf, own, integers(edit, name)).tolist()
@@ -31,7 +36,7 @@ def _tree_nodes(edit: Edit) -> tuple[Nodes, dict[tuple[int, int], int]] | None:
     missing = missing if len(missing) else np.zeros(len(modes), np.int64)
     reached = np.zeros(len(modes), bool)
     reached[when_true[~leaf]] = reached[when_false[~leaf]] = True
-    nodes = Nodes(np.flatnonzero(~reached), modes, integers(edit, "nodes_featureids"), thresholds, when_true, when_false, missing)
+    nodes = Nodes(np.flatnonzero(~reached), modes, features, thresholds, when_true, when_false, missing)
     return nodes, number
 
 

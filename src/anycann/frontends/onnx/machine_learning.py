@@ -110,8 +110,9 @@ def _normalizer(edit: Edit) -> Sequence[ir.Value] | None:
 
 def _binarizer(edit: Edit) -> Sequence[ir.Value] | None:
     """Binarizer(x) -> Cast(Greater(x, threshold))."""
-    x = edit.required(0)
-    threshold = edit.before("CastLike", [edit.constant(edit.get("threshold", 0.0), "float32"), x])
+    x, least = edit.required(0), np.float32(edit.get("threshold", 0.0))  # type: ignore[arg-type]
+    least = least if x.dtype in (ir.DataType.FLOAT, ir.DataType.DOUBLE) else np.floor(least)
+    threshold = edit.before("CastLike", [edit.constant(least, "float32"), x])
     return [edit.before("CastLike", [edit.before("Greater", [x, threshold]), x])]
 
 
@@ -138,9 +139,9 @@ def _label_encoder(edit: Edit) -> Sequence[ir.Value] | None:
     """LabelEncoder(x) of integers that lie close together -> Where(known[x - least], values[x - least], default)."""
     keys, dtype = integers(edit, "keys_int64s"), "float32" if edit.get("values_floats") is not None else "int64"
     values = numbers(edit, "values_floats") if dtype == "float32" else integers(edit, "values_int64s")
-    if not len(keys) or len(keys) != len(values) or np.ptp(keys) > 64 + 4 * len(keys):
+    if not len(keys) or len(keys) != len(values) or (extent := int(keys.max()) - int(keys.min()) + 1) > 64 + 4 * len(keys):
         return None
-    least, extent = int(keys.min()), int(np.ptp(keys)) + 1
+    least = int(keys.min())
     table, known = np.zeros(extent, dtype), np.zeros(extent, bool)
     table[keys[::-1] - least], known[keys - least] = values[::-1], True  # of two equal keys the first
     default = edit.get("default_float", -0.0) if dtype == "float32" else edit.get("default_int64", -1)

@@ -50,7 +50,7 @@ def tables(nodes: Nodes, entries: Entries) -> Sequence[np.ndarray]:
     thresholds = _without_denormals(np.where(np.isin(nodes.modes, BELOW), below, nodes.thresholds))
     to_child = (nodes.missing.astype(bool) != swapped) & ~is_leaf
     places, depths = _ordered(nodes.roots, is_leaf, child, other)
-    number = np.zeros(len(nodes.modes), np.int64)
+    number = np.full(len(nodes.modes), -1, np.int64)
     number[places] = np.arange(len(places))
     leaf = is_leaf[places]
     features = np.where(to_child[places], ~nodes.features[places], nodes.features[places])
@@ -89,13 +89,18 @@ def _ordered(roots: np.ndarray, is_leaf: np.ndarray, child: np.ndarray, other: n
             raise ModelError(f"{count} nodes are reached from the roots of trees of {len(is_leaf)}: two nodes have the same child")
         found.append(level)
         owners.append(trees)
-    return np.concatenate(found)[np.argsort(np.concatenate(owners), kind="stable")], depths
+    places = np.concatenate(found)
+    if len(np.unique(places)) != len(places):
+        raise ModelError("two nodes have the same child")
+    return places[np.argsort(np.concatenate(owners), kind="stable")], depths
 
 
 def _entries(entries: Entries, number: np.ndarray, leaf: np.ndarray) -> Sequence[np.ndarray]:
     """(the entry of each node, targets and weights of each entry), which all have as many as the richest; the last one is worth nothing."""
-    order = np.argsort(number[entries.nodes], kind="stable")
-    nodes = number[entries.nodes][order]
+    nodes = number[entries.nodes]
+    (kept,) = np.nonzero((nodes >= 0) & leaf[nodes])  # what stands at a test counts for nothing, and where no row comes
+    order = kept[np.argsort(nodes[kept], kind="stable")]
+    nodes = nodes[order]
     rank = np.zeros(len(leaf) + 1, np.int64)
     rank[:-1] = np.cumsum(leaf) - 1
     rank[-1] = count = int(leaf.sum())

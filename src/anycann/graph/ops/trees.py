@@ -15,6 +15,7 @@ from anycann.te.routines import Trees
 from anycann.te.tensor import Tensor
 
 FILLED = 16  # lists of trees are filled up to a multiple of so many, whole vectors of any target
+MOST_FEATURES = 1 << 24  # the places of a task's rows are 32-bit integers
 
 
 def _infer(node: ir.Node, inputs: Sequence[TensorType | None]) -> Sequence[TensorType]:
@@ -106,6 +107,8 @@ def tree_ensemble(context: Lowering) -> Tensor:
     if x.dtype is not dtypes.float32 or x.rank != 2 or x.size == 0:
         raise NotLowered(f"trees for {x.dtype} of rank {x.rank}")
     tables = [table for number in range(1, 9) if (table := context.constant(number)) is not None]
+    if not _fit_together(tables) or x.shape[1] > MOST_FEATURES:
+        raise NotLowered(f"tables {[f'{table.dtype}{list(table.shape)}' for table in tables]} for {x.shape[1]} features")
     if not _lead_nowhere_else(tables, x.shape[1], targets, context.integer("tree_count", 1)):
         raise NotLowered(f"tables that lead out of themselves, or ask for more than the {x.shape[1]} features there are")
     features = tables[0]
@@ -114,9 +117,18 @@ def tree_ensemble(context: Lowering) -> Tensor:
     return te.contraction(work, (x.shape[0], targets), dtypes.float32)
 
 
+def _fit_together(tables: Sequence[np.ndarray]) -> bool:
+    """Whether the tables have the types that a kernel reads, and what belongs to one node, tree or leaf is in as many places."""
+    if [table.dtype.name for table in tables] != ["int32", "float32", *["int32"] * 5, "float32"]:
+        return False
+    nodes, trees, leaves = tables[:4], tables[4:6], tables[6:]
+    alike = all(len({table.shape for table in part}) == 1 for part in (nodes, trees, leaves))
+    return alike and (nodes[0].ndim, trees[0].ndim, leaves[0].ndim) == (1, 1, 2) and all(table.size for table in tables)
+
+
 def _lead_nowhere_else(tables: Sequence[np.ndarray], columns: int, targets: int, trees: int) -> bool:
     """Whether a kernel reads and writes nothing but the tables, the columns of a row and the targets."""
-    features, thresholds, children, entries, roots, depths, places, _ = tables
+    features, thresholds, children, entries, roots, _, places, _ = tables
     stays = np.isnan(thresholds) & (features >= 0)  # a leaf, which never goes to its child
     ranges = (
         (np.where(features < 0, ~features, features), columns),
@@ -126,5 +138,5 @@ def _lead_nowhere_else(tables: Sequence[np.ndarray], columns: int, targets: int,
         (roots, len(children)),
         (places, targets),
     )
-    whole = len(roots) % FILLED == 0 and trees <= len(roots) == len(depths)
+    whole = len(roots) % FILLED == 0 and 0 < trees <= len(roots)
     return whole and all(table.min() >= 0 and table.max() < limit for table, limit in ranges)

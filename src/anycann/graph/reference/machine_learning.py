@@ -1,11 +1,14 @@
-"""Operators of ai.onnx.ml that onnx.reference has no meaning of."""
+"""Operators of ai.onnx.ml that onnx.reference has no meaning of, or another one than libsvm."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 
 import numpy as np
 from onnx.reference.op_run import OpRun
+from onnx.reference.ops.aionnxml import op_svm_classifier
+from onnx.reference.ops.aionnxml._common_classifier import compute_logistic
 
 
 class ZipMap(OpRun):
@@ -18,3 +21,35 @@ class ZipMap(OpRun):
     ) -> tuple[list[dict[int | str, float]]]:
         labels: list[int | str] = [*(classlabels_int64s or classlabels_strings or ())]
         return ([dict(zip(labels, row, strict=True)) for row in x.reshape(-1, len(labels)).tolist()],)
+
+
+class SVMClassifier(op_svm_classifier.SVMClassifier):
+    """Probabilities of three classes and more as libsvm and ONNX Runtime have them; onnx.reference multiplies matrices in one place."""
+
+    def _probabilities(self, scores: np.ndarray, class_count: int) -> np.ndarray:
+        """The p for which r[j, i] p[i] and r[i, j] p[j] differ least, r[i, j] the probability of class i against class j."""
+        told, r = vars(self._svm.atts), np.zeros((class_count, class_count), scores.dtype)
+        lines = scores * told["prob_a"] + told["prob_b"]
+        for (i, j), line in zip(combinations(range(class_count), 2), lines, strict=True):
+            r[i, j] = np.clip(1 - compute_logistic(line), 1e-7, 1 - 1e-7)
+            r[j, i] = 1 - r[i, j]
+        return _coupled(r)
+
+
+def _coupled(r: np.ndarray) -> np.ndarray:
+    """multiclass_probability of libsvm (Wu, Lin and Weng, 2004, algorithm 2), with its bounds on turns and error."""
+    count = len(r)
+    q = np.diag((r * r).sum(axis=0)) - r.T * r
+    p = np.full(count, 1 / count, r.dtype)
+    for _ in range(max(100, count)):
+        qp = q @ p
+        pqp = p @ qp
+        if np.abs(qp - pqp).max() < 0.005 / count:
+            break
+        for i in range(count):
+            step = (pqp - qp[i]) / q[i, i]
+            p[i] += step
+            pqp = (pqp + step * (step * q[i, i] + 2 * qp[i])) / (1 + step) ** 2
+            qp = (qp + step * q[i]) / (1 + step)
+            p /= 1 + step
+    return p
