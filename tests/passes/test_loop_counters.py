@@ -20,7 +20,7 @@ def counting(condition: str, test: str, most: str, dtype: type[np.generic] = np.
     """A loop of which every turn adds the carried number."""
     text = COUNTING.replace("CONDITION", condition).replace("TEST", test.replace("n)", f"{limit})")).replace("MOST", most)
     constants = {} if "going =" in condition else {"going": np.array(True)}
-    numbers = {"start": dtype(start), "unit": dtype(1), "many": np.array(2**62)}
+    numbers = {"start": dtype(start), "unit": dtype(1), "many": np.array(2**62), "none": np.array(-2)}
     return parse(text.replace("INT", np.dtype(dtype).name), **constants, **numbers)
 
 
@@ -36,6 +36,7 @@ def counted(model: onnx.ModelProto) -> bool:
         ("", "Greater(n, k1)", "many", -3),
         ("going = Less(start, n)", "Less(k1, n)", "", 2),
         ("going = Greater(n, start)", "Less(k1, n)", "many", 0),
+        ("", "Less(k1, n)", "none", 5),
     ],
 )
 def test_turns_are_counted_before_the_loop(condition: str, test: str, most: str, start: int) -> None:

@@ -204,8 +204,7 @@ def _behind_turn(value: ir.Value | None, body: ir.Graph) -> int | None:
 
 
 def _is_outside(value: ir.Value, body: ir.Graph) -> bool:
-    maker = value.producer()
-    return value not in body.inputs and (maker is None or maker.graph is not body)
+    return value.graph not in (body, *body.subgraphs())
 
 
 def _size(value: ir.Value, body: ir.Graph) -> int | None:

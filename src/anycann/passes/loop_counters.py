@@ -1,7 +1,7 @@
 """A loop that counts itself has a trip count.
 
 Loop(, true, 0) of a body that goes on while i + 1 < n, i the carried number   ->  Loop(max(1, n), true) of a body that reads its turn
-Loop(most, 0 < n, 0) of the same body                                          ->  Loop(min(most, max(0, n)), true)
+Loop(most, 0 < n, 0) of the same body                                          ->  Loop(min(max(0, most), max(0, n)), true)
 
 So `while i < n` is exported, and EmbeddingBag by PyTorch's newer exporter. A known trip count makes a loop native, or no loop at all.
 """
@@ -73,7 +73,8 @@ def _rises_by_one(one: Carried, first: ir.Value) -> bool:
     operands = [] if step is None else [known_through_casts(value) for value in step.inputs]
     if step is None or not any(value is not None and source_of(value) is one.given for value in step.inputs):
         return False
-    return any(known is not None and known.shape in ((), (1,)) and known.item() == 1 for known in operands)
+    shapes = ((), (1,)) if first.shape is not None and len(first.shape) == 1 else ((),)
+    return any(known is not None and known.shape in shapes and known.item() == 1 for known in operands)
 
 
 def known_through_casts(value: ir.Value | None) -> np.ndarray | None:
@@ -115,7 +116,8 @@ def _count(graph: ir.Graph, loop: ir.Node, counting: _Counting) -> None:
     begin, end = (writer.add("Reshape", writer.add("Cast", value, to=ir.DataType.INT64), scalar) for value in (first, counting.limit))
     turns = writer.add("Max", writer.add("Sub", end, begin), writer.number(np.array(counting.least)))
     if loop.inputs[0] is not None:
-        turns = writer.add("Min", turns, writer.add("Reshape", loop.inputs[0], scalar))
+        most = writer.add("Max", writer.add("Reshape", loop.inputs[0], scalar), writer.number(np.array(0)))
+        turns = writer.add("Min", turns, most)
     last = writer.add("Add", first, writer.add("CastLike", turns, first))
     going = writer.number(np.array(True))
     graph.insert_before(loop, writer.nodes)
