@@ -137,7 +137,8 @@ def test_wrong_tables_have_the_codes_of_venc(acl: ModuleType, channel: ModuleTyp
 
 
 @pytest.mark.parametrize(
-    ("steps", "size"), [((1, 1), (1, 1)), ((2, 2), (61, 43)), ((2, 1), (33, 8)), ((2, 2), (16, 16)), ((1, 2), (40, 24))]
+    ("steps", "size"),
+    [((1, 1), (1, 1)), ((2, 2), (61, 43)), ((2, 1), (33, 8)), ((2, 2), (16, 16)), ((1, 2), (40, 24)), ((2, 2), (1100, 1000))],
 )
 @pytest.mark.parametrize("quality", [10, 75, 100])
 def test_a_file_is_as_near_to_its_picture_as_that_of_libjpeg(steps: tuple[int, int], size: tuple[int, int], quality: int) -> None:

@@ -20,6 +20,7 @@ SIDE, COEFFICIENTS = 8, 64
 _MOST_DC, _ZEROS, _END = 11, 0xF0, 0x00  # the widest difference; sixteen zeros; nothing but zeros
 _ORDER = ZIGZAG[:COEFFICIENTS].astype(np.intp)
 _WIDE = struct.Struct(">H")
+_AT_ONCE = 1 << 14  # blocks, whose bits are arrays for a while
 _NEEDED = (frozenset(range(_MOST_DC + 1)), frozenset(zeros << 4 | bits for zeros in range(16) for bits in range(1, 11)) | {_ZEROS, _END})
 Numbers = NDArray[np.int64]
 
@@ -134,9 +135,21 @@ def _coded(blocks: Numbers, component: NDArray[np.intp], tables: Tables) -> byte
     """The data of the scan. blocks: [blocks, 64] in its order."""
     kind = np.minimum(component, 1)
     differences = blocks[:, 0].copy()
-    for number in range(int(component[:].max()) + 1):
+    for number in range(int(component.max()) + 1):
         own = component == number
         differences[own] = np.diff(blocks[own, 0], prepend=0)
+    parts, rest = [], np.empty(0, np.uint8)
+    for start in range(0, len(blocks), _AT_ONCE):
+        some = slice(start, start + _AT_ONCE)
+        plain = np.concatenate([rest, _bits_in_order(blocks[some], differences[some], kind[some], tables)])
+        whole = len(plain) // 8 * 8
+        parts.append(np.packbits(plain[:whole]).tobytes())
+        rest = plain[whole:]
+    return b"".join([*parts, np.packbits(np.concatenate([rest, np.ones(-len(rest) % 8, np.uint8)])).tobytes()])
+
+
+def _bits_in_order(blocks: Numbers, differences: Numbers, kind: NDArray[np.intp], tables: Tables) -> NDArray[np.uint8]:
+    """Each bit of some blocks. kind: of a block, 0 Y, 1 the others."""
     block, place = np.nonzero(blocks[:, 1:])
     first = np.diff(block, prepend=-1) != 0
     zeros = np.where(first, place, np.diff(place, prepend=0) - 1)
@@ -154,7 +167,9 @@ def _coded(blocks: Numbers, component: NDArray[np.intp], tables: Tables) -> byte
     ])  # fmt: skip
     order = np.argsort(key, kind="stable")
     numbers, bits = (np.concatenate(parts)[order] for parts in zip(dc, ac, zrl, end, strict=True))
-    return _packed(numbers, bits)
+    shifts = np.repeat(np.cumsum(bits), bits) - 1 - np.arange(bits.sum())
+    found: NDArray[np.uint8] = (np.repeat(numbers, bits) >> shifts & 1).astype(np.uint8)
+    return found
 
 
 def _bits_of(values: Numbers) -> Numbers:
@@ -168,14 +183,6 @@ def _symbols(pair: tuple[Huffman, Huffman], kind: NDArray[np.intp], symbols: Num
         return codes, sizes
     bits = _bits_of(values)
     return codes << bits | np.where(values < 0, values + (1 << bits) - 1, values), sizes + bits
-
-
-def _packed(numbers: Numbers, bits: Numbers) -> bytes:
-    ends = np.cumsum(bits)
-    total = int(ends[-1]) if len(ends) else 0
-    shifts = np.repeat(ends, bits) - 1 - np.arange(total)
-    plain = (np.repeat(numbers, bits) >> shifts & 1).astype(np.uint8)
-    return np.packbits(np.concatenate([plain, np.ones(-total % 8, np.uint8)])).tobytes()
 
 
 # ---- segments
