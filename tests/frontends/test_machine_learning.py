@@ -311,7 +311,7 @@ def test_no_kernel_reads_behind_a_row() -> None:
     [
         (1, np.zeros(1, np.int64)),
         (2, np.full(1, np.nan, np.float32)),
-        (4, np.zeros(2, np.int32)),
+        (4, np.zeros(3, np.int32)),
         (7, np.zeros((1, 2), np.int32)),
         (8, np.zeros((1, 1), np.float32)),
         (5, np.zeros(0, np.int32)),
