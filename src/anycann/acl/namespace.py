@@ -68,6 +68,7 @@ _FILES = (
     "virtual_memory",
     "ipc_memory",
     "groups",
+    "feature_descriptions",
     "feature_search",
     "not_here",
 )
