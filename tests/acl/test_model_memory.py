@@ -37,7 +37,8 @@ def expected(x: np.ndarray, w: np.ndarray) -> np.ndarray:
         e = np.exp(a - a.max(-1, keepdims=True))
         return e / e.sum(-1, keepdims=True)
 
-    return softmax(softmax(x.astype(np.float64) @ w) @ w)
+    found: np.ndarray = softmax(softmax(x.astype(np.float64) @ w) @ w)
+    return found
 
 
 def sets(acl: ModuleType, x: np.ndarray) -> tuple[int, int, int]:
@@ -111,6 +112,30 @@ def test_two_models_take_turns_in_one_memory(acl: ModuleType, tmp_path: Path) ->
     for _ in range(2):
         for (model, _), (_, weights) in zip(models, made, strict=True):
             check(acl, model, weights)
+
+
+def test_a_run_in_memory_that_is_gone_fails(acl: ModuleType, tmp_path: Path) -> None:
+    path, weights = matrices(tmp_path)
+    work_size, weight_size, _ = acl.mdl.query_size(path)
+    x = np.ones((64, 64), np.float32)
+    inputs, outputs, _ = sets(acl, x)
+    for freed in (0, 1):
+        own = [device(acl, work_size), device(acl, weight_size)]
+        model, _ = acl.mdl.load_from_file_with_mem(path, own[0], work_size, own[1], weight_size)
+        check(acl, model, weights)
+        assert acl.rt.free(own[freed]) == 0
+        assert acl.mdl.execute(model, inputs, outputs) == INVALID
+        assert ("work", "weight")[freed] in acl.get_recent_err_msg()
+    virt, _ = acl.rt.reserve_mem_address(2 << 20, 0, 0, 1)
+    physical, _ = acl.rt.malloc_physical(2 << 20, {"location": {"id": 0, "type": 1}}, 0)
+    assert acl.rt.map_mem(virt, 2 << 20, 0, physical, 0) == 0
+    model, ret = acl.mdl.load_from_file_with_mem(path, virt, work_size, 0, 0)
+    assert ret == 0
+    check(acl, model, weights)
+    assert acl.rt.unmap_mem(virt) == 0
+    assert acl.mdl.execute(model, inputs, outputs) == INVALID
+    assert acl.mdl.unload(model) == 0
+    assert [acl.rt.free_physical(physical), acl.rt.release_mem_address(virt)] == [0, 0]
 
 
 def test_memory_that_does_not_do_is_refused(acl: ModuleType, tmp_path: Path) -> None:

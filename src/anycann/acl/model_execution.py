@@ -103,6 +103,7 @@ def execute_v2(model_id: int, inputs: int, outputs: int, stream: int, handle: in
 # ---- one run
 def prepare_run(model: Model, inputs: int, outputs: int) -> _Run:
     """Look at everything a run needs, and answer with what does it. Raises AclError."""
+    model.check_memory()
     given, wanted = PROCESS.handles.get(inputs, Dataset), PROCESS.handles.get(outputs, Dataset)
     feeds, results = _buffers(given, model.inputs, "input", model), _buffers(wanted, model.outputs, "output", model)
     own = feeds[: len(model.own_inputs)]
@@ -154,7 +155,8 @@ class _Run:
             raise self._failure(error) from error
 
     def arrays(self) -> tuple[list[np.ndarray], list[np.ndarray | None]]:
-        """The inputs, and where the outputs go. Raises AclError for a data buffer that is too small or whose memory is gone."""
+        """The inputs, and where the outputs go. Raises AclError for a data buffer that is too small, and for memory that is gone."""
+        self.model.check_memory()
         plan = self.program.program
         own = zip(self.feeds, self.model.own_inputs, plan.inputs, strict=False)
         feeds = [buffer.array(dtype_of(tensor), spec.shape) for buffer, tensor, spec in own]  # type: ignore[arg-type]

@@ -165,7 +165,8 @@ def load_from_mem(ptr: int, size: int) -> int:
 def load_from_file_with_mem(path: str, work: int, work_size: int, weights: int, weight_size: int) -> int:
     """As load_from_file, with device memory of the caller's as large as acl.mdl.query_size says; null leaves it to the load.
 
-    A run works in `work`; one that begins while another works there takes memory of its own. The weights are copied to `weights`.
+    A run works in `work`; another run of the model that begins meanwhile takes memory of its own. Models that share it run one after the
+    other: nobody looks. The weights are copied to `weights`. Both have to stay as long as the model runs.
     """
     return MODELS.load(path, Brought(work, work_size, weights, weight_size))
 

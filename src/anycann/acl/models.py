@@ -12,6 +12,7 @@ import numpy as np
 from anycann.acl import types
 from anycann.acl.codes import Code
 from anycann.acl.errors import AclError
+from anycann.acl.media_memory import device_bytes
 from anycann.acl.model_tensors import Gear, Tensor, bytes_of, dtype_of, sizes_of
 from anycann.acl.picture_inputs import PictureInput, picture_inputs
 from anycann.model_programs import ModelPrograms, SessionOptions
@@ -19,6 +20,7 @@ from anycann.om.model import OfflineModel
 from anycann.om.plan import NativeStep, TensorSpec
 from anycann.om.reader import read_offline_model
 from anycann.runtime.executor import CompiledProgram
+from anycann.runtime.memory import address
 from anycann.support.errors import UsageError
 
 GEAR_INPUT = "ascend_mbatch_shape_data"  # the input that says which gear a run takes
@@ -39,12 +41,19 @@ class Model:
         self.offline: OfflineModel = read_offline_model(source)
         self._picture_inputs = picture_inputs(self.offline.metadata, self.where)
         self._programs = ModelPrograms(source, SessionOptions(), num_threads)
+        self._brought: tuple[tuple[str, np.ndarray], ...] = ()
         self._executables: dict[int | None, CompiledProgram] = {}
         self.last_gear: int | None = None  # the one chosen last, for acl.mdl.get_cur_output_dims
 
     def use_memory(self, work: np.ndarray | None, weights: np.ndarray | None) -> None:
         """Run in memory of the caller's, and take the weights there; before the first run."""
         self._programs.use_memory(work, weights)
+        self._brought = tuple((role, own) for role, own in (("the work memory", work), ("the weight memory", weights)) if own is not None)
+
+    def check_memory(self) -> None:
+        """Raises AclError where memory of the caller's is gone."""
+        for role, own in self._brought:
+            device_bytes(address(own), own.nbytes, role)
 
     # ---- what it is
     @property
