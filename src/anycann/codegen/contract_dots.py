@@ -121,8 +121,10 @@ def generate_dot_convolution(
     window = window_rows(layouts.get(x, ND)) or 0
     known = _known_zero(operator.zero_point, constants, sizes)
     kept = weights[(slice(None), slice(None), *taps)].reshape(*operator.w.shape[:2], *shape.kernel)
-    if not (planar or window) and _uses_words(shape, target, choices, _centred(kept, weight_zero)):
-        method = _by_winograd(shape, target, choices, _centred(kept, weight_zero))
+    by_words = not (planar or window) and choices.tile(WordAlgorithmSpace(shape, target)).winograd
+    centred = _centred(kept, weight_zero) if by_words else None
+    if centred is not None and sums_fit(centred):
+        method = _by_winograd(shape, target, choices, centred)
     else:
         plan = DotPlan(shape, target, choices.tile(DotSpace(shape, target, planar)), planar, weight_zero is None, window)
         method = _by_dots(plan, kept, known, weight_zero)
@@ -164,11 +166,6 @@ def _by_dots(plan: DotPlan, weights: Array, zero_point: int | None, weight_zero:
         return emit_dot_convolution(e, plan, x, weights, write, zero)
 
     return _Method("dots", packed, emit, plan.scratch_bytes, rows)
-
-
-def _uses_words(shape: ConvolutionShape, target: Target, choices: Choices, weights: Array) -> bool:
-    """True for bytes where it is faster and no sum is too large for it."""
-    return choices.tile(WordAlgorithmSpace(shape, target)).winograd and sums_fit(weights)
 
 
 def _by_winograd(shape: ConvolutionShape, target: Target, choices: Choices, weights: Array) -> _Method:

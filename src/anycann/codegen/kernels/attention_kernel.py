@@ -29,7 +29,7 @@ class Kernel:
     @property
     def is_direct(self) -> bool:
         """True if there is one block of keys: results go from registers to the writer."""
-        return self.tile.block >= self.shape.keys
+        return self.memory.is_direct
 
     @property
     def is_far(self) -> bool:
