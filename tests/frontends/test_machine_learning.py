@@ -83,6 +83,14 @@ def test_rows_of_zeros_are_not_divided() -> None:
     assert np.array_equal(got, np.zeros((2, 4)))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_largest_element_divides_whatever_its_sign(dtype: type) -> None:
+    made = model("Normalizer", {"norm": "MAX"}, dtype=dtype, version=1)
+    (got,) = InferenceSession(made, num_threads=1).run(None, {"x": np.array([[-8, -2, 4, 1], [-4, -2, -8, -2]], dtype)})
+    assert got.dtype == np.float32
+    assert got.tolist() == [[-2, -0.5, 1, 0.25], [2, 1, 4, 1]]
+
+
 def test_labels_are_looked_up_and_others_get_the_default() -> None:
     made = model("LabelEncoder", {"keys_int64s": [5, 2, 9], "values_floats": [0.5, 2, -1], "default_float": 7.5}, dtype=np.int64, version=2)
     assert not left(made)
@@ -271,6 +279,17 @@ def test_no_rows_have_no_sums() -> None:
 def test_thresholds_that_nothing_is_below_stay(threshold: float, modes: Sequence[str]) -> None:
     attributes = {**ensemble("target", 1, [0], modes, (-1, 1)), "nodes_values": [threshold] * 15}
     assert left(model("TreeEnsembleRegressor", {**attributes, "n_targets": 1})) == {"TreeEnsembleRegressor"}
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_trees_for_doubles_give_floats(declared: bool) -> None:
+    attributes = {name: values[::-1] for name, values in ensemble("target", 3, [0], ("BRANCH_LEQ",), (-1, 1)).items()}  # type: ignore[index]
+    made, x = model("TreeEnsembleRegressor", {**attributes, "n_targets": 1}, dtype=np.float64), drawn(7).astype(np.float64)
+    if declared:
+        made.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["N", 1]))
+    (got,) = InferenceSession(made, num_threads=1).run(None, {"x": x})
+    assert got.dtype == np.float32
+    np.testing.assert_allclose(got, walked(attributes, "target", x, 1), rtol=1e-5, atol=1e-5)
 
 
 def test_a_circle_of_nodes_is_refused() -> None:

@@ -7,7 +7,16 @@ from itertools import combinations
 
 import numpy as np
 from onnx.reference.op_run import OpRun
-from onnx.reference.ops.aionnxml import op_svm_classifier
+from onnx.reference.ops.aionnxml import (
+    op_linear_classifier,
+    op_linear_regressor,
+    op_normalizer,
+    op_scaler,
+    op_svm_classifier,
+    op_svm_regressor,
+    op_tree_ensemble_classifier,
+    op_tree_ensemble_regressor,
+)
 from onnx.reference.ops.aionnxml._common_classifier import compute_logistic
 
 
@@ -23,7 +32,7 @@ class ZipMap(OpRun):
         return ([dict(zip(labels, row, strict=True)) for row in x.reshape(-1, len(labels)).tolist()],)
 
 
-class SVMClassifier(op_svm_classifier.SVMClassifier):
+class _SVMClassifier(op_svm_classifier.SVMClassifier):
     """Probabilities of three classes and more as libsvm and ONNX Runtime have them; onnx.reference multiplies matrices in one place."""
 
     def _probabilities(self, scores: np.ndarray, class_count: int) -> np.ndarray:
@@ -53,3 +62,34 @@ def _coupled(r: np.ndarray) -> np.ndarray:
             qp = (qp + step * q[i]) / (1 + step)
             p /= 1 + step
     return p
+
+
+class _Normalizer(op_normalizer.Normalizer):
+    """MAX divides by the largest element, as specified; onnx.reference divides by the largest absolute value."""
+
+    def _run(self, x: np.ndarray, norm: str | None = None) -> tuple[np.ndarray]:
+        if norm != "MAX":
+            (result,) = super()._run(x, norm=norm)
+            return (result,)
+        size = x.max(axis=-1, keepdims=True)
+        return (x / np.where(size == 0, 1, size),)
+
+
+def _in_float32(operator: type[OpRun]) -> type[OpRun]:
+    """The operator with results in float32, as they are specified whatever it is given; onnx.reference's are in the type of x."""
+
+    def run(self: OpRun, *operands: object, **attributes: object) -> tuple[np.ndarray, ...]:
+        results: tuple[np.ndarray, ...] = operator._run(self, *operands, **attributes)  # type: ignore[no-untyped-call]
+        return tuple(value.astype(np.float32) if value.dtype == np.float64 else value for value in results)
+
+    return type(operator.__name__.removeprefix("_"), (operator,), {"_run": run, "__module__": __name__})
+
+
+LinearClassifier = _in_float32(op_linear_classifier.LinearClassifier)
+LinearRegressor = _in_float32(op_linear_regressor.LinearRegressor)
+Normalizer = _in_float32(_Normalizer)
+Scaler = _in_float32(op_scaler.Scaler)
+SVMClassifier = _in_float32(_SVMClassifier)
+SVMRegressor = _in_float32(op_svm_regressor.SVMRegressor)
+TreeEnsembleClassifier = _in_float32(op_tree_ensemble_classifier.TreeEnsembleClassifier)
+TreeEnsembleRegressor = _in_float32(op_tree_ensemble_regressor.TreeEnsembleRegressor)
