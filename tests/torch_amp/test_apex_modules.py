@@ -121,16 +121,17 @@ def test_an_optimizer_of_16_bit_weights_steps_masters_and_leaves_overflows_out()
     assert optimizer.loss_scale == kept["loss_scale"]
 
 
-def test_larc_limits_the_rate_by_the_norms() -> None:
+@pytest.mark.parametrize("lr", [0.1, 0.0])
+def test_larc_limits_the_rate_by_the_norms(lr: float) -> None:
     from apex.parallel.LARC import LARC
 
     weights = [nn.Parameter(torch.full((2,), value).npu()) for value in (1.0, 3.0)]
-    optimizer = LARC(torch.optim.SGD(weights, lr=0.1, weight_decay=0.5), trust_coefficient=0.02)
+    optimizer = LARC(torch.optim.SGD(weights, lr=lr, weight_decay=0.5), trust_coefficient=0.02)
     want = []
     for p in weights:
         p.grad = torch.full((2,), 0.25).npu()
         rate = 0.02 * p.detach().norm() / (p.grad.norm() + p.detach().norm() * 0.5 + 1e-8)
-        want.append(p.detach() - min(float(rate) / 0.1, 1.0) * 0.1 * (p.grad + 0.5 * p.detach()))
+        want.append(p.detach() - min(float(rate), lr) * (p.grad + 0.5 * p.detach()))
     optimizer.step()
     for p, expected in zip(weights, want, strict=True):
         torch.testing.assert_close(p.detach(), expected)

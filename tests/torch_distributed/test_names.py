@@ -20,7 +20,7 @@ def test_programs_find_the_process_group_and_its_options(monkeypatch: pytest.Mon
     names = importlib.import_module("torch_npu.distributed")
     assert names.is_hccl_available()
     options = native.ProcessGroupHCCL.Options()
-    options.hccl_config = {"hccl_buffer_size": 200, "group_name": "everyone"}
+    options.hccl_config = {"hccl_buffer_size": 200, "group_name": "everyone", "hccl_exec_timeout": None}
     options.op_timeout = timedelta(seconds=77)
     dist.init_process_group("hccl", init_method=f"file://{tmp_path / 'meeting'}", rank=0, world_size=1, pg_options=options)
     try:

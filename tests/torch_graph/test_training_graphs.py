@@ -192,3 +192,19 @@ def test_images_of_a_channels_last_model_are_kept_as_the_engine_has_them(compile
         torch.testing.assert_close(gradients(model)[key].double(), gradient, rtol=1e-4, atol=1e-4)
     ports = [port for part in reports()[-1].program.compiled.values() for port in part.inputs]
     assert {port.order for port in ports if port.shape == (2, 8, 7, 7)} == {None}
+
+
+def test_what_is_kept_beside_open_sizes_lies_as_torch_has_it(compiled: Callable[..., Any]) -> None:
+    model = torch.nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+    exact = copy.deepcopy(model).double()
+    image, x = torch.randn(2, 3, 5, 5).to(memory_format=torch.channels_last), torch.randn(7, 18)
+
+    def of_pixels(conv: torch.nn.Module, image: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        kept = (conv(image) * 2).sigmoid()
+        return x @ kept.permute(0, 2, 3, 1).reshape(-1, 4) + kept.square().sum()  # backward views what is kept as rows of pixels
+
+    torch._dynamo.mark_dynamic(x, 0)
+    compiled(lambda image, x: of_pixels(model, image, x))(image, x).square().sum().backward()
+    of_pixels(exact, image.double(), x.double()).square().sum().backward()
+    for key, wanted in gradients(exact).items():
+        torch.testing.assert_close(gradients(model)[key].double(), wanted, rtol=1e-4, atol=1e-3)

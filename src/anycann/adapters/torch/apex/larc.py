@@ -36,4 +36,6 @@ class LARC:
         if of_weights == 0 or of_gradient == 0:
             return
         adapted = self.trust_coefficient * of_weights / (of_gradient + of_weights * decay + self.eps)
-        parameter.grad.add_(parameter, alpha=decay).mul_(min(adapted / rate, 1) if self.clip else adapted)
+        if self.clip:
+            adapted = 1.0 if adapted >= rate else adapted / rate  # a rate of nothing, as warm-ups begin with, limits nothing
+        parameter.grad.add_(parameter, alpha=decay).mul_(adapted)

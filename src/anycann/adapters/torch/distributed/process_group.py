@@ -41,8 +41,9 @@ class Options(distributed_c10d.ProcessGroupGloo._Options):
 
     def timeout(self, asked: timedelta) -> timedelta:
         """How long a collective may take, for a group that is made with the timeout `asked`."""
-        if "hccl_exec_timeout" in self.hccl_config:
-            return timedelta(seconds=self.hccl_config["hccl_exec_timeout"])
+        seconds = self.hccl_config.get("hccl_exec_timeout")
+        if seconds is not None:
+            return timedelta(seconds=seconds)
         return self.op_timeout if self.op_timeout != execute_timeout() else execute_timeout(asked)
 
 

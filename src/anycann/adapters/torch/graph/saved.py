@@ -12,18 +12,19 @@ from collections import Counter
 import torch
 from torch.fx import GraphModule, Node
 
+from anycann.adapters.torch.graph.compiled_graph import is_open
 from anycann.adapters.torch.graph.partition import base_of, is_random, maker_of
-from anycann.frontends.torch_fx.table import translations
-from anycann.frontends.torch_fx.translate import dense_order
+from anycann.frontends.torch_fx.translate import dense_order, why_not
 
 aten = torch.ops.aten
 _PERMUTING = frozenset((aten.transpose.int, aten.t.default, aten.permute.default))
+_OF_MEMORY = frozenset((aten.as_strided.default, aten.view.dtype, aten.view_as_complex.default))
 
 
 def save_row_major(forward: GraphModule, backward: GraphModule, results: int) -> None:
     """Change both graphs in place; `results` outputs of the forward graph are not saved but handed out."""
-    if any(node.target is aten.as_strided.default for node in backward.graph.nodes):
-        return  # it reads memory as it lies
+    if is_open(backward) or any(node.target in _OF_MEMORY for node in backward.graph.nodes):
+        return  # its views are made again of what is met, or it reads memory as it lies
     output = forward.graph.output_node()
     outputs = list(output.args[0])
     placeholders = {node.name: node for node in backward.graph.nodes if node.op == "placeholder"}
@@ -41,10 +42,10 @@ def save_row_major(forward: GraphModule, backward: GraphModule, results: int) ->
 def _is_permuted(node: Node) -> bool:
     """Whether it is a tensor in another order than row-major, without gaps, that the engine computes."""
     fake = node.meta.get("val")
-    if not isinstance(fake, torch.Tensor) or not all(isinstance(size, int) for size in (*fake.shape, *fake.stride())):
+    if not isinstance(fake, torch.Tensor) or fake.is_contiguous() or dense_order(fake) is None:
         return False
     maker = maker_of(base_of(node))
-    return not fake.is_contiguous() and dense_order(fake) is not None and str(maker.target) in translations() and not is_random(maker)
+    return maker.op == "call_function" and not is_random(maker) and why_not(maker) is None
 
 
 def _save_before(forward: GraphModule, node: Node, placeholder: Node) -> Node:
