@@ -69,7 +69,7 @@ class _Normalizer(op_normalizer.Normalizer):
 
     def _run(self, x: np.ndarray, norm: str | None = None) -> tuple[np.ndarray]:
         if norm != "MAX":
-            (result,) = super()._run(x, norm=norm)
+            (result,) = super()._run(x, norm=norm)  # type: ignore[no-untyped-call]
             return (result,)
         size = x.max(axis=-1, keepdims=True)
         return (x / np.where(size == 0, 1, size),)
