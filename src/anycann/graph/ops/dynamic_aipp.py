@@ -78,7 +78,7 @@ def _samples(rng: np.random.Generator) -> Iterable[Sample]:
 
     def one(nbytes: int, channels: int, height: int, width: int, *rows: list[int]) -> Sample:
         pictures = integers(rng, nbytes, low=0, high=255, dtype="uint8")
-        return Sample((pictures, np.array(rows, np.int32), np.array([height, width])), {"channels": channels})
+        return Sample((pictures, np.array(rows, np.int32), np.array([height, width])), {"channels": channels}, (2,))
 
     yuv, xrgb, rgb, grey = Format
     yield one(2 * 10 * 38 * 3 // 2, 3, 10, 38, row(yuv, 0, 10, 38, converts=1), row(yuv, 570, 10, 38, order=(0, 2, 1, 3)))
