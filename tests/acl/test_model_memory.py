@@ -35,10 +35,10 @@ def matrices(folder: Path, seed: int = 1) -> tuple[str, np.ndarray]:
 def expected(x: np.ndarray, w: np.ndarray) -> np.ndarray:
     def softmax(a: np.ndarray) -> np.ndarray:
         e = np.exp(a - a.max(-1, keepdims=True))
-        return e / e.sum(-1, keepdims=True)
+        found: np.ndarray = e / e.sum(-1, keepdims=True)
+        return found
 
-    found: np.ndarray = softmax(softmax(x.astype(np.float64) @ w) @ w)
-    return found
+    return softmax(softmax(x.astype(np.float64) @ w) @ w)
 
 
 def sets(acl: ModuleType, x: np.ndarray) -> tuple[int, int, int]:
