@@ -189,6 +189,20 @@ def check_coalesced() -> None:
     assert [said(each) for each in whole] == [list(range(size()))] * 2
 
 
+def check_parts_of_a_tensor_by_columns() -> None:
+    mine = torch.arange(2.0 * size(), device="npu").view(2, size()) + rank()
+    columns = mine.chunk(size(), dim=1)  # HCCL copies lists of tensors, so that these may have gaps
+    wanted = [[rank() + other, size() + rank() + other] for other in range(size())]
+    result = torch.zeros(2, 1, device="npu")
+    dist.reduce_scatter(result, list(columns))
+    assert result.flatten().tolist() == torch.tensor(wanted).sum(0).tolist()
+    dist.scatter(result, list(columns) if rank() == 0 else None, src=0)
+    assert result.flatten().tolist() == wanted[0]
+    whole = torch.zeros(2, size(), device="npu")
+    dist.all_gather(list(whole.chunk(size(), dim=1)), columns[0].contiguous())
+    assert whole.tolist() == [[*map(float, range(size()))], [float(size() + other) for other in range(size())]]
+
+
 def check_functional_collectives() -> None:
     import torch.distributed._functional_collectives as functional
 

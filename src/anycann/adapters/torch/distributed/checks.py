@@ -14,7 +14,7 @@ def check_tensors(name: str, arguments: Iterable[Any], flat: bool = False) -> No
     """Raises RuntimeError for tensors on several devices, and that are not contiguous: in their format, unless they are taken as `flat`."""
     tensors = list(_tensors(arguments))
     for tensor in tensors:
-        if not (tensor.is_contiguous() or (not flat and _in_channels_last(tensor))):
+        if not (tensor.is_contiguous() if flat else is_dense(tensor)):
             sizes, strides = tuple(tensor.shape), tensor.stride()
             raise RuntimeError(f"Tensors must be contiguous, got the sizes {sizes} with the strides {strides} in hccl {name.strip('_')}")
     places = {tensor.device for tensor in tensors}
@@ -30,8 +30,9 @@ def check_splits(sizes: Iterable[int], ranks: int) -> None:
             raise RuntimeError(f"Tensor's dim 0 does not divide equally across group size: {size} over {ranks} ranks in hccl alltoall_base")
 
 
-def _in_channels_last(tensor: Any) -> bool:
-    return tensor.dim() in _FORMATS and bool(tensor.is_contiguous(memory_format=_FORMATS[tensor.dim()]))
+def is_dense(tensor: Any) -> bool:
+    """Whether a tensor is contiguous in its format."""
+    return bool(tensor.is_contiguous() or (tensor.dim() in _FORMATS and tensor.is_contiguous(memory_format=_FORMATS[tensor.dim()])))
 
 
 def _tensors(values: Iterable[Any]) -> Iterator[Any]:

@@ -15,7 +15,7 @@ import torch
 from torch._C._distributed_c10d import _create_work_from_future  # type: ignore[attr-defined]
 import torch.distributed as dist
 
-from anycann.adapters.torch.distributed.checks import check_splits, check_tensors
+from anycann.adapters.torch.distributed.checks import check_splits, check_tensors, is_dense
 from anycann.adapters.torch.distributed.travel import Finish, moved, reduced
 
 _HOST = torch.device("cpu")
@@ -42,6 +42,8 @@ MOVEMENTS = (
 )
 # One tensor holds the parts of all ranks: HCCL takes it in any shape, gloo splits its first dimension.
 FLAT = ("_reduce_scatter_base_", "reduce_scatter_tensor_coalesced_", "_allgather_base_", "allgather_into_tensor_coalesced_")
+# The argument with a tensor of each rank: HCCL copies these to or from one piece of memory, so that they may have gaps.
+COPIED = {"allgather_": 0, "gather_": 0, "reduce_scatter_": 1, "scatter_": 1}
 # Their work knows the sender and has no future.
 POINT_TO_POINT = ("send", "recv_", "recv_any_source_")
 
@@ -71,12 +73,14 @@ def _collective(name: str, prepare: Callable[[Sequence[Any]], tuple[list[Any], l
 
     def kernel(*args: Any) -> Any:
         group = dist.ProcessGroup.unbox(args[group_at])
-        check_tensors(name, args[:group_at], flat=name in FLAT)
+        given, copies = _without_gaps(args[:group_at], COPIED.get(name))
+        check_tensors(name, given, flat=name in FLAT)
         if name == "alltoall_base_":
             check_splits(
                 (tensor.shape[0] for tensor, splits in zip(args[:2], args[group_at + 1 :], strict=False) if not splits), group.size()
             )
-        hosts, finishes = prepare(shaped(args[:group_at]))
+        hosts, finishes = prepare(shaped(given))
+        finishes += copies
         told = functools.partial(_explained, name, group.rank(), group.size())
         try:
             result = op(*hosts, _host_group(group).boxed(), *args[group_at + 1 :])
@@ -140,6 +144,21 @@ def _reduced_arguments(tensors: Sequence[Any]) -> tuple[list[Any], list[Finish]]
     unread: list[Finish] = []
     written = _each(functools.partial(reduced, finishes=finishes), tensors[0])
     return [written, *(_each(functools.partial(reduced, finishes=unread), item) for item in tensors[1:])], finishes
+
+
+def _without_gaps(tensors: Sequence[Any], copied: int | None) -> tuple[Sequence[Any], list[Finish]]:
+    """The arguments, of one of them contiguous copies where its tensors have gaps; the first is written, so it is copied back."""
+    finishes: list[Finish] = []
+
+    def packed(tensor: Any) -> Any:
+        if is_dense(tensor):
+            return tensor
+        copy = tensor.detach().contiguous()
+        if copied == 0:
+            finishes.append(lambda: tensor.detach().copy_(copy))
+        return copy
+
+    return [_each(packed, item) if at == copied else item for at, item in enumerate(tensors)], finishes
 
 
 def _flattened(tensor: Any) -> Any:
