@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -209,10 +210,9 @@ _PAIRS_GAIN = 0.85
 
 
 @dataclass(frozen=True)
-class AlgorithmSpace(Space[ConvolutionAlgorithm]):
-    """Direct or Winograd: the choice that also decides in which layout the input is wanted."""
+class WinogradChoice(Space[ConvolutionAlgorithm]):
+    """With Winograd's algorithm or without it: the choice that also decides in which layout the input is wanted."""
 
-    family: ClassVar[str] = "ConvAlgorithm"
     version: ClassVar[int] = 1
     tile_type: ClassVar[type[ConvolutionAlgorithm]] = ConvolutionAlgorithm
     is_algorithm: ClassVar[bool] = True
@@ -229,8 +229,21 @@ class AlgorithmSpace(Space[ConvolutionAlgorithm]):
     def default(self) -> ConvolutionAlgorithm:
         return ConvolutionAlgorithm(self._refusal() is None and self._gains())
 
+    @abstractmethod
     def _gains(self) -> bool:
         """True if the estimate of Winograd's algorithm is clearly below that of what is taken else."""
+
+    @abstractmethod
+    def _refusal(self) -> str | None:
+        """Why Winograd's algorithm cannot compute the problem; None if it can."""
+
+
+class AlgorithmSpace(WinogradChoice):
+    """Of floating-point numbers: direct, by pairs, or Winograd's."""
+
+    family: ClassVar[str] = "ConvAlgorithm"
+
+    def _gains(self) -> bool:
         shape, target = self.problem, self.target
         if shape.dtype is not dtypes.bfloat16 or not multiplies_bfloat(target):
             return winograd_profitable(shape, target)

@@ -11,7 +11,7 @@ from typing import ClassVar
 from anycann.codegen.kernels.arithmetic_rate import is_halved
 from anycann.codegen.kernels.convolution_estimate import block_groups
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
-from anycann.codegen.kernels.convolution_space import ConvolutionAlgorithm
+from anycann.codegen.kernels.convolution_space import WinogradChoice
 from anycann.codegen.kernels.convolution_tile import even_cuts
 from anycann.codegen.kernels.dot_products import multiplies_words_at_once
 from anycann.codegen.kernels.dot_space import DotSpace, word_pair_cycles
@@ -167,29 +167,14 @@ def word_winograd_refusal(shape: ConvolutionShape, target: Target) -> str | None
     return None
 
 
-@dataclass(frozen=True)
-class WordAlgorithmSpace(Space[ConvolutionAlgorithm]):
-    """Dot products or Winograd's algorithm, for bytes. Both are exact."""
+class WordAlgorithmSpace(WinogradChoice):
+    """Of bytes: dot products or Winograd's algorithm. Both are exact."""
 
     family: ClassVar[str] = "ConvWordAlgorithm"
-    version: ClassVar[int] = 1
-    tile_type: ClassVar[type[ConvolutionAlgorithm]] = ConvolutionAlgorithm
-    is_algorithm: ClassVar[bool] = True
 
-    problem: ConvolutionShape
-    target: Target
-
-    def parameters(self) -> tuple[Parameter, ...]:
-        return (Parameter("winograd", (0, 1) if self._refusal() is None else (0,)),)
-
-    def refusal(self, tile: ConvolutionAlgorithm) -> str | None:
-        return self._refusal() if tile.winograd else None
-
-    def default(self) -> ConvolutionAlgorithm:
-        if self._refusal() is not None:
-            return ConvolutionAlgorithm(False)
+    def _gains(self) -> bool:
         words, dots = WordWinogradSpace(self.problem, self.target), DotSpace(self.problem, self.target)
-        return ConvolutionAlgorithm(words.estimate(words.default()) < _GAIN * dots.estimate(dots.default()))
+        return words.estimate(words.default()) < _GAIN * dots.estimate(dots.default())
 
     def _refusal(self) -> str | None:
         return word_winograd_refusal(self.problem, self.target)

@@ -27,19 +27,23 @@ from anycann.graph.reference import (
 )
 
 FAMILIES = (
-    *(
-        activations,
-        attention,
-        control,
-        convolution,
-        dynamic_quantized,
-        embedding,
-        grouped_attention,
-        machine_learning,
-        matmul,
-        miscellaneous,
-    ),
-    *(normalization, pooling, quantization_networks, quantized, recurrent, rotary, scatter),
+    activations,
+    attention,
+    control,
+    convolution,
+    dynamic_quantized,
+    embedding,
+    grouped_attention,
+    machine_learning,
+    matmul,
+    miscellaneous,
+    normalization,
+    pooling,
+    quantization_networks,
+    quantized,
+    recurrent,
+    rotary,
+    scatter,
 )
 
 MODULES = frozenset(family.__name__ for family in FAMILIES)
