@@ -32,7 +32,8 @@ class _Bundles:
         """Load what `source` holds. Raises AclError."""
         models: list[int] = []
         try:
-            models += (MODELS.load(each) for each in _models_of(source))
+            for each in _models_of(source):
+                models.append(MODELS.load(each))
         except Exception:
             for model in models:
                 MODELS.unload(model)
