@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-OPSET = 20
+OPSETS = {"": 20, "ai.onnx.ml": 3}
 IR_VERSION = 10
 
 
@@ -23,19 +23,21 @@ class Case:
     attributes: Mapping[str, object] = field(default_factory=dict)
     constant: tuple[int, ...] = ()
     outputs: int = 1
+    domain: str = ""
 
     def model(self) -> onnx.ModelProto:
         """The node as a model with the types of its operands; those of its results are left to be inferred."""
         names = ["" if operand is None else f"x{number}" for number, operand in enumerate(self.operands)]
         results = [f"y{number}" for number in range(self.outputs)]
-        node = helper.make_node(self.op_type, names, results, name=self.op_type, **self.attributes)  # type: ignore[arg-type]
+        node = helper.make_node(self.op_type, names, results, self.op_type, domain=self.domain, **self.attributes)  # type: ignore[arg-type]
         inputs = [
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
             for name, array in self.feeds().items()
         ]
         weights = [numpy_helper.from_array(self.operands[number], names[number]) for number in self.constant]  # type: ignore[arg-type]
         graph = helper.make_graph([node], self.op_type, inputs, [onnx.ValueInfoProto(name=name) for name in results], weights)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
+        opset = helper.make_opsetid(self.domain, OPSETS[self.domain])
+        return helper.make_model(graph, opset_imports=[opset], ir_version=IR_VERSION)
 
     def feeds(self) -> dict[str, np.ndarray]:
         """The operands that are inputs, by name."""
@@ -288,7 +290,38 @@ def _suppression(count: int, classes: int) -> Case:
     return Case(f"NonMaxSuppression {count} x {classes}", "NonMaxSuppression", (boxes, scores, *rest), constant=(2, 3, 4))
 
 
-FAMILIES = (elementwise, reductions, normalisations, movement, windows, products, quantised, detection)
+def trees() -> list[Case]:
+    """A forest and boosted trees of 32 features, for one row and for many."""
+    cases = []
+    for rows in (1, 100, 10000):
+        x = _f(rows, 32)
+        for title, count, depth in (("forest", 100, 9), ("boosted", 100, 4)):
+            cases.append(Case(f"{title} of {rows} rows", "TreeEnsembleRegressor", (x,), _ensemble(count, depth, 32), domain="ai.onnx.ml"))
+    return cases
+
+
+def _ensemble(trees: int, depth: int, features: int) -> dict[str, object]:
+    """Attributes of whole trees with random tests: node n's children are 2n + 1 and 2n + 2."""
+    inner, nodes = 2**depth - 1, 2 ** (depth + 1) - 1
+    numbers, leaf = np.tile(np.arange(nodes), trees), np.tile(np.arange(nodes) >= inner, trees)
+    owners = np.repeat(np.arange(trees), nodes)
+    return {
+        "nodes_treeids": owners.tolist(),
+        "nodes_nodeids": numbers.tolist(),
+        "nodes_modes": np.where(leaf, "LEAF", "BRANCH_LEQ").tolist(),
+        "nodes_featureids": np.where(leaf, 0, _i(0, features, trees * nodes)).tolist(),
+        "nodes_values": np.where(leaf, 0, _f(trees * nodes)).tolist(),
+        "nodes_truenodeids": np.where(leaf, 0, 2 * numbers + 1).tolist(),
+        "nodes_falsenodeids": np.where(leaf, 0, 2 * numbers + 2).tolist(),
+        "target_treeids": owners[leaf].tolist(),
+        "target_nodeids": numbers[leaf].tolist(),
+        "target_ids": [0] * int(leaf.sum()),
+        "target_weights": _f(int(leaf.sum())).tolist(),
+        "n_targets": 1,
+    }
+
+
+FAMILIES = (elementwise, reductions, normalisations, movement, windows, products, quantised, detection, trees)
 
 
 def all_cases() -> list[Case]:
