@@ -50,15 +50,25 @@ def pytest_report_header() -> str:
     return f"random numbers: ANYCANN_TEST_SEED={SEED}"
 
 
+def _seed(where: str) -> None:
+    """Begin the streams that have no generator of their own anew, for a test or a file that is imported."""
+    seed = (SEED + crc32(where.encode())) % 2**32
+    random.seed(seed)
+    np.random.seed(seed)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(seed)
+
+
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    if isinstance(collector, pytest.Module):
+        _seed(collector.nodeid)
+
+
 @pytest.fixture(autouse=True)
 def _random_numbers(request: pytest.FixtureRequest) -> Iterator[None]:
     global _test
     _test = request.node.nodeid
     _calls.pop(_test, None)
-    seed = (SEED + crc32(_test.encode())) % 2**32
-    random.seed(seed)
-    np.random.seed(seed)
-    if "torch" in sys.modules:
-        sys.modules["torch"].manual_seed(seed)
+    _seed(_test)
     yield
     _test = ""

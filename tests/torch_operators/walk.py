@@ -38,7 +38,7 @@ class Case:
 
 
 def _short(value: Any) -> str:
-    return "tensor" if isinstance(value, torch.Tensor) else str(value)[:24]
+    return str(mapped(value, lambda tensor: "tensor"))[:24]
 
 
 def case(operator: str, *arguments: Any, reference: Callable[..., Any], **rest: Any) -> None:
