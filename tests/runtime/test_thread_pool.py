@@ -298,6 +298,24 @@ rows = table(code, *[(symbol, (counts,), 9)] * 20)
 """
 
 
+def test_a_worker_on_the_callers_processor_leaves_it_to_the_caller() -> None:
+    """Both have one processor; a worker that waits awake, though nothing can move meanwhile, takes half of the time."""
+    script = """
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+with ThreadPool(2, spin_pauses=4_000_000) as pool:
+    rows.run(pool)
+    (worker,) = (thread for thread in threading.enumerate() if thread.name.startswith("anycann-worker"))
+    clock = time.pthread_getcpuclockid(worker.ident)
+    theirs, ours = time.clock_gettime(clock), time.thread_time()
+    while time.thread_time() < ours + 0.3:
+        rows.run(pool)
+    print((time.clock_gettime(clock) - theirs) / (time.thread_time() - ours), counts.min() == counts.max() > 20)
+"""
+    share, same = run_script(PREAMBLE + script).stdout.split()
+    assert float(share) < 0.3
+    assert same == "True"
+
+
 def test_a_forked_child_builds_workers_of_its_own() -> None:
     script = (
         PREAMBLE
@@ -373,7 +391,7 @@ time.sleep(0.2)
 
 def test_the_dispatcher_compiles_for_arm_and_calls_only_libc() -> None:
     target = by_name("neon")
-    assert sorted(undefined_symbols(emit_object(dispatch_ir(target), target))) == ["clock_gettime", "memcpy", "syscall"]
+    assert sorted(undefined_symbols(emit_object(dispatch_ir(target), target))) == ["clock_gettime", "memcpy", "sched_getcpu", "syscall"]
 
 
 def test_a_system_without_futex_is_refused_with_its_name() -> None:

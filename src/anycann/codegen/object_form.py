@@ -10,7 +10,7 @@ LIBRARY = frozenset(
     {"memcpy", "memmove", "memset", "memcmp", "bcmp"}  # copies and fills it recognises
     | {"fmod", "fmodf", "fma", "fmaf"}  # frem; fma on a processor without it
     | {"__extendhfsf2", "__truncsfhf2", "__truncdfhf2"}  # half on a processor without conversions
-    | {"syscall", "clock_gettime", "sched_yield"}  # the dispatcher's own
+    | {"syscall", "clock_gettime", "sched_getcpu"}  # the dispatcher's own
 )
 # What code calls that catches exceptions of C++. Only such code may need it, so the loader does not look for it.
 EXCEPTIONS = frozenset({"__gxx_personality_v0", "__cxa_begin_catch", "__cxa_end_catch"})

@@ -96,6 +96,7 @@ def _field(field: Block) -> str:
 _HEAD = """
 declare void $PAUSE_TYPE$
 declare i64 @syscall(i64, ...)
+declare i32 @sched_getcpu()
 declare i32 @clock_gettime(i32, ptr)
 declare ptr @memcpy(ptr, ptr, i64)
 """

@@ -13,11 +13,17 @@ the address of the scratch memory says that the units lie behind those of the th
 A worker waits for the epoch to move, the caller for `DONE` to count all units; either spins for a while and then sleeps. A worker
 announces that it will sleep before the system compares the epoch, and the caller moves the epoch before it looks for sleepers (both
 sequentially consistent), so a wake-up is never missed and never costs a system call when nobody sleeps.
+
+Where other processes have all processors, the system wakes a worker on the caller's own, and leaves it there: it interrupts who it is to
+help, and waits awake where that one could work (on two processors, both busy, 200 of 200 calls of a network of 0.05 ms; they took 0.07 to
+0.47). So a worker that finds itself there does not wait awake, and takes nothing of a row that has just begun: it rests for `REST_NS`, in
+which the caller does not wake it, and looks again. A row that lasts longer it joins wherever it is, so that the system sees two to place.
 """
 
 from __future__ import annotations
 
 CALLER_SHARE = 4  # of the spin of a worker: who waits longer than that waits for a thread that lost its processor, and lends it its own
+REST_NS = 1_000_000  # of a worker beside the caller: waking it costs the caller some us, and short networks end before
 RESUMES_BIT, UNITS_BIT = 7, 8  # of the kind of a row: whether its kernel resumes, and from where on the number of units stands
 MOST_UNITS = 32  # of a thread; a number of a unit has 16 bits, and there are at most 1024 threads
 
@@ -27,7 +33,7 @@ def fork_join_ir() -> str:
 
     `$NAME$` stands for what dispatch.py fills in.
     """
-    worker = _WORKER.replace("$SPIN_OR_SLEEP$", _spin_or("sleep"))
+    worker = _WORKER.replace("$SPIN_OR_SLEEP$", _spin_or("sleep")).replace("$REST_NS$", str(REST_NS))
     caller = _FORK_JOIN.replace("$SPIN_OR_SLEEP$", _spin_or("announce"))
     for name, number in (
         ("$CALLER_SHARE$", CALLER_SHARE),
@@ -36,7 +42,7 @@ def fork_join_ir() -> str:
         ("$UNITS_BIT$", UNITS_BIT),
     ):
         caller = caller.replace(name, str(number))
-    return "\n".join((_FIRST, _TAKE, _RUN_UNITS, _WORK, worker, caller))
+    return "\n".join((_FIRST, _TAKE, _RUN_UNITS, _WORK, _PROCESSOR, worker, caller))
 
 
 def _spin_or(sleep: str) -> str:
@@ -178,7 +184,26 @@ out:
 }
 """
 
+# the number of the processor that this thread is on, plus one: 0 if the system does not say
+_PROCESSOR = """
+define internal i32 @processor() alwaysinline {
+  %number = call i32 @sched_getcpu()
+  %name = add i32 %number, 1
+  ret i32 %name
+}
+define internal i1 @beside_caller(ptr %pool) alwaysinline {
+  %caller_at = $CALLER_PROCESSOR$
+  %caller = load atomic i32, ptr %caller_at monotonic, align 4
+  %own = call i32 @processor()
+  %same = icmp eq i32 %own, %caller
+  %known = icmp ne i32 %own, 0
+  %beside = and i1 %same, %known
+  ret i1 %beside
+}
+"""
+
 _WORKER = """
+@rest = internal constant [2 x i64] [i64 0, i64 $REST_NS$]
 define void @anycann_worker(ptr %pool, i64 %id) {
 entry:
   %epoch_at = $EPOCH$
@@ -192,11 +217,15 @@ entry:
   %mode = call i64 @flush_denormals()
   br label %wait
 wait:
-  %seen = phi i32 [ 0, %entry ], [ %seen, %spin ], [ %seen, %sleep ], [ %epoch, %run ]
-  %spins = phi i32 [ 0, %entry ], [ %more_spins, %spin ], [ 0, %sleep ], [ 0, %run ]
+  %seen = phi i32 [ 0, %entry ], [ %seen, %spin ], [ %seen, %sleep ], [ %seen, %rest ], [ %epoch, %run ]
+  %spins = phi i32 [ 0, %entry ], [ %more_spins, %spin ], [ 0, %sleep ], [ 0, %rest ], [ 0, %run ]
+  %rested = phi i32 [ 0, %entry ], [ %rested, %spin ], [ %rested, %sleep ], [ %epoch, %rest ], [ %rested, %run ]
   %epoch = load atomic i32, ptr %epoch_at acquire, align 4
   %moved = icmp ne i32 %epoch, %seen
-  br i1 %moved, label %go, label %idle
+  br i1 %moved, label %go, label %look
+look:
+  %in_the_way = call i1 @beside_caller(ptr %pool)
+  br i1 %in_the_way, label %sleep, label %idle
 $SPIN_OR_SLEEP$sleep:
   %a = atomicrmw add ptr %sleepers_at, i32 1 seq_cst
   %seen_long = zext i32 %seen to i64
@@ -206,7 +235,15 @@ $SPIN_OR_SLEEP$sleep:
 go:
   %stop = load atomic i32, ptr %stop_at monotonic, align 4
   %leave = icmp ne i32 %stop, 0
-  br i1 %leave, label %out, label %run
+  br i1 %leave, label %out, label %place
+place:
+  %beside = call i1 @beside_caller(ptr %pool)
+  %just_begun = icmp ne i32 %epoch, %rested
+  %rests = and i1 %beside, %just_begun
+  br i1 %rests, label %rest, label %run
+rest:
+  %d = call i64 (i64, ...) $FUTEX$, ptr %stop_at, i64 128, i64 0, ptr @rest, ptr null, i64 0)
+  br label %wait
 run:
   %threads_short = load i32, ptr %threads_at
   %threads = zext i32 %threads_short to i64
@@ -254,14 +291,23 @@ entry:
   store i32 %resumes, ptr %resumes_at
   store atomic i32 0, ptr %done_at monotonic, align 4
   store atomic i32 0, ptr %caller_sleeps_at monotonic, align 4
+  %processor_at = $CALLER_PROCESSOR$
+  %processor_before = load atomic i32, ptr %processor_at monotonic, align 4
+  %processor = call i32 @processor()
+  %stays = icmp eq i32 %processor, %processor_before
+  br i1 %stays, label %begin, label %move
+move:
+  store atomic i32 %processor, ptr %processor_at monotonic, align 4
+  br label %begin
+begin:
   %old = load atomic i32, ptr %epoch_at monotonic, align 4
   %epoch = add i32 %old, 1
   %epoch_long = zext i32 %epoch to i64
   %epoch_high = shl i64 %epoch_long, 32
   br label %deal
 deal:
-  %id = phi i64 [ 0, %entry ], [ %next_id, %deal ]
-  %first = phi i64 [ 0, %entry ], [ %behind, %deal ]
+  %id = phi i64 [ 0, %begin ], [ %next_id, %deal ]
+  %first = phi i64 [ 0, %begin ], [ %behind, %deal ]
   %next_id = add i64 %id, 1
   %behind = call i64 @first_of(i64 %units, i64 %next_id, i64 %threads)
   %first_high = shl i64 %first, 16

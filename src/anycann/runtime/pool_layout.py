@@ -1,8 +1,8 @@
 """The memory that the threads of a pool share, by offset, so that what is written often lies apart.
 
 Line 0: what the workers read. Line 1: `DONE`, the units that are done, and whether the caller sleeps on it. Line 2: the lock of the caller
-that has the pool, and `READY`: its workers are started, and it is not closed. Line 3: sleeping workers. From line 4 on, one line for each
-thread: its range of units (`fork_join.py`).
+that has the pool, and `READY`: its workers are started, and it is not closed. Line 3: sleeping workers, and the processor that
+the caller is on. From line 4 on, one line for each thread: its range of units (`fork_join.py`).
 """
 
 from __future__ import annotations
@@ -36,4 +36,5 @@ class Field(enum.IntEnum):
     LOCK = 128
     READY = 132
     SLEEPERS = 192
+    CALLER_PROCESSOR = 196
     RANGES = 256
