@@ -19,6 +19,12 @@ _IN_GROUPS = {
     "npu_mm_all_reduce_base",
     "npu_all_gather_base_mm",
     "npu_mm_reduce_scatter_base",
+    "npu_moe_distribute_dispatch",
+    "npu_moe_distribute_dispatch_v2",
+    "npu_moe_distribute_combine",
+    "npu_moe_distribute_combine_v2",
+    "npu_alltoallv_gmm",
+    "npu_gmm_alltoallv",
 }  # their tests start processes: test_parallel.py
 DEVICES = [pytest.param("cpu", id="on_cpu"), pytest.param("npu", id="on_npu")]
 

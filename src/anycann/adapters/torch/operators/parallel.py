@@ -82,7 +82,7 @@ def mm_all_reduce(
     require(fits, _NAME, f"x1 and x2 of {sizes(x1, x2)}", "(m, k) or (b, m, k), and (k, n)")
     y = _product(x1, x2, bias, antiquant_scale, antiquant_offset, antiquant_group_size, dequant_scale, pertoken_scale)
     y = (y if x3 is None else y + wide(x3)).contiguous()
-    _backend(_NAME, hcom).allreduce([y]).wait()
+    group_backend(_NAME, hcom).allreduce([y]).wait()
     return y.to(_dtype(x1, dequant_scale))
 
 
@@ -143,7 +143,7 @@ def all_gather_mm(*given: Any, **options: Any) -> tuple[torch.Tensor, torch.Tens
     if a.gather_index != 0:
         refuse(_GATHER, f"gather_index={a.gather_index}", "0 (the left side is gathered) is what the interface takes")
     parts = [torch.empty_like(a.self, memory_format=torch.contiguous_format) for _ in range(a.world_size)]
-    _backend(_GATHER, a.hcom).allgather([parts], [a.self.contiguous()]).wait()
+    group_backend(_GATHER, a.hcom).allgather([parts], [a.self.contiguous()]).wait()
     a.self = torch.cat(parts)
     return _local_product(_GATHER, a).to(a.x2.dtype), a.self if a.gather_output else a.self.new_empty(0)
 
@@ -166,12 +166,12 @@ def mm_reduce_scatter(*given: Any, **options: Any) -> torch.Tensor:
         refuse(_SCATTER, f"reduce_op={a.reduce_op!r}", "'sum' is documented")
     rows, rest = divmod(a.self.shape[0], a.world_size)
     require(rest == 0, _SCATTER, f"{a.self.shape[0]} rows on {a.world_size} ranks", "a multiple of world_size")
-    y, backend = _local_product(_SCATTER, a).contiguous(), _backend(_SCATTER, a.hcom)
+    y, backend = _local_product(_SCATTER, a).contiguous(), group_backend(_SCATTER, a.hcom)
     backend.allreduce([y]).wait()
     return y[rows * backend.rank() : rows * (backend.rank() + 1)].to(a.self.dtype)
 
 
-def _backend(operator: str, hcom: str) -> Any:
+def group_backend(operator: str, hcom: str) -> Any:
     """What serves the npu in the group whose `get_hccl_comm_name` is `hcom`."""
     npu, names = torch.device("npu"), []
     for group in list(distributed_c10d._world.pg_map):
