@@ -49,14 +49,16 @@ class Compiled:
 @lru_cache(maxsize=1)
 def runnable() -> tuple[Target, ...]:
     """The named targets whose code this machine runs."""
-    found = []
-    for target in NAMED.values():
-        try:
-            LoadedCode({}, target)
-        except UnsupportedError:
-            continue
-        found.append(target)
-    return tuple(found)
+    return tuple(target for target in NAMED.values() if runs(target))
+
+
+def runs(target: Target) -> bool:
+    """True if this machine runs the target's code."""
+    try:
+        LoadedCode({}, target)
+    except UnsupportedError:
+        return False
+    return True
 
 
 def assert_compiles_everywhere(write: Callable[[Target], Emitter], targets: Sequence[Target] = tuple(NAMED.values())) -> None:

@@ -1,4 +1,4 @@
-"""Attention of bfloat16 by matrix tiles against float64: odd sizes, strides, masks, blocks of keys, and where it is not taken.
+"""Attention of bfloat16 by matrix tiles, and by pairs, against float64: odd sizes, strides, masks, blocks of keys; where it is not taken.
 
 On a processor without tiles the same problems are computed by the other kernel, and have to be exact too.
 """
@@ -13,10 +13,11 @@ from anycann.codegen.kernels.attention_tile_plan import TiledAttention, is_tiled
 from anycann.target.target import NAMED, by_name
 from anycann.te import dtypes
 from anycann.te.strided import Strided
-from tests.codegen.kernels.jit import assert_compiles_everywhere
+from tests.codegen.kernels.jit import assert_compiles_everywhere, runs
 from tests.codegen.kernels.test_attention import assert_exact, masked, shape_of, write
 
 TILES = replace(by_name("avx512"), features=by_name("avx512").features + ",+avx512bf16,+amx-tile,+amx-bf16")
+PAIRS = by_name("znver4")
 SIZES = [(9, 1, 1, 1), (16, 32, 32, 32), (17, 33, 31, 15), (40, 64, 65, 33), (50, 197, 64, 64), (70, 300, 20, 130), (290, 40, 8, 24)]
 
 
@@ -89,6 +90,26 @@ def test_tiles_compile_on_any_machine(reach: int | None) -> None:
     shape = replace(halves(40, 300, 24, 20), reach=reach)
     assert "tdpbf16ps" in "\n".join(write(shape, TILES, default_attention_tile(shape, TILES))[0].lines)
     assert_compiles_everywhere(lambda t: write(shape, t, default_attention_tile(shape, t))[0], [TILES])
+
+
+def test_pairs_compile_on_any_machine() -> None:
+    shape = replace(halves(40, 300, 24, 20), reach=3)
+    text = "\n".join(write(shape, PAIRS, default_attention_tile(shape, PAIRS))[0].lines)
+    assert "dpbf16ps.512" in text
+    assert "tdpbf16ps" not in text
+    assert_compiles_everywhere(lambda t: write(shape, t, default_attention_tile(shape, t))[0], [PAIRS])
+
+
+@pytest.mark.skipif(not runs(PAIRS), reason="the processor has no dot products of bfloat16")
+@pytest.mark.parametrize("size", [(9, 1, 1, 1), (17, 33, 31, 15), (50, 197, 64, 48), (70, 300, 20, 130)], ids=str)
+def test_pairs_are_exact_to_the_rounding_of_weights(size: tuple[int, int, int, int]) -> None:
+    rows, keys, *_ = size
+    shape = halves(*size)
+    assert is_tiled(shape, PAIRS)
+    assert_exact(shape, PAIRS)
+    assert_exact(replace(shape, reach=keys - rows // 2), PAIRS)
+    shape, mask = masked(replace(shape, softcap=2.0), (rows, keys), -1.5)
+    assert_exact(shape, PAIRS, masks=(mask,))
 
 
 def test_what_tiles_cannot_do_is_left_to_the_other_kernels() -> None:

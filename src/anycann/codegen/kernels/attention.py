@@ -52,12 +52,12 @@ def attention_scratch_bytes(shape: AttentionShape, target: Target, tile: Attenti
 def emit_attention(e: Emitter, shape: AttentionShape, target: Target, tile: AttentionTile, pointers: Pointers, write: Write) -> int:
     """Write the kernel's loop over its tasks and return how many there are: heads x blocks of rows.
 
-    Few rows and matrix tiles take no `tile`.
+    Few rows, and bfloat16 by tiles or pairs, take no `tile`.
     """
     if is_few(shape, target):
         return emit_few(e, shape, target, pointers, write)
     if is_tiled(shape, target):
-        return emit_tiled(e, shape, pointers, write)
+        return emit_tiled(e, shape, target, pointers, write)
     kernel = Kernel(shape, tile, target, Memory.of(shape, tile, target.lanes), pointers, write)
     rows = kernel.memory.rows
     full, rest = divmod(shape.rows, rows)

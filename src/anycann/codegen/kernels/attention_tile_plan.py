@@ -1,4 +1,4 @@
-"""How attention by matrix tiles is cut, where it can be, and its scratch memory."""
+"""How attention of bfloat16 by matrix tiles or by pairs is cut, where it can be, and its scratch memory."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import math
 
 from anycann.codegen.emitter import Emitter
+from anycann.codegen.kernels.arithmetic_rate import multiplies_bfloat
 from anycann.codegen.kernels.attention_few import is_few
 from anycann.codegen.kernels.attention_shape import AttentionShape, lie_side_by_side
-from anycann.codegen.kernels.dot_tiles import ROW_BYTES, TILE_GROUPS, TILE_ROWS, has_tiles
+from anycann.codegen.kernels.dot_tiles import ROW_BYTES, TILE_GROUPS, TILE_ROWS
 from anycann.codegen.values import Value
 from anycann.target.target import Target
 from anycann.te import dtypes
@@ -22,8 +23,8 @@ _MOST_ROWS, _ENOUGH_TASKS, _LEAST_ROWS, _BLOCK = 256, 8, 64, 256
 
 
 def is_tiled(shape: AttentionShape, target: Target) -> bool:
-    """True if the target multiplies such tiles and the operands lie as their copies read them."""
-    if shape.dtype is not dtypes.bfloat16 or not has_tiles(target, shape.dtype) or not target.has("avx512bf16"):
+    """True if the target gains by multiplying bfloat16, by tiles or by pairs, and the operands lie as their copies read them."""
+    if shape.dtype is not dtypes.bfloat16 or not multiplies_bfloat(target) or target.lanes != LANES or not target.has("avx512bf16"):
         return False
     if is_few(shape, target) or 0 in (shape.keys, shape.depth, shape.width):
         return False

@@ -1,7 +1,7 @@
-"""Attention of bfloat16 by matrix tiles: both products 16 x 16 sums at a time, the softmax between them in float32, row by row.
+"""Attention of bfloat16, by matrix tiles or dot products of pairs (attention_products.py); the softmax between is in float32, row by row.
 
 a task: some rows of one head. For each block of keys, the keys and values as tiles read them (tile_packing.py), then for 16 or 32 rows
-  scores[m, t] = sum over d of query[m, d] key[t, d]              tiles, from the rows of queries as they lie in scratch
+  scores[m, t] = sum over d of query[m, d] key[t, d]              from the rows of queries as they lie in scratch
   most = max(before, scores * scale, masked), weights[m, t] = exp(scores - most), written as bfloat16 over the scores
   results[m, d] = results[m, d] * exp(before - most) + sum over t of weights[m, t] value[t, d]
 y[m, d] = results[m, d] / total[m], where total is the float32 sum of the weights before they are rounded
@@ -14,26 +14,26 @@ from dataclasses import dataclass
 import math
 
 from anycann.codegen.emitter import Emitter
+from anycann.codegen.kernels.attention_products import Columns, Products, Rows, products_of
 from anycann.codegen.kernels.attention_results import emit_quotients
 from anycann.codegen.kernels.attention_shape import AttentionShape, Pointers, Write, address, seen_keys
 from anycann.codegen.kernels.attention_tile_plan import LANES, TILE_DEPTH, VECTOR, TiledAttention
 from anycann.codegen.kernels.attention_tile_weights import Part, Weights
-from anycann.codegen.kernels.dot_tiles import ROW_BYTES, TILE_GROUPS, TILE_ROWS, TileRegisters
 from anycann.codegen.kernels.matmul_writer import batch_index
 from anycann.codegen.kernels.tile_packing import TileSource, emit_column_tiles, emit_row
 from anycann.codegen.values import Value
-from anycann.te import dtypes
+from anycann.target.target import Target
 
 
-def emit_tiled(e: Emitter, shape: AttentionShape, pointers: Pointers, write: Write) -> int:
+def emit_tiled(e: Emitter, shape: AttentionShape, target: Target, pointers: Pointers, write: Write) -> int:
     """Write the kernel's loop over its tasks, in the entry block, and return how many there are: heads x blocks of rows."""
     plan = TiledAttention(shape)
-    tiles = TileRegisters(dtypes.bfloat16, TILE_ROWS, TILE_GROUPS)
-    kernel = _Kernel(plan, pointers, write, tiles, Weights(plan, pointers))
-    tiles.configure(e)
+    products = products_of(plan, target)
+    kernel = _Kernel(plan, pointers, write, products, Weights(plan, pointers))
+    products.begin(e)
     with e.loop(e.begin, e.end) as task:
         kernel.task(e, batch_index(e, e.udiv(task.index, plan.blocks), shape.batch), e.urem(task.index, plan.blocks))
-    tiles.release(e)
+    products.end(e)
     return plan.tasks
 
 
@@ -44,7 +44,7 @@ class _Kernel:
     plan: TiledAttention
     pointers: Pointers
     write: Write
-    tiles: TileRegisters
+    products: Products
     weights: Weights
 
     def task(self, e: Emitter, batch: tuple[Value, ...], block: Value) -> None:
@@ -94,58 +94,35 @@ class _Kernel:
     def _part(self, e: Emitter, part: Part) -> None:
         """What a group of rows gets from a block of keys."""
         plan = self.plan
-        seen = e.smin(part.seen, e.const(plan.block))
-        padded = e.mul(e.udiv(e.add(seen, TILE_DEPTH - 1), TILE_DEPTH), TILE_DEPTH)
+        seen, count = e.smin(part.seen, e.const(plan.block)), e.smin(e.const(plan.group), part.left)
         queries = e.gep(plan.at(e, "queries"), e.mul(part.row, plan.depth), "i16")
         scores, line = plan.at(e, "scores"), plan.score_row * 4
-        with e.loop(0, padded, 2 * LANES) as key:
-            columns = e.gep(plan.at(e, "keys"), e.mul(key.index, plan.depth), "i16")
-            a, b = _Rows(queries, 2 * plan.depth), _Columns(columns, 2 * plan.depth * LANES)
-            self._product(e, a, b, 2, e.const(plan.depth), _Rows(e.gep(scores, key.index, "float"), line), adds=False)
-        with e.loop(0, e.smin(e.const(plan.group), part.left)) as row:
-            self.weights.weigh(e, part, row.index, padded)
+        keys = _whole(e, seen, self.products.columns_step)
+        for tiles, start, stop in _by_twos(e, e.udiv(keys, LANES), self.products.columns_step == LANES):
+            with e.loop(start, stop, tiles) as tile:
+                key = e.mul(tile.index, LANES)
+                b = Columns(e.gep(plan.at(e, "keys"), e.mul(key, plan.depth), "i16"), 2 * plan.depth * LANES)
+                c = Rows(e.gep(scores, key, "float"), line)
+                self.products.emit(e, Rows(queries, 2 * plan.depth), b, tiles, e.const(plan.depth), c, count, adds=False)
+        with e.loop(0, count) as row:
+            self.weights.weigh(e, part, row.index, _whole(e, seen, TILE_DEPTH))
         results = e.gep(plan.at(e, "results"), e.mul(part.row, plan.width), "float")
-        for count, start, stop in ((2, 0, plan.columns // 2 * 2), (1, plan.columns // 2 * 2, plan.columns)):
-            if start == stop:
-                continue
-            with e.loop(start, stop, count) as column:
-                b = _Columns(e.gep(plan.at(e, "values"), e.mul(column.index, plan.block * LANES), "i16"), 2 * plan.block * LANES)
-                c = _Rows(e.gep(results, e.mul(column.index, LANES), "float"), 4 * plan.width)
-                self._product(e, _Rows(scores, line), b, count, padded, c, adds=not plan.once)
-
-    def _product(self, e: Emitter, a: _Rows, b: _Columns, columns: int, depth: Value, c: _Rows, adds: bool) -> None:
-        """c = a b, or c += a b, for a group of rows and one or two tiles of columns."""
-        tiles = range(self.plan.row_tiles)
-        places = [(i, j, e.gep(c.pointer, i * TILE_ROWS * c.nbytes + j * ROW_BYTES, "i8")) for i in tiles for j in range(columns)]
-        for i, j, place in places:
-            if adds:
-                self.tiles.load_sums(e, i * columns + j, place, c.nbytes)
-            else:
-                self.tiles.clear(e, i * columns + j)
-        with e.loop(0, depth, TILE_DEPTH) as k:
-            for i in tiles:
-                row = e.add(e.mul(k.index, 2), i * TILE_ROWS * a.nbytes)
-                self.tiles.load_rows(e, i, e.gep(a.pointer, row, "i8"), a.nbytes)
-            for j in range(columns):
-                at = e.add(e.mul(k.index, ROW_BYTES // 2), j * b.nbytes)
-                self.tiles.load_columns(e, j, e.gep(b.pointer, at, "i8"), ROW_BYTES)
-            for i, j, _ in places:
-                self.tiles.multiply(e, i * columns + j, i, j)
-        for i, j, place in places:
-            self.tiles.store(e, i * columns + j, place, c.nbytes)
+        depth = _whole(e, seen, self.products.depth_step)
+        for tiles, start, stop in _by_twos(e, e.const(plan.columns), plan.columns % 2 == 1):
+            with e.loop(start, stop, tiles) as column:
+                b = Columns(e.gep(plan.at(e, "values"), e.mul(column.index, plan.block * LANES), "i16"), 2 * plan.block * LANES)
+                c = Rows(e.gep(results, e.mul(column.index, LANES), "float"), 4 * plan.width)
+                self.products.emit(e, Rows(scores, line), b, tiles, depth, c, count, adds=not plan.once)
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """Rows of memory, so many bytes apart."""
-
-    pointer: Value
-    nbytes: int
+def _whole(e: Emitter, count: Value, size: int) -> Value:
+    """`count`, rounded up to a multiple of `size`."""
+    return e.mul(e.udiv(e.add(count, size - 1), size), size)
 
 
-@dataclass(frozen=True)
-class _Columns:
-    """Tiles of columns one behind the other along k, so many bytes from one tile of columns to the next."""
-
-    pointer: Value
-    nbytes: int
+def _by_twos(e: Emitter, count: Value, may_be_odd: bool) -> Iterator[tuple[int, Value, Value]]:
+    """(tiles at a time, first, end): `count` tiles, two at a time, and the last alone."""
+    even = e.sub(count, e.urem(count, 2))
+    yield 2, e.const(0), even
+    if may_be_odd:
+        yield 1, even, count
