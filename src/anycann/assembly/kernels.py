@@ -16,6 +16,7 @@ from anycann.codegen.contract_routine import generate_routine
 from anycann.codegen.kernel import Kernel
 from anycann.codegen.nest_kernel import Output, generate
 from anycann.codegen.recipe import Recipe
+from anycann.codegen.repeats import Repeats
 from anycann.codegen.space import Choices
 from anycann.codegen.tail import Constants, Generated
 from anycann.graph.registry import NotLowered, Registry, static_type
@@ -117,6 +118,7 @@ class KernelMaker:
         self.buffers: dict[str, Buffer] = {}
         self.reads: dict[Unit, frozenset[str]] = {}
         self.workspaces: dict[Group, list[tuple[str, int]]] = {}
+        self._repeats = Repeats()
 
     def launches(self, units: Sequence[Unit]) -> dict[Unit, list[Launch]]:
         """The kernels of every AiCore unit, those whose result is a slice in place left out."""
@@ -205,7 +207,7 @@ class KernelMaker:
         if self._generators.watch is not None:
             nodes = tuple(node.name or "" for node in group.nodes)
             self._generators.watch(Planned(nodes, group.nodes[0].op_type, recipe.of_whole_images(), constants))
-        return recipe.generate(constants, self._generators.choices)
+        return recipe.generate(constants, self._generators.choices, self._repeats)
 
     def _constants(self, group: Group) -> Constants:
         """The values of a group's constant operands by name."""

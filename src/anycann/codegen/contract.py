@@ -25,6 +25,7 @@ from anycann.codegen.contract_recurrent import refuse_recurrent
 from anycann.codegen.contract_routine import refuse_routine
 from anycann.codegen.kernel import RowTasks
 from anycann.codegen.nest_kernel import Output
+from anycann.codegen.repeats import Repeats
 from anycann.codegen.space import Choices
 from anycann.codegen.tail import Constants, Generated
 from anycann.support.errors import InternalError
@@ -89,20 +90,20 @@ def rows_read(contraction: Contraction, name: str, target: Target, choices: Choi
 
 
 def generate_contraction(
-    outputs: Sequence[Output], layouts: Mapping[str, str], target: Target, constants: Constants, choices: Choices = UNASKED
+    outputs: Sequence[Output], layouts: Mapping[str, str], target: Target, constants: Constants, choices: Choices, repeats: Repeats
 ) -> Generated:
     """The kernel of one contraction and its tail. `layouts`: storage of the placeholders by name (absent: row-major)."""
     anchor = contractions([o.tensor for o in outputs])[0]
     if isinstance(anchor.operator, Convolution) and takes_convolution(anchor.operator, target, choices):
-        return generate_dot_convolution(anchor, anchor.operator, outputs, layouts, target, constants, choices)
+        return generate_dot_convolution(anchor, anchor.operator, outputs, layouts, target, constants, choices, repeats)
     if isinstance(anchor.operator, MatMul) and takes_matmul(anchor.operator, constants, target):
-        return generate_dot_matmul(anchor, anchor.operator, outputs, layouts, target, constants, choices)
+        return generate_dot_matmul(anchor, anchor.operator, outputs, layouts, target, constants, choices, repeats)
     if isinstance(anchor.operator, Convolution):
-        return generate_convolution(anchor, anchor.operator, outputs, layouts, target, constants, choices)
+        return generate_convolution(anchor, anchor.operator, outputs, layouts, target, constants, choices, repeats)
     if isinstance(anchor.operator, MatMul):
-        return generate_matmul(anchor, anchor.operator, outputs, layouts, target, constants, choices)
+        return generate_matmul(anchor, anchor.operator, outputs, layouts, target, constants, choices, repeats)
     if isinstance(anchor.operator, Attention):
-        return generate_attention(anchor, anchor.operator, outputs, layouts, target, choices)
+        return generate_attention(anchor, anchor.operator, outputs, layouts, target, choices, repeats)
     if isinstance(anchor.operator, Picture):
         return generate_picture(anchor, anchor.operator, outputs, layouts, target)
     raise InternalError(f"no kernel generator for {type(anchor.operator).__name__}")

@@ -13,6 +13,7 @@ from anycann.codegen.kernels.attention_shape import AttentionShape, Pointers, Sc
 from anycann.codegen.kernels.attention_space import AttentionSpace
 from anycann.codegen.kernels.attention_tile_plan import is_tiled
 from anycann.codegen.nest_kernel import Output
+from anycann.codegen.repeats import Repeats
 from anycann.codegen.space import Choices
 from anycann.codegen.tail import Generated, Tail, memory_name
 from anycann.codegen.values import Value
@@ -114,9 +115,20 @@ def generate_attention(
     layouts: Mapping[str, str],
     target: Target,
     choices: Choices,
+    repeats: Repeats,
 ) -> Generated:
     """The kernel of one attention and its tail; arguments: query, key, value, masks, what the tail reads, outputs."""
-    shape, repeats = heads_as_rows(attention_shape(operator))
+
+    def written() -> Kernel:
+        return _write(anchor, operator, outputs, layouts, target, choices)
+
+    return Generated(repeats.kernel("attention", outputs, layouts, (), written))
+
+
+def _write(
+    anchor: Contraction, operator: Attention, outputs: Sequence[Output], layouts: Mapping[str, str], target: Target, choices: Choices
+) -> Kernel:
+    shape, heads = heads_as_rows(attention_shape(operator))
     tile = choices.tile(AttentionSpace(shape, target))
     tail = Tail(anchor, outputs, layouts, target, len(anchor.shape) - 1, split=False)
     operands = (operator.query, operator.key, operator.value, *operator.masks)
@@ -125,12 +137,12 @@ def generate_attention(
     writer = tail.writer(e, len(operands))
 
     def write(emitter: Emitter, index: tuple[Value, ...], vector: Value, mask: Value | None) -> None:
-        if repeats > 1:
-            *outer, heads, row, column = index
-            index = (*outer, emitter.add(emitter.mul(heads, repeats), row), emitter.const(0), column)
+        if heads > 1:
+            *outer, head, row, column = index
+            index = (*outer, emitter.add(emitter.mul(head, heads), row), emitter.const(0), column)
         tail.write(writer, emitter, [index[n] for n in operator.order], vector, mask)
 
     tasks = emit_attention(e, shape, target, tile, Pointers(query, key, value, tuple(masks)), write)
     symbol, ir = e.finish("attention")
     arguments = (*(memory_name(o.tensor) for o in operands), *tail.inputs, *(o.name for o in outputs))
-    return Generated(Kernel(symbol, ir, arguments, tasks, attention_scratch_bytes(shape, target, tile), shape.flops))
+    return Kernel(symbol, ir, arguments, tasks, attention_scratch_bytes(shape, target, tile), shape.flops)

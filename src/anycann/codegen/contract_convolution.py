@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
-from anycann.codegen.contract_weights import Order, Weights, has_phases, kernel_shape, ordered_weights, planes_weights
+from anycann.codegen.contract_weights import Order, has_phases, kernel_shape, ordered_weights, planes_weights
 from anycann.codegen.conversions import convert, from_storage
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel, RowTasks
@@ -14,9 +15,10 @@ from anycann.codegen.kernels.convolution_planes import emit_planes, planes_rows
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_space import AlgorithmSpace, ConvolutionSpace, PlanesSpace, WinogradSpace
 from anycann.codegen.kernels.convolution_transposed import emit_transposed_convolution, transposed_flops
-from anycann.codegen.kernels.planes_tile import planes_profitable
+from anycann.codegen.kernels.planes_tile import PlanesTile, planes_profitable
 from anycann.codegen.kernels.winograd import emit_winograd
 from anycann.codegen.nest_kernel import Output
+from anycann.codegen.repeats import Repeats
 from anycann.codegen.space import Choices
 from anycann.codegen.tail import Constants, Generated, Tail, memory_name
 from anycann.codegen.values import Value
@@ -88,74 +90,87 @@ def generate_convolution(
     target: Target,
     constants: Constants,
     choices: Choices,
+    repeats: Repeats,
 ) -> Generated:
     """The kernel of a convolution and its tail; arguments: input, packed weights, what the tail reads, outputs."""
     shape, x = kernel_shape(operator), memory_name(operator.x)
-    channels_last, window = layouts.get(x, ND) == NHWC, window_rows(layouts.get(x, ND)) or 0
-    planes = (window or layouts.get(x, ND) == ND) and all(o.place.layout == ND for o in outputs)
+    stored = layouts.get(x, ND)
+    planes = (window_rows(stored) or stored == ND) and all(o.place.layout == ND for o in outputs)
     if planes and gains_by_planes(operator, target, choices, written=True):
-        return _generate_planes(anchor, operator, outputs, layouts, target, constants, choices)
-    blocked = layouts.get(x, ND) == NC1HWC0 or channels_last
-    tail = Tail(anchor, outputs, layouts, target, 1, split=True)
-    e = Emitter()
-    pointers = (e.argument(0), e.argument(1))
-    zero = (operator.zero_point.name,) if isinstance(operator.zero_point, Placeholder) else ()
-    zero_point = _zero_point(e, operator.zero_point, shape)
-    writer = tail.writer(e, 2 + len(zero))
-
-    def write(emitter: Emitter, index: Sequence[Value], vector: Value) -> None:
-        tail.write(writer, emitter, index, vector)
-
-    def weights(order: Order) -> Weights:
-        return ordered_weights(operator, order, target, blocked, constants, outputs[0].name)
-
-    scratch, flops, rows = 0, shape.flops, None
+        tile = choices.tile(PlanesSpace(shape, target))
+        found = planes_weights(operator, tile, constants)
+        writer = _Writer(anchor, operator, outputs, layouts, target, choices, found.name)
+        return Generated(repeats.kernel("planes", outputs, layouts, (found.name,), lambda: writer.planes(tile)), found.packed)
+    blocked = stored in (NC1HWC0, NHWC)
+    order: Order = "conv"
     if has_phases(operator):
-        found = weights("deconv")
-        tasks = emit_transposed_convolution(e, shape, target, *pointers, write, blocked)
-        family, flops = "deconv", transposed_flops(shape)
+        order = "deconv"
     elif blocked and uses_winograd(operator, shape, target, choices):
-        found = weights("winograd")
-        launch = emit_winograd(e, shape, target, choices.tile(WinogradSpace(shape, target)), *pointers, write)
-        tasks, scratch, family = launch.tasks, launch.scratch_bytes, "winograd"
-    else:
-        found = weights("conv")
-        tile = choices.tile(ConvolutionSpace(shape, target, blocked))
-        tasks = emit_convolution(e, shape, target, tile, *pointers, write, blocked, None, zero_point, channels_last, window)
-        family, rows = "conv", row_tasks(shape, target, tile, blocked, channels_last, window)
-    symbol, ir = e.finish(family)
-    kernel = Kernel(
-        symbol, ir, (x, found.name, *zero, *tail.inputs, *(o.name for o in outputs)), tasks, scratch, flops, rows, family == "winograd"
-    )
+        order = "winograd"
+    found = ordered_weights(operator, order, target, blocked, constants, outputs[0].name)
+    writer = _Writer(anchor, operator, outputs, layouts, target, choices, found.name)
+    kernel = repeats.kernel(order, outputs, layouts, (found.name,), lambda: writer.kernel(order, blocked))
     return Generated(kernel, found.packed, found.before, found.workspace)
 
 
-def _generate_planes(
-    anchor: Contraction,
-    operator: Convolution,
-    outputs: Sequence[Output],
-    layouts: Mapping[str, str],
-    target: Target,
-    constants: Constants,
-    choices: Choices,
-) -> Generated:
-    """The same of row-major planes, read and written."""
-    shape, x = kernel_shape(operator), memory_name(operator.x)
-    window = window_rows(layouts.get(x, ND)) or 0
-    tail = Tail(anchor, outputs, layouts, target, len(anchor.shape) - 1, split=False)
-    tile = choices.tile(PlanesSpace(shape, target))
-    e = Emitter()
-    pointers = (e.argument(0), e.argument(1))
-    writer = tail.writer(e, 2)
+@dataclass(frozen=True)
+class _Writer:
+    """Writes the kernel of a convolution and its tail, which finds its weights under the name `weights`."""
 
-    def write(emitter: Emitter, index: Sequence[Value], vector: Value, mask: Value | None) -> None:
-        tail.write(writer, emitter, index, vector, mask)
+    anchor: Contraction
+    operator: Convolution
+    outputs: Sequence[Output]
+    layouts: Mapping[str, str]
+    target: Target
+    choices: Choices
+    weights: str
 
-    found = planes_weights(operator, tile, constants)
-    tasks = emit_planes(e, shape, target, tile, *pointers, write, window)
-    symbol, ir = e.finish("planes")
-    arguments = (x, found.name, *tail.inputs, *(o.name for o in outputs))
-    return Generated(Kernel(symbol, ir, arguments, tasks, 0, shape.flops, planes_rows(shape, target, tile, window)), found.packed)
+    def kernel(self, order: Order, blocked: bool) -> Kernel:
+        """With lanes along the output channels. Arguments: input, packed weights, zero point if in memory, what the tail reads, outputs."""
+        operator, target = self.operator, self.target
+        shape, stored = kernel_shape(operator), self.layouts.get(memory_name(operator.x), ND)
+        tail = Tail(self.anchor, self.outputs, self.layouts, target, 1, split=True)
+        e = Emitter()
+        pointers = (e.argument(0), e.argument(1))
+        zero = (operator.zero_point.name,) if isinstance(operator.zero_point, Placeholder) else ()
+        zero_point = _zero_point(e, operator.zero_point, shape)
+        writer = tail.writer(e, 2 + len(zero))
+
+        def write(emitter: Emitter, index: Sequence[Value], vector: Value) -> None:
+            tail.write(writer, emitter, index, vector)
+
+        scratch, flops, rows = 0, shape.flops, None
+        if order == "deconv":
+            tasks, flops = emit_transposed_convolution(e, shape, target, *pointers, write, blocked), transposed_flops(shape)
+        elif order == "winograd":
+            launch = emit_winograd(e, shape, target, self.choices.tile(WinogradSpace(shape, target)), *pointers, write)
+            tasks, scratch = launch.tasks, launch.scratch_bytes
+        else:
+            channels_last, window = stored == NHWC, window_rows(stored) or 0
+            tile = self.choices.tile(ConvolutionSpace(shape, target, blocked))
+            tasks = emit_convolution(e, shape, target, tile, *pointers, write, blocked, None, zero_point, channels_last, window)
+            rows = row_tasks(shape, target, tile, blocked, channels_last, window)
+        symbol, ir = e.finish(order)
+        return Kernel(symbol, ir, self._arguments(tail, zero), tasks, scratch, flops, rows, order == "winograd")
+
+    def planes(self, tile: PlanesTile) -> Kernel:
+        """With lanes along the pixels of row-major planes, read and written. Arguments: input, weights, what the tail reads, outputs."""
+        shape, window = kernel_shape(self.operator), window_rows(self.layouts.get(memory_name(self.operator.x), ND)) or 0
+        tail = Tail(self.anchor, self.outputs, self.layouts, self.target, len(self.anchor.shape) - 1, split=False)
+        e = Emitter()
+        pointers = (e.argument(0), e.argument(1))
+        writer = tail.writer(e, 2)
+
+        def write(emitter: Emitter, index: Sequence[Value], vector: Value, mask: Value | None) -> None:
+            tail.write(writer, emitter, index, vector, mask)
+
+        tasks = emit_planes(e, shape, self.target, tile, *pointers, write, window)
+        symbol, ir = e.finish("planes")
+        rows = planes_rows(shape, self.target, tile, window)
+        return Kernel(symbol, ir, self._arguments(tail), tasks, 0, shape.flops, rows)
+
+    def _arguments(self, tail: Tail, zero: tuple[str, ...] = ()) -> tuple[str, ...]:
+        return (memory_name(self.operator.x), self.weights, *zero, *tail.inputs, *(o.name for o in self.outputs))
 
 
 def convolution_rows(operator: Convolution, target: Target, choices: Choices) -> RowTasks | str:

@@ -26,6 +26,7 @@ from anycann.codegen.kernels.winograd_words import emit_word_winograd
 from anycann.codegen.kernels.winograd_words_tile import WordAlgorithmSpace, WordWinograd, WordWinogradSpace
 from anycann.codegen.kernels.winograd_words_transform import pack_words, sums_fit
 from anycann.codegen.nest_kernel import Output
+from anycann.codegen.repeats import Repeats
 from anycann.codegen.space import Choices
 from anycann.codegen.tail import Constants, Generated, Packed, Tail, memory_name, pack
 from anycann.codegen.values import Value
@@ -111,6 +112,7 @@ def generate_dot_convolution(
     target: Target,
     constants: Constants,
     choices: Choices,
+    repeats: Repeats,
 ) -> Generated:
     """The kernel of a convolution and its tail; arguments: input, packed weights, the zero point if it is computed, the tail's, outputs."""
     sizes = dot_shape(operator)
@@ -129,20 +131,24 @@ def generate_dot_convolution(
         plan = DotPlan(shape, target, choices.tile(DotSpace(shape, target, planar)), planar, weight_zero is None, window)
         method = _by_dots(plan, kept, known, weight_zero)
     blocked = NC1HWC0 in (*layouts.values(), *(o.place.layout for o in outputs))
-    tail = Tail(anchor, outputs, layouts, target, 1, split=blocked)
-    e = Emitter()
-    pointers = (e.argument(0), e.argument(1))
-    zero = () if known is not None or operator.zero_point is None else (memory_name(operator.zero_point),)
-    zero_point = _load_zero(e, sizes) if zero else known
-    writer = tail.writer(e, 2 + len(zero))
 
-    def write(e: Emitter, image: Value, channel: Value, row: Value, column: Value, sums: Value, mask: Value | None) -> None:
-        tail.write(writer, e, [*_place(e, sizes, shape, image, row, column, channel)], sums, None if blocked else mask)
+    def written() -> Kernel:
+        tail = Tail(anchor, outputs, layouts, target, 1, split=blocked)
+        e = Emitter()
+        pointers = (e.argument(0), e.argument(1))
+        zero = () if known is not None or operator.zero_point is None else (memory_name(operator.zero_point),)
+        zero_point = _load_zero(e, sizes) if zero else known
+        writer = tail.writer(e, 2 + len(zero))
 
-    tasks = method.emit(e, *pointers, write, zero_point)
-    symbol, ir = e.finish(method.family)
-    arguments = (x, method.weights.name, *zero, *tail.inputs, *(o.name for o in outputs))
-    kernel = Kernel(symbol, ir, arguments, tasks, method.scratch_bytes, shape.flops, method.rows, method.resumes)
+        def write(e: Emitter, image: Value, channel: Value, row: Value, column: Value, sums: Value, mask: Value | None) -> None:
+            tail.write(writer, e, [*_place(e, sizes, shape, image, row, column, channel)], sums, None if blocked else mask)
+
+        tasks = method.emit(e, *pointers, write, zero_point)
+        symbol, ir = e.finish(method.family)
+        arguments = (x, method.weights.name, *zero, *tail.inputs, *(o.name for o in outputs))
+        return Kernel(symbol, ir, arguments, tasks, method.scratch_bytes, shape.flops, method.rows, method.resumes)
+
+    kernel = repeats.kernel((method.plan, known), outputs, layouts, (method.weights.name,), written)
     return Generated(kernel, (method.weights,))
 
 
@@ -151,6 +157,7 @@ class _Method:
     """A way to compute a convolution: its weights, what writes it (pointers of input and weights, results, zero point), and its needs."""
 
     family: str
+    plan: DotPlan | WordWinograd
     weights: Packed
     emit: Callable[[Emitter, Value, Value, DotWrite, Value | int | None], int]
     scratch_bytes: int
@@ -165,7 +172,7 @@ def _by_dots(plan: DotPlan, weights: Array, zero_point: int | None, weight_zero:
     def emit(e: Emitter, x: Value, weights: Value, write: DotWrite, zero: Value | int | None) -> int:
         return emit_dot_convolution(e, plan, x, weights, write, zero)
 
-    return _Method("dots", packed, emit, plan.scratch_bytes, rows)
+    return _Method("dots", plan, packed, emit, plan.scratch_bytes, rows)
 
 
 def _by_winograd(shape: ConvolutionShape, target: Target, choices: Choices, weights: Array) -> _Method:
@@ -175,7 +182,7 @@ def _by_winograd(shape: ConvolutionShape, target: Target, choices: Choices, weig
     def emit(e: Emitter, x: Value, weights: Value, write: DotWrite, zero: Value | int | None) -> int:
         return emit_word_winograd(e, plan, x, weights, write, zero or 0)
 
-    return _Method("winograd", packed, emit, plan.scratch_bytes, None, True)
+    return _Method("winograd", plan, packed, emit, plan.scratch_bytes, None, True)
 
 
 def _centred(weights: Array, zero: Array | None) -> Array:
@@ -255,6 +262,7 @@ def generate_dot_matmul(
     target: Target,
     constants: Constants,
     choices: Choices,
+    repeats: Repeats,
 ) -> Generated:
     """The kernel of a product and its tail: a 1x1 convolution of as many pixels as A has rows."""
     *rows, depth = operator.a.shape
@@ -269,15 +277,19 @@ def generate_dot_matmul(
     weights = weights.astype(dtypes.bfloat16.numpy) if shape.dtype is dtypes.bfloat16 else weights
     weights = weights if zero is None else (weights ^ np.uint8(128)).view(np.int8)
     packed = pack("dots", pack_dots(plan, weights, _known_zero(None, constants, shape), zero))
-    tail = Tail(anchor, outputs, layouts, target, len(anchor.shape) - 1, split=False)
-    e = Emitter()
-    pointers = (e.argument(0), e.argument(1))
-    writer = tail.writer(e, 2)
 
-    def write(e: Emitter, image: Value, channel: Value, row: Value, column: Value, sums: Value, mask: Value | None) -> None:
-        tail.write(writer, e, [*digits(e, row, rows), channel], sums, mask)
+    def written() -> Kernel:
+        tail = Tail(anchor, outputs, layouts, target, len(anchor.shape) - 1, split=False)
+        e = Emitter()
+        pointers = (e.argument(0), e.argument(1))
+        writer = tail.writer(e, 2)
 
-    tasks = emit_dot_convolution(e, plan, *pointers, write)
-    symbol, ir = e.finish("dots")
-    arguments = (memory_name(operator.a), packed.name, *tail.inputs, *(o.name for o in outputs))
-    return Generated(Kernel(symbol, ir, arguments, tasks, plan.scratch_bytes, shape.flops), (packed,))
+        def write(e: Emitter, image: Value, channel: Value, row: Value, column: Value, sums: Value, mask: Value | None) -> None:
+            tail.write(writer, e, [*digits(e, row, rows), channel], sums, mask)
+
+        tasks = emit_dot_convolution(e, plan, *pointers, write)
+        symbol, ir = e.finish("dots")
+        arguments = (memory_name(operator.a), packed.name, *tail.inputs, *(o.name for o in outputs))
+        return Kernel(symbol, ir, arguments, tasks, plan.scratch_bytes, shape.flops)
+
+    return Generated(repeats.kernel(plan, outputs, layouts, (packed.name,), written), (packed,))

@@ -22,6 +22,7 @@ from anycann.codegen.kernels.matmul import (
 )
 from anycann.codegen.kernels.matmul_space import MatmulSpace
 from anycann.codegen.nest_kernel import Output
+from anycann.codegen.repeats import Repeats
 from anycann.codegen.space import Choices
 from anycann.codegen.tail import Constants, Generated, Packed, Tail, memory_name, pack
 from anycann.codegen.values import Value
@@ -88,6 +89,7 @@ def generate_matmul(
     target: Target,
     constants: Constants,
     choices: Choices,
+    repeats: Repeats,
 ) -> Generated:
     """The kernel of a product and its tail; arguments: A, B (packed if constant), what the tail reads, outputs."""
     shape = matmul_shape(operator, anchor.shape)
@@ -103,18 +105,22 @@ def generate_matmul(
         arrangement = b_arrangement(shape, target, tile, tuple(operator.b.shape), operator.transpose_b)
         packed = (pack("panels", pack_b(shape, target, tile, columns), name, arrangement),)
         name = packed[0].name
-    tail = Tail(anchor, outputs, layouts, target, len(anchor.shape) - 1, split=False)
-    e = Emitter()
-    pointers = (e.argument(0), e.argument(1))
-    writer = tail.writer(e, 2)
 
-    def write(emitter: Emitter, index: MatmulIndex, sums: Value, mask: Value | None) -> None:
-        tail.write(writer, emitter, (*index.batch, index.m, index.n), sums, mask)
+    def written() -> Kernel:
+        tail = Tail(anchor, outputs, layouts, target, len(anchor.shape) - 1, split=False)
+        e = Emitter()
+        pointers = (e.argument(0), e.argument(1))
+        writer = tail.writer(e, 2)
 
-    tasks = emit_matmul(e, shape, target, tile, *pointers, write)
-    symbol, ir = e.finish("matmul")
-    arguments = (memory_name(operator.a), name, *tail.inputs, *(o.name for o in outputs))
-    return Generated(Kernel(symbol, ir, arguments, tasks, scratch_bytes(shape, target, tile), shape.flops), packed)
+        def write(emitter: Emitter, index: MatmulIndex, sums: Value, mask: Value | None) -> None:
+            tail.write(writer, emitter, (*index.batch, index.m, index.n), sums, mask)
+
+        tasks = emit_matmul(e, shape, target, tile, *pointers, write)
+        symbol, ir = e.finish("matmul")
+        arguments = (memory_name(operator.a), name, *tail.inputs, *(o.name for o in outputs))
+        return Kernel(symbol, ir, arguments, tasks, scratch_bytes(shape, target, tile), shape.flops)
+
+    return Generated(repeats.kernel((shape, tile), outputs, layouts, (name,), written), packed)
 
 
 def _matrix_strides(shape: Sequence[int], batches: int) -> tuple[int, ...]:

@@ -17,6 +17,7 @@ from anycann.codegen.kernels.recurrent_packing import RecurrentWeights, gate_col
 from anycann.codegen.kernels.recurrent_shape import RecurrentShape, default_recurrent_tile, parse_activations
 from anycann.codegen.kernels.recurrent_tiles import multiplies_by_tiles
 from anycann.codegen.nest_kernel import Output
+from anycann.codegen.repeats import Repeats
 from anycann.codegen.space import Choices
 from anycann.codegen.tail import Constants, Generated, Packed, memory_name, pack
 from anycann.codegen.values import Value
@@ -132,5 +133,5 @@ def _projection(
     assert isinstance(product.operator, MatMul)
     by_dots = takes_matmul(product.operator, constant, target)
     generate = generate_dot_matmul if by_dots else generate_matmul
-    generated = generate(product, product.operator, [Output(gates, result)], {}, target, constant, choices)
+    generated = generate(product, product.operator, [Output(gates, result)], {}, target, constant, choices, Repeats())
     return replace(generated, packed=(*generated.packed, bias))

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from anycann.codegen.contract import UNASKED, generate_contraction
+from anycann.codegen.kernel import Kernel
 from anycann.codegen.nest_kernel import Output, generate
+from anycann.codegen.repeats import Repeats
 from anycann.codegen.space import Choices
 from anycann.codegen.tail import Constants, Generated
 from anycann.target.target import Target
@@ -31,8 +33,16 @@ class Recipe:
         outputs = tuple(o if window_rows(o.layout) is None else replace(o, layout=ND) for o in self.outputs)
         return replace(self, outputs=outputs, layouts={name: ND if window_rows(at) else at for name, at in self.layouts.items()})
 
-    def generate(self, constants: Constants, choices: Choices = UNASKED) -> Generated:
-        """The kernel, and the constants packed for it. Raises CannotFuse."""
-        if not contractions([o.tensor for o in self.outputs]):
-            return Generated(generate(self.outputs, self.layouts, self.target, self.family, choices))
-        return generate_contraction(self.outputs, self.layouts, self.target, constants, choices)
+    def generate(self, constants: Constants, choices: Choices = UNASKED, repeats: Repeats | None = None) -> Generated:
+        """The kernel, and the constants packed for it. Raises CannotFuse.
+
+        repeats: the kernels written before with the same target and choices; this one becomes one of them.
+        """
+        repeats = Repeats() if repeats is None else repeats
+        if contractions([o.tensor for o in self.outputs]):
+            return generate_contraction(self.outputs, self.layouts, self.target, constants, choices, repeats)
+
+        def write() -> Kernel:
+            return generate(self.outputs, self.layouts, self.target, self.family, choices)
+
+        return Generated(repeats.kernel(self.family, self.outputs, self.layouts, (), write))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
 from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
 
 from anycann.target.target import Target
@@ -114,7 +115,12 @@ class Choices:
         """The measured tile of a problem if there is one that the generator can use, else its default."""
         found = None if self.tuned is None else self.tuned.find(space)
         tile = None if found is None else usable(space, found)
-        return space.default() if tile is None else tile
+        return _default(space) if tile is None else tile
+
+
+@lru_cache(maxsize=1024)  # layers repeat, and passes ask before the generator does
+def _default(space: Space[Tile]) -> Tile:
+    return space.default()
 
 
 def usable(space: Space[Tile], point: Point) -> Tile | None:
