@@ -14,6 +14,7 @@ from torch.nn.utils.rnn import pack_padded_sequence  # noqa: E402
 from torch.profiler import profile  # noqa: E402
 
 LAYERS: dict[str, Any] = {
+    **{f"{kind.__name__} of whole vectors": lambda kind=kind, **options: kind(6, 53, **options) for kind in (nn.LSTM, nn.GRU, nn.RNN)},
     "LSTM": lambda **options: nn.LSTM(6, 5, 2, bidirectional=True, **options),
     "LSTM, narrowed": lambda **options: nn.LSTM(6, 5, proj_size=3, **options),
     "GRU": lambda **options: nn.GRU(6, 5, 2, bias=False, **options),

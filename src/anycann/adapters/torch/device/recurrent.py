@@ -1,15 +1,18 @@
-"""Recurrent layers on the npu: torch's whole operator for the cpu, forward and backward, on the same memory.
+"""Recurrent layers and cells on the npu: as one operator, forward and backward.
 
-torch puts `lstm`, `gru` and `rnn_*` together from steps for devices that it does not know, a dozen operators a step; for the cpu it has one
-call for a layer, or for all products by the input. Here autograd records the cpu's operator on aliases of the arguments, and the npu's
-gradient asks that record. The values that it keeps are on the host's account, not on the npu's. What wants to see the steps (compilers,
-autocast, captures, derivatives forward, gradients of gradients) gets torch's composition.
+torch puts `lstm`, `gru` and `rnn_*` together from steps for devices that it does not know, a dozen operators a step. Layers and cells of
+float32 take generated code (`recurrent_code.py`). Sequences of several lengths, projections and float64 take torch's whole operator for the
+cpu on the same memory: autograd records it on aliases of the arguments, and the npu's gradient asks that record, whose values are on the
+host's account, not on the npu's. What wants to see the steps (compilers, autocast, captures, derivatives forward, gradients of gradients)
+gets torch's composition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -17,12 +20,14 @@ import torch
 from anycann.adapters.torch.device import report
 from anycann.adapters.torch.device.aliasing import adopt, host_alias
 from anycann.adapters.torch.device.kernels import kernel_for
+from anycann.adapters.torch.device.recurrent_code import Layers, Plan, Steps, code
 from anycann.adapters.torch.device.signature import signature_of
 
 _LAYERS = tuple(f"{name}.{form}" for name in ("lstm", "gru", "rnn_tanh", "rnn_relu") for form in ("input", "data"))
 _CELLS = ("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
 _PLAIN = (torch.Tensor, torch.nn.Parameter)  # no subclass: those of compilers and of distributed tensors take torch's way for them
 _DTYPES = (torch.float32, torch.float64)  # the cpu rounds 16 bits between its steps
+_CELL_BIAS = 4  # position of that argument
 _kept: list[Any] = []
 
 
@@ -43,6 +48,7 @@ def _kernel(op: Any) -> Callable[..., Any]:
     names = signature.names
     places = tuple(at for at in signature.tensors if names[at] != "batch_sizes")  # those stay on the host
     layers, dropout, train = (names.index(name) if name in names else -1 for name in ("num_layers", "dropout", "train"))
+    planned = _planner(op, names)
 
     def kernel(*args: Any, **keywords: Any) -> Any:
         given = (*args, *(keywords.get(name) for name in names[len(args) :])) if keywords else args
@@ -52,12 +58,57 @@ def _kernel(op: Any) -> Callable[..., Any]:
             return op.decompose(*args, **keywords)
         if drops or not _whole(tensors):
             return _composed(op, *args, **keywords)
-        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+        recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+        plan = planned(given)
+        order = None if plan is None else _order(plan, tensors)
+        if plan is not None and order is not None:
+            results = _compute(plan, order, tensors, _Call(op, given, places, signature.lists) if recorded else None)
+        elif recorded:
             results = _Recorded.apply(_Call(op, given, places, signature.lists), *tensors)
-            return results if len(results) > 1 else results[0]
-        return without_gradients(*given)
+        else:
+            return without_gradients(*given)
+        return tuple(results) if len(results) > 1 else results[0]
 
     return kernel
+
+
+def _planner(op: Any, names: tuple[str, ...]) -> Callable[[tuple[Any, ...]], Plan | None]:
+    """What says how generated code computes a call by its arguments, or None if it cannot."""
+    kind, overload = op._schema.name.removeprefix("aten::"), op._schema.overload_name
+    cell = kind.removesuffix("_cell")
+    if overload == "data":
+        return lambda args: None
+    if kind != cell:
+        return lambda args: _plan(cell, 1, False, len(args) > _CELL_BIAS and args[_CELL_BIAS] is not None, False, True)
+    read = itemgetter(*(names.index(name) for name in ("num_layers", "bidirectional", "has_biases", "batch_first")))
+    return lambda args: _plan(cell, *read(args), False)
+
+
+@cache
+def _plan(cell: str, layers: int, bidirectional: bool, biases: bool, batch_first: bool, one_step: bool) -> Plan | None:
+    return Plan(cell, layers, 1 + bidirectional, biases, batch_first, one_step) if code(cell) else None
+
+
+def _order(plan: Plan, tensors: list[Any]) -> Sequence[int] | None:
+    """Which of the tensors are x, the states and the weights, in this order; None if code cannot compute with them."""
+    if tensors[0].dtype != torch.float32:
+        return None
+    of_list = plan.one_step and plan.states > 1  # the list of states comes last
+    order = (0, len(tensors) - 2, len(tensors) - 1, *range(1, len(tensors) - 2)) if of_list else range(len(tensors))
+    x, *rest = (tensors[at] for at in order)
+    return order if plan.fits(x, rest[: plan.states], rest[plan.states :]) else None
+
+
+def _compute(plan: Plan, order: Sequence[int], tensors: list[Any], call: _Call | None) -> Any:
+    """The results; `call` is what autograd asks for gradients of gradients, None if it needs none."""
+    if call is not None:
+        return _Computed.apply(call, plan, order, *tensors)
+    return _layers(plan, order, tensors).forward(keep=False)[0]
+
+
+def _layers(plan: Plan, order: Sequence[int], tensors: Sequence[Any]) -> Layers:
+    x, *rest = (tensors[at] for at in order)
+    return Layers(plan, x, rest[: plan.states], rest[plan.states :])
 
 
 def _composed(op: Any, *args: Any, **keywords: Any) -> Any:
@@ -106,6 +157,32 @@ class _Call:
         return list(result) if isinstance(result, tuple) else [result]
 
 
+class _Computed(torch.autograd.Function):
+    """The operator by generated code."""
+
+    @staticmethod
+    def forward(ctx: Any, call: _Call, plan: Plan, order: Sequence[int], *tensors: Any) -> Any:
+        results, outputs, steps = _layers(plan, order, tensors).forward(keep=True)
+        ctx.call, ctx.plan, ctx.order, ctx.counts = call, plan, order, (len(tensors), len(outputs))
+        ctx.save_for_backward(*tensors, *outputs, *(one for step in steps for one in step))
+        ctx.set_materialize_grads(False)
+        return tuple(results)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        saved, (given, inner) = ctx.saved_tensors, ctx.counts
+        tensors, outputs, rest = saved[:given], saved[given : given + inner], saved[given + inner :]
+        needed, order = ctx.needs_input_grad[3:], ctx.order
+        if torch.is_grad_enabled():
+            return None, None, None, *_by_composition(ctx.call, tensors, needed, gradients)
+        steps = [Steps(*rest[at : at + len(Steps._fields)]) for at in range(0, len(rest), len(Steps._fields))]
+        found = _layers(ctx.plan, order, tensors).backward(gradients, outputs, steps, [needed[at] for at in order])
+        by_tensors = [None] * given
+        for at, one in zip(order, found, strict=True):
+            by_tensors[at] = one if needed[at] else None
+        return None, None, None, *by_tensors
+
+
 class _Recorded(torch.autograd.Function):
     """The operator on aliases, which autograd records there. Results share the versions of that record, so it knows who writes them."""
 
@@ -123,9 +200,7 @@ class _Recorded(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Any) -> Any:
         tensors, needed = ctx.saved_tensors, ctx.needs_input_grad[1:]  # raises if one was written since
         if torch.is_grad_enabled():
-            views = [tensor.view_as(tensor) for tensor in tensors]  # an argument may be made of another, which is no way back of ours
-            results = ctx.call.run(views, whole=False)
-            return None, *_spread(_gradients(results, views, needed, gradients, create_graph=True), needed)
+            return None, *_by_composition(ctx.call, tensors, needed, gradients)
         given = [None if gradient is None else host_alias(gradient) for gradient in gradients]
         keep = torch._C._autograd._get_current_graph_task_keep_graph()
         found = _gradients(ctx.results, ctx.hosts, needed, given, retain_graph=keep)
@@ -133,6 +208,12 @@ class _Recorded(torch.autograd.Function):
             ctx.results = ctx.hosts = None
         index = tensors[0].get_device()
         return None, *_spread([None if one is None else adopt(one, index) for one in found], needed)
+
+
+def _by_composition(call: _Call, tensors: Any, needed: Any, gradients: Any) -> list[Any]:
+    """The gradients by the tensors, which have gradients themselves."""
+    views = [tensor.view_as(tensor) for tensor in tensors]  # an argument may be made of another, which is no way back of ours
+    return _spread(_gradients(call.run(views, whole=False), views, needed, gradients, create_graph=True), needed)
 
 
 def _gradients(results: list[Any], tensors: Any, needed: Any, gradients: Any, **options: Any) -> Any:

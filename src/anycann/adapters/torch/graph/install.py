@@ -16,8 +16,8 @@ TRACE_RULES = "torch._dynamo.trace_rules"
 # Kernels in Python, which run where torch.compile left something to eager mode: its compiler would take their frames for the program's.
 _KERNELS = (
     "accelerator_only", "aliasing", "attention", "bernoulli", "creation", "devices", "dispatch_table", "failures", "generators",
-    "host_call", "integer_labels", "kernels", "layout", "machine_code", "native", "recurrent", "registration", "report", "rounding",
-    "signature", "sparse", "virtual_devices",
+    "host_call", "integer_labels", "kernels", "layout", "machine_code", "native", "recurrent", "recurrent_code", "registration", "report",
+    "rounding", "signature", "sparse", "virtual_devices",
 )  # fmt: skip
 
 
