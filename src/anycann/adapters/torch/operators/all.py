@@ -7,8 +7,8 @@ from anycann.adapters.torch.operators.registry import OPERATORS
 
 # in the order of the reference page
 _FAMILIES = """
-    accumulation activations boxes dropout exchange exchanged_products formats gradients grouped grouped_units linear_attention losses
-    matrix microscaling normalisation parallel quantisation quantised_products quantised_tails quantised_units recurrent regions
+    accumulation activations boxes dropout exchange exchanged_products feed_forward formats gradients grouped grouped_units linear_attention
+    losses matrix microscaling normalisation parallel quantisation quantised_products quantised_tails quantised_units recurrent regions
     reshaping rotary rotated routing routing_maps routing_quantised sampling scattering statistics suppression transformer_library updates
     attention.inference_operators attention.latent attention.layers attention.merging attention.pages attention.selected
     attention.sequences attention.training

@@ -209,7 +209,7 @@ _COMBINED = _MISSING + ", a quantised exchange (comm_quant_mode)"
 def _combined_shape(name: str) -> Any:
     def shape(*given: Any, **options: Any) -> torch.Tensor:
         a = bound(name, given, options)
-        return a.expand_x.new_empty(a.expert_ids.shape[0], a.expand_x.shape[1])  # type: ignore[no-any-return]
+        return a.expand_x.new_empty(a.expert_ids.shape[0], a.expand_x.shape[1])
 
     return shape
 

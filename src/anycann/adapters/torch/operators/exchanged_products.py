@@ -18,7 +18,6 @@ _ARGUMENTS = (
     "Tensor? send_counts_tensor=None, Tensor? recv_counts_tensor=None, Tensor? mm_x=None, Tensor? mm_weight=None, "
     "bool trans_gmm_weight=False, bool trans_mm_weight=False"
 )
-_Maybe = torch.Tensor | None
 
 
 def _checked(operator: str, a: SimpleNamespace) -> None:
@@ -45,7 +44,7 @@ def _grouped(a: SimpleNamespace, rows: torch.Tensor, counts: torch.Tensor) -> to
     return torch.cat([part @ wide(w) for part, w in zip(parts, weight, strict=True)]).to(rows.dtype)
 
 
-def _shared(a: SimpleNamespace) -> _Maybe:
+def _shared(a: SimpleNamespace) -> torch.Tensor | None:
     """The product of the experts that all tokens go to."""
     if a.mm_x is None:
         return None
@@ -57,18 +56,18 @@ def _columns(a: SimpleNamespace) -> int:
     return int(a.gmm_weight.shape[1 if a.trans_gmm_weight else 2])
 
 
-def _shared_shape(a: SimpleNamespace) -> _Maybe:
+def _shared_shape(a: SimpleNamespace) -> torch.Tensor | None:
     if a.mm_x is None:
         return None
-    return a.mm_x.new_empty(a.mm_x.shape[0], a.mm_weight.shape[0 if a.trans_mm_weight else 1])  # type: ignore[no-any-return]
+    return a.mm_x.new_empty(a.mm_x.shape[0], a.mm_weight.shape[0 if a.trans_mm_weight else 1])
 
 
-def _shapes_behind(*given: Any, **options: Any) -> tuple[torch.Tensor, _Maybe]:
+def _shapes_behind(*given: Any, **options: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
     a = bound(_BEHIND, given, options)
     return a.gmm_x.new_empty(sum(a.recv_counts), _columns(a)), _shared_shape(a)
 
 
-def _shapes_before(*given: Any, **options: Any) -> tuple[torch.Tensor, _Maybe, _Maybe]:
+def _shapes_before(*given: Any, **options: Any) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
     a = bound(_BEFORE, given, options)
     rows = sum(a.recv_counts)
     permuted = a.gmm_x.new_empty(rows, a.gmm_x.shape[1]) if a.permute_out_flag else None
@@ -76,7 +75,7 @@ def _shapes_before(*given: Any, **options: Any) -> tuple[torch.Tensor, _Maybe, _
 
 
 @opaque(f"{_BEFORE}({_ARGUMENTS}, bool permute_out_flag=False, str? comm_mode=None) -> (Tensor, Tensor, Tensor)", shape=_shapes_before)
-def alltoallv_gmm(*given: Any, **options: Any) -> tuple[torch.Tensor, _Maybe, _Maybe]:
+def alltoallv_gmm(*given: Any, **options: Any) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
     """(what comes, expert after expert, times each expert's weight (experts, k, n); mm_x @ mm_weight or None; what came, if asked for):
     gmm_x lies by global expert, the counts are (ranks, experts of one rank). `comm_mode` says how Ascend moves the rows."""
     a = bound(_BEFORE, given, options)
@@ -87,7 +86,7 @@ def alltoallv_gmm(*given: Any, **options: Any) -> tuple[torch.Tensor, _Maybe, _M
 
 
 @opaque(f"{_BEHIND}({_ARGUMENTS}, str? comm_mode=None) -> (Tensor, Tensor)", shape=_shapes_behind)
-def gmm_alltoallv(*given: Any, **options: Any) -> tuple[torch.Tensor, _Maybe]:
+def gmm_alltoallv(*given: Any, **options: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
     """(the rows of gmm_x, which lie expert after expert, times each expert's weight, back on the ranks they are of, by global expert;
     mm_x @ mm_weight or None): the way back of `npu_alltoallv_gmm`, with its recv_counts as send_counts."""
     a = bound(_BEHIND, given, options)

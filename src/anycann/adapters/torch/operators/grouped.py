@@ -1,4 +1,4 @@
-"""A matrix product for each group of rows (or of the depth), and feed-forward layers of experts."""
+"""A matrix product for each group of rows (or of the depth)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from torch.nn import functional
 
 from anycann.adapters.torch.operators import packing
 from anycann.adapters.torch.operators.activations import fast_gelu
+from anycann.adapters.torch.operators.float8_products import FLOAT8, float8_product
+from anycann.adapters.torch.operators.microscaling import GROUP
 from anycann.adapters.torch.operators.precision import dtype_of, wide
 from anycann.adapters.torch.operators.quantised_products import dequantised_weight, integer_product
-from anycann.adapters.torch.operators.registry import bound, composed, opaque, refuse, refuse_given, require
+from anycann.adapters.torch.operators.registry import bound, opaque, refuse, refuse_given, require
 
 _NAME = "npu_grouped_matmul"
 _BETWEEN = (
@@ -30,7 +32,7 @@ _ACTIVATIONS = {
     4: fast_gelu,
     5: functional.silu,
 }
-_MISSING = "offset, activation gradients and quantised activations, float8 operands, int4 weights that scale inside the product"
+_MISSING = "offset, activation gradients and quantised activations, float4 operands, int4 weights that scale inside the product"
 
 
 def _ends(a: SimpleNamespace, groups: int) -> list[int]:
@@ -50,7 +52,8 @@ def _ends(a: SimpleNamespace, groups: int) -> list[int]:
 
 
 def _result_dtype(a: SimpleNamespace) -> torch.dtype:
-    return dtype_of(getattr(a, "output_dtype", None), _NAME, "output_dtype", a.x[0].dtype)
+    default = torch.bfloat16 if a.x[0].dtype in FLOAT8 else a.x[0].dtype
+    return dtype_of(getattr(a, "output_dtype", None), _NAME, "output_dtype", default)
 
 
 def _weights(a: SimpleNamespace) -> list[torch.Tensor]:
@@ -85,6 +88,9 @@ def _product(
             return sums
         y = sums.float() * packing.scale_of(scale)
         y = y if tokens is None else y * tokens[:, None]
+    elif x.dtype in FLOAT8:
+        scales = None if not a.scale else a.scale[group] if len(a.scale) > 1 else a.scale[0]
+        y = float8_product(_NAME, x, weight, scales[group] if scales is not None and scales.dim() == weight.dim() + 2 else scales, tokens)
     elif x.is_floating_point() and weight.dtype == x.dtype:
         y = wide(x) @ wide(weight)
     else:
@@ -107,11 +113,12 @@ def _computed(a: SimpleNamespace) -> list[torch.Tensor]:
         activation_quant_scale=a.activation_quant_scale or None,
         activation_quant_offset=a.activation_quant_offset or None,
     )
-    refuse_given(
-        _NAME,
-        "it is for float8 and float4 operands",
-        **{n: getattr(a, n, None) for n in ("x_dtype", "weight_dtype", "scale_dtype", "per_token_scale_dtype")},
-    )
+    if a.x[0].dtype not in FLOAT8:
+        refuse_given(
+            _NAME,
+            "it is for float8 and float4 operands",
+            **{n: getattr(a, n, None) for n in ("x_dtype", "weight_dtype", "scale_dtype", "per_token_scale_dtype")},
+        )
     weights, dtype = _weights(a), _result_dtype(a)
     if getattr(a, "group_type", None) == 2:
         return [_by_depth(a, dtype)]
@@ -138,8 +145,16 @@ def _by_depth(a: SimpleNamespace, dtype: torch.dtype) -> torch.Tensor:
     """(groups, M, N): products of the parts of the depth."""
     x, weight = a.x[0], a.weight[0]
     ends = _ends(a, a.group_list.shape[0])
-    parts = [wide(x[:, b:e]) @ wide(weight[b:e]) for b, e in zip([0, *ends[:-1]], ends, strict=True)]
-    return torch.stack(parts).to(dtype)
+    begins = [0, *ends[:-1]]
+    if x.dtype not in FLOAT8:
+        return torch.stack([wide(x[:, b:e]) @ wide(weight[b:e]) for b, e in zip(begins, ends, strict=True)]).to(dtype)
+    scale, by_row = a.scale[0], a.per_token_scale[0]
+    products = []
+    for group, (b, e) in enumerate(zip(begins, ends, strict=True)):  # as `npu_grouped_dynamic_mx_quant` lays scales
+        first = b // (2 * GROUP) + group
+        own = slice(first, first + -(-(e - b) // (2 * GROUP)))
+        products.append(float8_product(_NAME, x[:, b:e], weight[b:e], scale[own], by_row[:, own]))
+    return torch.stack(products).to(dtype)
 
 
 def _cast(y: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -189,63 +204,3 @@ _register(
     f"{_NAME}.List(Tensor[] x, Tensor[] weight, *, {_BETWEEN}int[]? group_list=None, {_BEHIND}int? group_type=None, "
     "int? output_dtype=None) -> Tensor[]",
 )
-
-
-_FFN = "npu_ffn"
-_FFN_ACTIVATIONS = {"fastgelu": fast_gelu, "gelu": functional.gelu, "relu": torch.relu, "silu": functional.silu}
-
-
-@composed(
-    "npu_ffn(Tensor x, Tensor weight1, Tensor weight2, str activation, *, int[]? expert_tokens=None, int[]? expert_tokens_index=None, "
-    "Tensor? bias1=None, Tensor? bias2=None, Tensor? scale=None, Tensor? offset=None, Tensor? deq_scale1=None, Tensor? deq_scale2=None, "
-    "Tensor? antiquant_scale1=None, Tensor? antiquant_scale2=None, Tensor? antiquant_offset1=None, Tensor? antiquant_offset2=None, "
-    "int? inner_precise=None, ScalarType? output_dtype=None) -> Tensor",
-    missing="geglu, swiglu and reglu (which half is activated is not documented)",
-)
-def ffn(*given: Any, **options: Any) -> torch.Tensor:
-    """activation(x w1 + b1) w2 + b2 of all rows, or of the rows of each expert with its weights; also of int8, and with integer weights."""
-    a = bound(_FFN, given, options)
-    if a.activation not in _FFN_ACTIVATIONS:
-        refuse(_FFN, f"activation={a.activation!r}", ", ".join(_FFN_ACTIVATIONS) + " are computed")
-    rows = a.x.reshape(-1, a.x.shape[-1])
-    if a.expert_tokens is None and a.expert_tokens_index is None:
-        y = _expert(a, rows, None)
-    else:
-        ends = a.expert_tokens_index or [sum(a.expert_tokens[: i + 1]) for i in range(len(a.expert_tokens))]
-        whole = ends[-1] == rows.shape[0] and len(ends) == a.weight1.shape[0]
-        require(whole, _FFN, f"experts' rows end at {ends} of {rows.shape[0]} rows", "an end for each expert, the last at the last row")
-        y = torch.cat([_expert(a, rows[b:e], i) for i, (b, e) in enumerate(zip([0, *ends[:-1]], ends, strict=True))])
-    return y.reshape(*a.x.shape[:-1], -1)
-
-
-def _expert(a: SimpleNamespace, rows: torch.Tensor, expert: int | None) -> torch.Tensor:
-    def own(value: torch.Tensor | None) -> torch.Tensor | None:
-        return value if value is None or expert is None else value[expert]
-
-    activation = _FFN_ACTIVATIONS[a.activation]
-    if rows.dtype == torch.int8:
-        hidden = activation(_scaled(integer_product(rows, _given(own(a.weight1))), own(a.bias1), _given(own(a.deq_scale1))))
-        offset = own(a.offset)
-        narrow = packing.rounded(hidden * _given(own(a.scale)) + (0 if offset is None else offset), torch.int8)
-        y = _scaled(integer_product(narrow, _given(own(a.weight2))), own(a.bias2), _given(own(a.deq_scale2)))
-        return y.to(a.output_dtype or torch.float16)
-    w1, w2 = _given(own(a.weight1)), _given(own(a.weight2))
-    if a.antiquant_scale1 is not None:
-        w1 = dequantised_weight(_FFN, w1, rows.shape[-1], _given(own(a.antiquant_scale1)), own(a.antiquant_offset1))
-        w2 = dequantised_weight(_FFN, w2, w1.shape[-1], _given(own(a.antiquant_scale2)), own(a.antiquant_offset2))
-    hidden = activation(_biased(wide(rows) @ wide(w1), own(a.bias1)))
-    return _biased(hidden @ wide(w2), own(a.bias2)).to(rows.dtype)
-
-
-def _given(value: torch.Tensor | None) -> torch.Tensor:
-    if value is None:
-        refuse(_FFN, "a quantised call", "scale, deq_scale1 and deq_scale2 (int8), or both antiquant scales are needed")
-    return value
-
-
-def _biased(y: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    return y if bias is None else y + wide(bias)
-
-
-def _scaled(sums: torch.Tensor, bias: torch.Tensor | None, scale: torch.Tensor) -> torch.Tensor:
-    return (sums if bias is None else sums + bias).float() * packing.scale_of(scale)

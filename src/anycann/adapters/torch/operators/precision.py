@@ -25,6 +25,7 @@ _SCALAR_TYPES: dict[int, torch.dtype] = {
     15: torch.bfloat16,
     23: torch.float8_e5m2,
     24: torch.float8_e4m3fn,
+    44: torch.float8_e8m0fnu,
 }
 _ACL_OFFSET = 256  # torch_npu's own dtypes are 256 + aclDataType
 _ACL_TYPES: dict[int, torch.dtype] = {35: torch.float8_e5m2, 36: torch.float8_e4m3fn, 37: torch.float8_e8m0fnu}

@@ -8,6 +8,7 @@ import torch
 from torch.nn import functional
 
 from anycann.adapters.torch.operators import packing
+from anycann.adapters.torch.operators.float8_products import FLOAT8, float8_product
 from anycann.adapters.torch.operators.precision import dtype_of
 from anycann.adapters.torch.operators.registry import bound, composed, opaque, refuse, refuse_given, require, sizes
 
@@ -35,7 +36,8 @@ def _product_shape(x1: torch.Tensor, x2: torch.Tensor) -> list[int]:
 
 def _quant_matmul_shape(x1: torch.Tensor, x2: torch.Tensor, scale: torch.Tensor, **options: object) -> torch.Tensor:
     number = options.get("output_dtype")
-    dtype = dtype_of(number if isinstance(number, int) else None, "npu_quant_matmul", "output_dtype", torch.int8)
+    default = torch.bfloat16 if x1.dtype in FLOAT8 else torch.int8
+    dtype = dtype_of(number if isinstance(number, int) else None, "npu_quant_matmul", "output_dtype", default)
     return x1.new_empty(_product_shape(x1, x2), dtype=dtype)
 
 
@@ -44,7 +46,7 @@ def _quant_matmul_shape(x1: torch.Tensor, x2: torch.Tensor, scale: torch.Tensor,
     "int? output_dtype=None, int? x1_dtype=None, int? x2_dtype=None, int? pertoken_scale_dtype=None, int? scale_dtype=None, "
     "int[]? group_sizes=None, Tensor? y_scale=None) -> Tensor",
     shape=_quant_matmul_shape,
-    missing="float8 and float4 operands, y_scale, group_sizes other than those of int4 by groups of the depth",
+    missing="float4 operands, y_scale, group_sizes other than those of int4 and float8 by groups of the depth",
 )
 def quant_matmul(
     x1: torch.Tensor,
@@ -64,12 +66,17 @@ def quant_matmul(
 ) -> torch.Tensor:
     """(x1 @ x2 + int32 bias) * scale [* pertoken_scale] + offset or float bias, of int8 or of four-bit integers in int32.
 
-    scale: float, or int64 of `npu_trans_quant_param`. output_dtype: int8 (None), float16, bfloat16 or int32 (the sums).
+    scale: float, or int64 of `npu_trans_quant_param`. output_dtype: int8 (None), float16, bfloat16 or int32 (the sums). Of float8: with
+    floats as scales, or powers of two for each 32 of the depth (see `float8_product`), plus a float bias; bfloat16 unless said otherwise.
     """
     operator = "npu_quant_matmul"
+    if x1.dtype in FLOAT8:
+        refuse_given(operator, "it is not computed for float8", offset=offset, y_scale=y_scale)
+        y = float8_product(operator, x1, x2, scale, pertoken_scale, group_sizes)
+        return (y if bias is None else y + bias.float()).to(dtype_of(output_dtype, operator, "output_dtype", torch.bfloat16))
     refuse_given(
         operator,
-        "it is for float8 and float4 operands",
+        "it is for float8 and float4 operands, which these are not",
         x1_dtype=x1_dtype,
         x2_dtype=x2_dtype,
         pertoken_scale_dtype=pertoken_scale_dtype,
