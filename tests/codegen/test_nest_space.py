@@ -22,7 +22,7 @@ from anycann.tuning.measuring import Job, Measurer
 from anycann.tuning.operands import inputs_of, outputs_of
 from anycann.tuning.study import Study
 from anycann.tuning.task import task_of
-from anycann.tuning.tuner import _candidate, _generated
+from anycann.tuning.tuner import _generated, candidate_of
 
 
 def softmax(shape: tuple[int, ...]) -> Tensor:
@@ -87,7 +87,7 @@ def test_every_choice_computes_the_same(name: str, target: Target, tmp_path: Pat
     assert len(possible) >= 3  # a transposition has one loop over the lanes, and the numbers of tasks
     unique = {g.kernel.symbol: g for g in generated.values()}
     code = compile_kernels({symbol: g.kernel.ir for symbol, g in unique.items()}, target, 1, cache=KernelCache(tmp_path / "kernels"))
-    candidates = tuple(_candidate(g, code) for g in unique.values())
+    candidates = tuple(candidate_of(g, code) for g in unique.values())
     with Measurer() as measurer:
         job = Job(candidates, inputs_of(recipe, task.constants), outputs_of(recipe), target, 2, rounds=1, round_seconds=1e-5)
         assert [timing.problem for timing in measurer.measure(job)] == [""] * len(candidates)

@@ -11,10 +11,14 @@ import onnx
 import onnx.parser
 import pytest
 
+from anycann.aoe.model_tasks import model_tasks
+from anycann.compiler import CompileOptions
+from anycann.frontends.onnx.load import load_model
 from anycann.om.operator_spec import METADATA_KEY, from_json
 from anycann.om.plan import NativeStep
 from anycann.om.reader import read_offline_model
 from anycann.session import InferenceSession
+from anycann.tuning.bank_files import OF_CORES, Entry, keep
 from tests.tools.conftest import Invoke, Process
 from tests.tools.models import ADD, matmul_model, save_model
 
@@ -91,6 +95,20 @@ def test_what_the_bank_knows_is_not_tuned_again_unless_asked(invoke: Invoke, mod
     assert second["candidates"] == 0
     monkeypatch.setenv("REPEAT_TUNE", "True")
     assert json.loads(invoke(*words).stdout)[0]["candidates"] >= 4
+
+
+def test_what_is_built_in_is_tuned_only_when_asked_and_only_what_beats_it_is_kept(
+    invoke: Invoke, model: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (task,) = model_tasks(load_model(model), CompileOptions(input_shapes={"x": (64, 96)})).tasks.values()
+    keep([Entry(task.space, task.default, 2e-6, 1e-6, 1)], place / "built_in", OF_CORES)
+    monkeypatch.setattr("anycann.aoe.operators.BUILT_IN", place / "built_in")
+    monkeypatch.setattr("anycann.tuning.tuner.WORTHWHILE", 0.0)  # nothing is
+    words = ("aoe", "-m", model, "-j", "2", *WORDS, "--json")
+    assert json.loads(invoke(*words).stdout)[0]["candidates"] == 0
+    monkeypatch.setenv("REPEAT_TUNE", "True")
+    assert json.loads(invoke(*words).stdout)[0]["candidates"] >= 4
+    assert not list((place / "bank").rglob("*.json"))
 
 
 def test_atc_takes_what_the_bank_says(invoke: Invoke, model: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,8 @@ from anycann.codegen.kernels.matmul_space import MatmulSpace
 from anycann.codegen.space import Choices, Space
 from anycann.session import InferenceSession
 from anycann.target.target import NAMED
-from anycann.tuning.bank import BUILT_IN, Bank, Entry, bank_file, custom_folder, keep, open_bank
+from anycann.tuning.bank import Bank, custom_folder, open_bank
+from anycann.tuning.bank_files import Entry, bank_file, keep
 from anycann.tuning.identity import key_of
 from tests.tuning.cases import convolution_task, matmul_task
 
@@ -105,15 +106,6 @@ def test_a_point_outside_the_space_is_not_used(tmp_path: Path) -> None:
     assert Choices(tuned=asked(tmp_path)).tile(SPACE) == SPACE.default()
 
 
-def test_custom_results_go_before_built_in_ones(tmp_path: Path) -> None:
-    custom, built_in = tmp_path / "custom", tmp_path / "built_in"
-    keep([entry(columns=1), Entry(matmul_task(target=TARGET).space, {"rows": 1}, 1.0, 1.0, 2)], built_in)
-    keep([entry(columns=2)], custom)
-    bank = Bank([custom, built_in], TARGET)
-    assert bank.find(SPACE) == {**OTHER, "columns": 2}
-    assert bank.find(matmul_task(target=TARGET).space) == {"rows": 1}
-
-
 def test_the_environment_says_where_results_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANYCANN_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("ASCEND_CACHE_PATH", str(tmp_path / "ascend"))
@@ -133,7 +125,7 @@ def test_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
     code = """
 import sys
 from pathlib import Path
-from anycann.tuning.bank import Entry, keep
+from anycann.tuning.bank_files import Entry, keep
 from tests.tuning.cases import convolution_task
 from tests.tuning.test_bank import OTHER, TARGET
 for size in range(int(sys.argv[1]), int(sys.argv[1]) + 10):
@@ -142,14 +134,6 @@ for size in range(int(sys.argv[1]), int(sys.argv[1]) + 10):
     running = [subprocess.Popen([sys.executable, "-c", code, str(first), str(tmp_path)]) for first in (10, 20, 30)]
     assert [process.wait() for process in running] == [0, 0, 0]
     assert len(asked(tmp_path)) == 30
-
-
-def test_built_in_results_are_ones_that_were_measured() -> None:
-    for path in BUILT_IN.rglob("*.json"):
-        for key, (kept,) in json.loads(path.read_text()).items():
-            assert len(key) == 32
-            assert 0 < kept["performance_after_tune(us)"] <= kept["performance_before_tune(us)"]
-            assert kept["info_dict"]["target"]["cpu"]
 
 
 def test_a_session_takes_its_tiles_from_the_bank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

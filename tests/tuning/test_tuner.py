@@ -32,7 +32,7 @@ from anycann.tuning.operands import inputs_of, outputs_of
 from anycann.tuning.search import propose, searches
 from anycann.tuning.study import Key, Study
 from anycann.tuning.task import TuningTask, task_of
-from anycann.tuning.tuner import Outcome, Tuner, TuningOptions, _candidate
+from anycann.tuning.tuner import Outcome, Tuner, TuningOptions, candidate_of
 from tests.tuning.cases import attention_task, convolution_task, matmul_task, nest_task
 
 
@@ -92,7 +92,7 @@ def job_of(task: TuningTask, cache: KernelCache, count: int = 3) -> Job:
     keys = [study.default, *propose(study, CostModel(), searches("GA"), count - 1, rng)]
     generated = [task.generate(study.point(key)) for key in keys]
     code = compile_kernels({g.kernel.symbol: g.kernel.ir for g in generated}, host(), 1, cache=cache)
-    candidates = tuple(_candidate(g, code) for g in generated)
+    candidates = tuple(candidate_of(g, code) for g in generated)
     return Job(candidates, inputs_of(task.recipe, task.constants), outputs_of(task.recipe), host(), 1, rounds=3)
 
 
@@ -170,6 +170,18 @@ def test_a_bad_default_is_found_out(tmp_path: Path, cache: KernelCache, monkeypa
     monkeypatch.setattr(type(task.space), "default", lambda self: worst)
     (outcome,) = tuned([task], tmp_path, cache, candidates=24)
     assert outcome.speedup > 2
+
+
+def test_ratios_of_a_journal_are_taken_to_what_the_bank_knows_now(tmp_path: Path, cache: KernelCache) -> None:
+    task = matmul_task()
+    unasked, known = dict(task.default), {**task.default, "rows": 1}
+    journal = Journal(tmp_path / "journal")
+    key = key_of(task.space)
+    journal.add([Line(key, unasked, 1.0, 2e-3), Line(key, known, 0.5, 2e-3), Line(key, {**known, "vectors": 1}, None, 2e-3)])
+    study = Tuner([replace(task, known=known)], options(), journal, cache).studies[key]
+    assert study.default == study.key(known)
+    assert study.ratios == {study.key(known): 1.0, study.key(unasked): 2.0, study.key({**known, "vectors": 1}): math.inf}
+    assert study.seconds == 1e-3
 
 
 def test_a_second_run_goes_on_from_the_journal(tmp_path: Path, cache: KernelCache) -> None:

@@ -19,7 +19,8 @@ from anycann.compiler import CompileOptions, convert_model
 from anycann.om.model import OfflineModel
 from anycann.om.writer import write_offline_model
 from anycann.target.target import Target, host
-from anycann.tuning.bank import Bank, Entry, keep
+from anycann.tuning.bank import BUILT_IN, Bank
+from anycann.tuning.bank_files import Entry, keep
 from anycann.tuning.cluster import on_cluster
 from anycann.tuning.identity import key_of
 from anycann.tuning.journal import Journal
@@ -54,8 +55,8 @@ class Job:
         return on_cluster(self.cluster, self.target, self.tuning.threads) if self.cluster else Measurer()
 
     def known(self) -> Bank:
-        """What was found so far, by this and earlier tunings."""
-        return Bank([self.bank], self.target)
+        """What was found so far, by this and earlier tunings, and what is built in."""
+        return Bank([self.bank], self.target, BUILT_IN)
 
 
 def tune_operators(job: Job, progress: Progress | None = None) -> Result:
@@ -84,18 +85,20 @@ class Searched:
 
 
 def search_operators(job: Job, progress: Progress | None = None) -> Searched:
-    """Tune the kernels that the bank does not know, and put what was found into it."""
+    """Tune the kernels that no bank knows, or with `repeat` all of them, and put what was found into the bank."""
     known = job.known()
     found = model_tasks(job.make(), job.compiling, known)
     wanted = found.only(job.nodes) if job.nodes else found
-    tasks = [task for task in wanted.tasks.values() if job.repeat or known.find(task.space) is None]
+    all_tasks = [replace(task, known=known.find(task.space)) for task in wanted.tasks.values()]
+    tasks = [task for task in all_tasks if job.repeat or task.known is None]
     tuner = Tuner(tasks, job.tuning, Journal(job.workspace.journal), KernelCache(job.workspace.kernels), progress, job.measuring)
     outcomes = tuner.run() if tasks else []
     return Searched(found, len(wanted.tasks), tuple(outcomes), _kept(job, found, outcomes), tuner.interrupted)
 
 
 def _kept(job: Job, found: ModelTasks, outcomes: list[Outcome]) -> tuple[Modified, ...]:
-    """Every outcome goes into the bank, also where the default stays: it need not be measured again."""
+    """Every outcome goes into the bank, also where the default stays: it need not be measured again. What a bank knew stays where it is."""
+    outcomes = [o for o in outcomes if o.improved or o.task.known is None]
     entries = [Entry(o.task.space, o.point, o.before, o.after, job.tuning.threads) for o in outcomes]
     modes = keep(entries, job.bank)
     return tuple(

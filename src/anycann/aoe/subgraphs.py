@@ -24,7 +24,7 @@ from anycann.codegen.space import Point, Space, Tuned, usable
 from anycann.compiler import convert_model
 from anycann.om.writer import write_offline_model
 from anycann.support.logging import get_logger
-from anycann.tuning.bank import Entry, keep
+from anycann.tuning.bank_files import Entry, keep
 from anycann.tuning.identity import key_of
 from anycann.tuning.journal import Journal, Line
 from anycann.tuning.tuner import Progress

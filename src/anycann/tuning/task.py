@@ -14,7 +14,10 @@ from anycann.tuning.operands import Known, known_constants
 
 @dataclass(frozen=True)
 class TuningTask:
-    """A kernel of a model (or alone), to be tuned within `space`. nodes: the graph's nodes it computes. base: what is chosen beside."""
+    """A kernel of a model (or alone), to be tuned within `space`. nodes: the graph's nodes it computes. base: what is chosen beside.
+
+    known: the point of the space that a knowledge bank has, which then stands for the default.
+    """
 
     space: Space[Any]
     recipe: Recipe
@@ -22,6 +25,7 @@ class TuningTask:
     nodes: tuple[str, ...] = ()
     op_type: str = ""
     base: Choices = field(default_factory=Choices)
+    known: Point | None = None
 
     def generate(self, point: Point) -> Generated:
         """The kernel with this point of the space chosen."""
@@ -34,7 +38,8 @@ class TuningTask:
 
     @property
     def default(self) -> Point:
-        return self.space.point(self.space.default())
+        """What is chosen without tuning; candidates have to be faster."""
+        return self.known or self.space.point(self.space.default())
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 import math
@@ -112,11 +112,13 @@ class Tuner:
         return [self._confirmed.get(key) or self._provisional(study) for key, study in self.studies.items() if len(study.ratios) > 1]
 
     def _remember(self) -> None:
-        for line in self._journal.lines():
-            study = self.studies.get(line.task)
-            if study is not None and line.point.keys() == set(study.names):
-                study.add(study.key(line.point), math.inf if line.ratio is None else line.ratio)
-                study.seconds = line.default_seconds
+        lines = [line for line in self._journal.lines() if (s := self.studies.get(line.task)) and line.point.keys() == set(s.names)]
+        # Ratios are to the default of then; what the bank has learned since may be another one.
+        unit = {line.task: line.ratio for line in lines if line.ratio and line.point == self.studies[line.task].task.default}
+        for line in lines:
+            study = self.studies[line.task]
+            study.add(study.key(line.point), math.inf if line.ratio is None else line.ratio / unit.get(line.task, 1.0))
+            study.seconds = line.default_seconds * unit.get(line.task, 1.0)
 
     def _live(self) -> list[str]:
         """Tasks worth another round, those that take longest first."""
@@ -179,7 +181,7 @@ class Tuner:
     def _job(self, key: str, points: Sequence[Key], generated: dict[Key, Generated], code: dict[str, bytes], rounds: int) -> Job:
         study = self.studies[key]
         return Job(
-            tuple(_candidate(generated[point], code) for point in points),
+            tuple(candidate_of(generated[point], code) for point in points),
             inputs_of(study.task.recipe, study.task.constants),
             outputs_of(study.task.recipe),
             study.space.target,
@@ -254,7 +256,8 @@ def _distinct(generated: dict[Key, Generated], code: dict[str, bytes]) -> list[K
     return list(unique.values())
 
 
-def _candidate(generated: Generated, code: dict[str, bytes]) -> Candidate:
+def candidate_of(generated: Generated, code: Mapping[str, bytes]) -> Candidate:
+    """A kernel with its object code, ready to be measured."""
     kernel = generated.kernel
     packed = {p.name: p.array for p in generated.packed}
     return Candidate(kernel.symbol, code[kernel.symbol], kernel.arguments, kernel.tasks, kernel.scratch_bytes, packed)
