@@ -115,7 +115,9 @@ def _takes_float8(case: Case) -> bool:
 
 
 # of an operator the first case without float8, if it has one
-_FIRST_CASES = {case.operator: case for case in reversed(sorted(CASES, key=_takes_float8))}
+_FIRST_CASES: dict[str, Case] = {}
+for _case in sorted(CASES, key=_takes_float8):
+    _FIRST_CASES.setdefault(_case.operator, _case)
 
 
 # torch has no allclose for its float8 types, with which test_schema compares
