@@ -16,8 +16,9 @@ from tests.ops.test_every_operator import failures
 
 
 @pytest.mark.parametrize("target", ["host", "avx2", "sse"])
-def test_a_suppression_gives_what_its_reference_gives(target: str) -> None:
-    operator = library().find("anycann", "Suppression")
+@pytest.mark.parametrize("name", ["Suppression", "Places"])
+def test_an_operator_gives_what_its_reference_gives(name: str, target: str) -> None:
+    operator = library().find("anycann", name)
     assert operator is not None
     assert not failures(operator, target)
 
@@ -86,6 +87,27 @@ def test_the_places_of_what_is_not_zero_are_those_of_the_reference(shape: tuple[
     assert isinstance(got, np.ndarray)
     np.testing.assert_array_equal(got, want)  # type: ignore[arg-type]
     assert got.dtype == np.int64
+
+
+@pytest.mark.parametrize("dtype", ["FLOAT", "FLOAT16", "BOOL", "INT64"])
+def test_places_of_a_model_are_searched_by_a_kernel(dtype: str) -> None:
+    """One compiled program finds none, some and all; what follows them has the shape of each time."""
+    text = f"""<ir_version: 10, opset_import: ["": 20]> g ({dtype.lower()}[3, 5, 7] x) => (int64[3, N] y, int64[N, 3] z) {{
+        y = NonZero(x) z = Transpose<perm = [1, 0]>(y) }}"""
+    session = InferenceSession(onnx.parser.parse_model(text), SessionOptions(poison=True))
+    kind = onnx.helper.tensor_dtype_to_np_dtype(getattr(onnx.TensorProto, dtype))
+    for share in (0.0, 0.3, 1.0):
+        x = (np.random.default_rng().random((3, 5, 7)) < share).astype(kind)
+        y, z = session.run(None, {"x": x})
+        np.testing.assert_array_equal(y, np.argwhere(x).T)
+        np.testing.assert_array_equal(z, np.argwhere(x))
+    assert {node.engine for node in session.engines() if node.op_type == "Places"} == {"AiCore"}
+
+
+def test_places_that_might_take_much_memory_are_left_to_the_host() -> None:
+    text = """<ir_version: 10, opset_import: ["": 20]> g (bool[5000,4000] x) => (int64[M, N] y) { y = NonZero(x) }"""
+    session = InferenceSession(onnx.parser.parse_model(text))
+    assert [node.op_type for node in session.engines() if node.engine == "AiCpu"] == ["NonZero"]
 
 
 @pytest.mark.parametrize("transformation", ["half_pixel", "output_half_pixel"])

@@ -53,3 +53,30 @@ def test_other_padding_stays(padding: str, convolution: str, reason: str) -> Non
     edges = {"e": [0, 0, 1, 1, 0, 0, 1, 1], "less": [0, 0, 1, -1, 0, 0, 0, 0], "batch": [1, 0, 0, 0, 0, 0, 0, 0]}
     model = parse(text, w=floats(4, 3, 3, 3), one=np.float32(1), **{name: np.array(counts) for name, counts in edges.items()})
     assert told(model) == (f"PaddingOfConvolution skipped y: {reason}",)
+
+
+@pytest.mark.parametrize(
+    ("image", "weights", "attributes", "result"),
+    [
+        ("1, 20, 50", (33, 20, 32), "pads = [16, 15]", "N, C, W"),
+        ("2, 20, 61", (24, 10, 19), "pads = [9, 0], group = 2, strides = [3]", "N, C, W"),
+        ("2, 5, 9, 23", (5, 1, 3, 21), "pads = [1, 12, 0, 7], group = 5, dilations = [2, 1]", "N, C, H, W"),
+        ("1, 3, 5, 7, 22", (4, 3, 1, 3, 20), "pads = [0, 1, 10, 0, 1, 10]", "N, C, D, H, W"),
+    ],
+)
+def test_a_wide_kernel_reads_its_padding_from_memory(image: str, weights: tuple[int, ...], attributes: str, result: str) -> None:
+    text = f"g (float[{image}] x) => (float[{result}] y) {{ y = Conv<{attributes}>(x, w, b) }}"
+    model = parse(text, w=floats(*weights), b=floats(weights[0]))
+    assert told(model) == ("PaddingOfWideConvolution applied to y",)
+    feeds = {"x": floats(*(int(size) for size in image.split(", ")))}
+    assert_same(run(model, feeds), by_definition(model, feeds))
+
+
+def test_zeros_before_a_wide_kernel_stay() -> None:
+    text = "g (float[1, 20, 50] x) => (float[N, C, W] y) { p = Pad(x, e) y = Conv(p, w) }"
+    model = parse(text, w=floats(33, 20, 32), e=np.array([0, 0, 16, 0, 0, 15]))
+    assert [line for line in told(model) if "PaddingOfConvolution" in line] == [
+        "PaddingOfConvolution skipped y: its kernel is wide, and reads padding from memory"
+    ]
+    feeds = {"x": floats(1, 20, 50)}
+    assert_same(run(model, feeds), by_definition(model, feeds))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel
 from anycann.codegen.kernels.attention_gradient import AttentionGradientShape, Tensors, emit_attention_gradient, gradient_scratch
+from anycann.codegen.kernels.places import PlacesProblem, emit_places
 from anycann.codegen.kernels.plane_sums import PlaneSumsProblem, emit_plane_sums
 from anycann.codegen.kernels.row_sums import RowSumsProblem, emit_row_sums
 from anycann.codegen.kernels.running import Scan, emit_running
@@ -19,7 +20,7 @@ from anycann.codegen.values import Value
 from anycann.support.errors import InternalError
 from anycann.target.target import Target
 from anycann.te import dtypes
-from anycann.te.routines import AttentionGradient, PlaneSums, Routine, RowSums, Running, Scatter, Selection, Suppression, Trees
+from anycann.te.routines import AttentionGradient, Places, PlaneSums, Routine, RowSums, Running, Scatter, Selection, Suppression, Trees
 from anycann.te.tensor import Placeholder
 
 HALVES = (dtypes.float16, dtypes.bfloat16)  # arithmetic in these is not native
@@ -33,7 +34,7 @@ def refuse_routine(routine: Routine) -> str | None:
         return "a selection of truth values" if routine.x.dtype is dtypes.bool_ else None
     if isinstance(routine, Running):
         return f"a running sum of {routine.x.dtype}" if routine.x.dtype in (*HALVES, dtypes.bool_) else None
-    if isinstance(routine, Suppression | RowSums | PlaneSums | AttentionGradient | Trees):
+    if isinstance(routine, Suppression | Places | RowSums | PlaneSums | AttentionGradient | Trees):
         return None
     assert isinstance(routine, Scatter)
     if routine.kind != "none" and routine.data.dtype in (*HALVES, dtypes.bool_):
@@ -82,6 +83,8 @@ def _emit(e: Emitter, routine: Routine, target: Target, operands: list[Value], r
     if isinstance(routine, RowSums):
         sums = RowSumsProblem(routine.rows, routine.size, routine.count, routine.skipped, routine.updates.dtype, routine.places.dtype)
         return emit_row_sums(e, sums, target, operands[0], operands[1], results[0]), 0
+    if isinstance(routine, Places):
+        return emit_places(e, PlacesProblem(routine.x.shape, routine.x.dtype), operands[0], results[0], results[1]), 0
     if isinstance(routine, Suppression):
         batch, classes, boxes = routine.scores.shape
         suppression = SuppressionProblem(batch, classes, boxes, routine.count, routine.overlap, routine.least, routine.centred)

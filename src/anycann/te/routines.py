@@ -116,6 +116,13 @@ class Suppression(Routine):
 
 
 @dataclass(frozen=True, eq=False)
+class Places(Routine):
+    """Where `x` is not zero, in order: output 0 int32 [axes, size of x], -1 behind them, output 1 int32 [1], how many there are."""
+
+    x: Tensor
+
+
+@dataclass(frozen=True, eq=False)
 class Trees(Routine):
     """[rows, targets]: what the leaves are worth that each row of `x` reaches in `count` trees.
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import prod
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 
 from anycann.graph.evaluate import evaluate_node
+from anycann.graph.ops.common import retyped
 from anycann.graph.ops.device import DOMAIN
 from anycann.graph.registry import OPSET, Lowering, Sample, TensorType, declare, operator
 from anycann.te import dtypes
 from anycann.te import tensor as te
-from anycann.te.routines import Suppression
+from anycann.te.routines import Places, Suppression
 from anycann.te.tensor import Tensor
 
 
@@ -72,7 +74,7 @@ def _listed(chosen: np.ndarray) -> np.ndarray:
 declare("ListChosen", domain=DOMAIN, reference=_listed)
 
 
-# ---- places
+# ---- places, as passes/rules/places.py splits them
 def _nonzero(x: np.ndarray) -> tuple[np.ndarray]:
     """Truth values are searched by numpy a word at a time, numbers one by one; a place along an axis is a remainder."""
     flat = np.flatnonzero(x if x.dtype == bool else x != 0)
@@ -84,3 +86,42 @@ def _nonzero(x: np.ndarray) -> tuple[np.ndarray]:
 
 
 declare("NonZero", host=_nonzero)
+
+
+def _places_samples(rng: np.random.Generator) -> Iterable[Sample]:
+    for shape in ((1,), (70,), (5, 33), (3, 1, 7), (2, 3, 4, 5), (300, 2)):
+        for most in (1, 2, 9):
+            yield Sample((rng.integers(0, most, shape).astype(bool),), outputs=2)
+    small = np.array([[0.0, -0.0, 1e-40, np.nan], [-1e-40, np.inf, 0.5, 0.0]], np.float32)
+    yield Sample((small,), outputs=2)
+    types = ("float64", "float16", "int64", "int32", "int8", "uint8", "uint64", "uint16")
+    yield from retyped(Sample((rng.integers(0, 3, (4, 19)).astype(np.float32),), outputs=2), types, 0)
+
+
+def _places_types(node: ir.Node, inputs: Sequence[TensorType | None]) -> list[TensorType]:
+    x = inputs[0]
+    assert x is not None
+    return [TensorType(dtypes.int32, (len(x.shape), prod(x.shape))), TensorType(dtypes.int32, (1,))]
+
+
+def _places(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """By numpy's own search."""
+    found = np.argwhere(x)
+    places = np.full((x.ndim, x.size), -1, np.int32)
+    places[:, : len(found)] = found.T
+    return places, np.array([len(found)], np.int32)
+
+
+@operator("Places", domain=DOMAIN, samples=_places_samples, infer=_places_types, reference=_places)
+def places(context: Lowering) -> Sequence[Tensor]:
+    """Where x is not zero, in order, one row an axis with -1 behind the last; and how many there are."""
+    x = context.operand(0)
+    return [te.contraction(Places(number, x), type_.shape, type_.dtype) for number, type_ in enumerate(context.outputs)]
+
+
+def _listed_places(places: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """As many as there are, as NonZero has them."""
+    return places[:, : count[0]].astype(np.int64)
+
+
+declare("ListPlaces", domain=DOMAIN, reference=_listed_places)

@@ -24,7 +24,8 @@ from anycann.passes.rules.line_convolution import ConvolutionOfLines
 from anycann.passes.rules.microsoft_attention import MultiHeadAttention, PackedAttention
 from anycann.passes.rules.move_dequantize import DequantizeLater, QuantizedAgain, QuantizeEarlier, UnsignedBytes
 from anycann.passes.rules.onnx_attention import LowerAttention
-from anycann.passes.rules.padded_convolution import PaddingOfConvolution
+from anycann.passes.rules.padded_convolution import PaddingOfConvolution, PaddingOfWideConvolution
+from anycann.passes.rules.places import BoundPlaces
 from anycann.passes.rules.pointwise_convolution import PointwiseConvolution
 from anycann.passes.rules.quantised_gemm import IntegerQGemm
 from anycann.passes.rules.reciprocals import MultiplyBeforeErf
@@ -45,8 +46,8 @@ RULES: tuple[Rule, ...] = (
     DequantizeLSTM(), FoldBatchNormalization(), SplitZeroPoint(), ProductOfEinsum(), ProductOfFourier(), ProductOfFrames(),
     MovedConvolution(), ScatterOfUnpool(),
     FuseAttention(), MultiHeadAttention(), PackedAttention(), LowerAttention(), ReshapeAttention(), TransposeAttention(),
-    BoundSuppression(), WriteRange(), SeparateWindows(), SeparateMaxPool(), GeluOfParts(), MultiplyBeforeErf(), PointwiseConvolution(),
-    ConvolutionOfLines(), OneHotProduct(), FunctionOfRows(), TabulateBytes(),
+    BoundSuppression(), BoundPlaces(), WriteRange(), SeparateWindows(), SeparateMaxPool(), GeluOfParts(), MultiplyBeforeErf(),
+    PointwiseConvolution(), ConvolutionOfLines(), PaddingOfWideConvolution(), OneHotProduct(), FunctionOfRows(), TabulateBytes(),
     ImageOfSequence(), SequenceOfImage(), TwoTransposes(), TransposedOperand(),
 )  # fmt: skip
 
