@@ -103,14 +103,16 @@ def _adam_w(
 case("npu_apply_adam_w.out", 0.81, 0.9, 0.2, 0.1, 0.9, 0.99, 1e-3, randn(3, 4), None, False, True, options=_S, reference=_adam_w)
 
 
-def _bert(
-    lr: float, b1: float, b2: float, eps: float, g: Array, limit: float, norm: float, wd: float, var: Array, m: Array, v: Array
-) -> Any:
+def _bert(*given: Any, var: Array, m: Array, v: Array) -> Any:
+    lr, b1, b2, eps, g, limit, norm, wd, size, mode = *given, *(None, 0)[len(given) - 8 :]
+    g = g / norm if mode == 0 and limit > 0 and norm > 1 else g
     m, v = b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g * g
-    return var - lr * (m / (np.sqrt(v) + eps) + wd * var), m, v
+    return var - (size if mode else lr) * m / (np.sqrt(v) + eps) - lr * wd * var, m, v
 
 
-case("npu_bert_apply_adam.out", 0.2, 0.9, 0.99, 1e-3, randn(3, 4), -1.0, 0.0, 0.1, options=_S, reference=_bert)
+for _limits in ((-1.0, 0.0), (1.0, 2.5), (1.0, 0.5)):
+    case("npu_bert_apply_adam.out", 0.2, 0.9, 0.99, 1e-3, randn(3, 4), *_limits, 0.1, options=_S, reference=_bert)
+case("npu_bert_apply_adam.out", 0.2, 0.9, 0.99, 1e-3, randn(3, 4), 1.0, 2.5, 0.1, 0.3, 1, options=_S, reference=_bert)
 case("npu_alloc_float_status", randn(3), reference=lambda x: np.zeros(8))
 case("npu_get_float_status", randn(8), reference=lambda x: np.zeros(8, np.int32))
 case("npu_clear_float_status", randn(8), reference=lambda x: np.zeros(8))

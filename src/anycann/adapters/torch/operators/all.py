@@ -11,7 +11,7 @@ _FAMILIES = """
     losses matrix microscaling normalisation parallel quantisation quantised_products quantised_tails quantised_units recurrent regions
     reshaping rotary rotated routing routing_maps routing_quantised sampling scattering statistics suppression transformer_library updates
     attention.inference_operators attention.latent attention.layers attention.merging attention.pages attention.selected
-    attention.sequences attention.training
+    attention.selected_quantised attention.sequences attention.training
 """
 FAMILIES = tuple(import_module(f"{__package__}.{name}") for name in _FAMILIES.split())
 

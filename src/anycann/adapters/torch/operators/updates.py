@@ -7,7 +7,7 @@ import math
 import torch
 
 from anycann.adapters.torch.operators.precision import wide
-from anycann.adapters.torch.operators.registry import composed, refuse
+from anycann.adapters.torch.operators.registry import composed, refuse, require
 
 _Triple = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 _STATUS_WORDS = 8
@@ -80,7 +80,6 @@ def apply_adam_w(
 @composed(
     "npu_bert_apply_adam.out(Scalar lr, Scalar beta1, Scalar beta2, Scalar epsilon, Tensor grad, Scalar max_grad_norm, "
     f"Scalar global_grad_norm, Scalar weight_decay, Scalar? step_size=None, int adam_mode=0, *, {_WRITTEN}",
-    missing="max_grad_norm above 0, step_size, adam_mode 1",
     differentiable=False,
 )
 def bert_apply_adam(
@@ -99,14 +98,18 @@ def bert_apply_adam(
     m: torch.Tensor,
     v: torch.Tensor,
 ) -> _Triple:
-    """One step of BERT's Adam in place: without correction of the first means, with decay of the weights."""
-    if max_grad_norm > 0 or step_size is not None or adam_mode:
-        refuse("npu_bert_apply_adam", "max_grad_norm, step_size or adam_mode", "how they change the step is not documented")
-    g = wide(grad)
+    """One step of BERT's Adam in place: without correction of the first means, with decay of the weights.
+
+    max_grad_norm above 0 divides the gradient by a finite global_grad_norm above 1. adam_mode 1 (mBART) does not, and takes step_size
+    for the step and lr for the decay.
+    """
+    require(adam_mode == 0 or step_size is not None, "npu_bert_apply_adam", "adam_mode 1 without step_size", "the size of the step")
+    clips = adam_mode == 0 and max_grad_norm > 0 and 1 < global_grad_norm < math.inf
+    g = wide(grad) / global_grad_norm if clips else wide(grad)
     first = wide(m) * beta1 + (1 - beta1) * g
     second = wide(v) * beta2 + (1 - beta2) * g.square()
-    step = first / (second.sqrt() + epsilon) + weight_decay * wide(var)
-    return var.copy_(wide(var) - lr * step), m.copy_(first), v.copy_(second)
+    step = (step_size if adam_mode else lr) * first / (second.sqrt() + epsilon) + lr * weight_decay * wide(var)
+    return var.copy_(wide(var) - step), m.copy_(first), v.copy_(second)
 
 
 @composed("npu_alloc_float_status(Tensor self) -> Tensor", differentiable=False)
