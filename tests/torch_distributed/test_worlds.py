@@ -39,13 +39,23 @@ def test_a_killed_rank_is_an_error_on_the_others() -> None:
     survivor = run("one_ends", 2, "killed", HCCL_EXEC_TIMEOUT=300)[0].stdout
     assert "hccl allreduce on rank 0 of 2" in survivor
     assert "DistBackendError after" in survivor
+    assert "rank 1 has not begun number 2 of this group, allreduce of 4 float32, SUM: its last was number 1" in survivor
     assert float(survivor.split("after ")[1].split(" s")[0]) < 150  # not the 300 s that it may wait
 
 
-def test_collectives_that_do_not_match_are_named_on_every_rank_where_torch_is_asked_to_look() -> None:
-    for done in run("one_ends", 2, "mismatched", TORCH_DISTRIBUTED_DEBUG="DETAIL"):
-        assert "Detected mismatch between collectives on ranks" in done.stdout, done.stdout
-        assert "hccl allreduce on rank" in done.stdout
+@pytest.mark.parametrize(
+    ("how", "of_rank_1"), [("other_sizes", "allreduce of 5 float32, SUM"), ("other_reductions", "allreduce of 4 float32, MAX")]
+)
+def test_collectives_that_do_not_match_are_named_on_every_rank_before_data_travel(how: str, of_rank_1: str) -> None:
+    """Whoever begins last is refused, perhaps both; another one loses the connection and is told why."""
+    words = ("allreduce of 4 float32, SUM", of_rank_1)
+    outputs = [done.stdout for done in run("one_ends", 2, how)]
+    for rank, output in enumerate(outputs):
+        refused = f"{words[rank]} on rank {rank}, {words[1 - rank]} on rank {1 - rank}" in output
+        assert refused or f"rank {1 - rank} began {words[1 - rank]} in its place" in output, output
+        assert "DistBackendError after" in output, output
+        assert f"hccl allreduce on rank {rank} of 2" in output, output
+    assert any("the ranks do not agree on collective 1 of this group" in output for output in outputs), outputs
 
 
 def test_a_rank_that_never_comes_is_an_error_within_the_connect_timeout() -> None:

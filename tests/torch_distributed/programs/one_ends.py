@@ -19,8 +19,8 @@ if HOW == "absent" and RANK == 1:
 begun = time.monotonic()
 try:
     dist.init_process_group("hccl")
-    values = torch.ones(4 + RANK if HOW == "mismatched" else 4, device="npu")
-    dist.all_reduce(values)
+    values = torch.ones(4 + RANK if HOW == "other_sizes" else 4, device="npu")
+    dist.all_reduce(values, op=dist.ReduceOp.MAX if HOW == "other_reductions" and RANK else dist.ReduceOp.SUM)
     if RANK == 1:
         os.kill(os.getpid(), signal.SIGKILL if HOW == "killed" else signal.SIGSTOP)
     begun = time.monotonic()

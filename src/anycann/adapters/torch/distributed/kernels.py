@@ -15,6 +15,8 @@ import torch
 from torch._C._distributed_c10d import _create_work_from_future  # type: ignore[attr-defined]
 import torch.distributed as dist
 
+from anycann.adapters.torch.distributed import agreement
+from anycann.adapters.torch.distributed.agreement import Call
 from anycann.adapters.torch.distributed.checks import check_splits, check_tensors, is_dense
 from anycann.adapters.torch.distributed.travel import Finish, moved, reduced
 
@@ -70,6 +72,7 @@ def _collective(name: str, prepare: Callable[[Sequence[Any]], tuple[list[Any], l
     tensors_too = len(op._schema.returns) == 2
     group_at, async_at = _position(op, "process_group"), _position(op, "async_op")
     shaped = functools.partial(_each, _flattened) if name in FLAT else _unchanged
+    words = agreement.described_by(op, name)
 
     def kernel(*args: Any) -> Any:
         group = dist.ProcessGroup.unbox(args[group_at])
@@ -81,43 +84,43 @@ def _collective(name: str, prepare: Callable[[Sequence[Any]], tuple[list[Any], l
             )
         hosts, finishes = prepare(shaped(given))
         finishes += copies
-        told = functools.partial(_explained, name, group.rank(), group.size())
+        call = agreement.call(name, group, words(args))
         try:
             result = op(*hosts, _host_group(group).boxed(), *args[group_at + 1 :])
         except RuntimeError as error:
-            raise told(error) from error
+            raise call.explained(error) from error
         work = dist.Work.unbox(result[-1] if tensors_too else result)
         asynchronous = args[async_at] if async_at < len(args) else True
-        boxed = (_later if asynchronous else _now)(work, args[0], finishes, told).boxed()
+        boxed = (_later if asynchronous else _now)(work, args[0], finishes, call).boxed()
         return (args[0], boxed) if tensors_too else boxed
 
     return kernel
 
 
-def _later(work: Any, result: Any, finishes: list[Finish], told: Callable[[Exception], Exception]) -> Any:
+def _later(work: Any, result: Any, finishes: list[Finish], call: Call) -> Any:
     """A work that is done when `work` and the finishes are, with `result` in its future; done at once where gloo has no future."""
 
     def done(future: Any) -> Any:
         try:
             future.value()
         except RuntimeError as error:
-            raise told(error) from error
+            raise call.explained(error) from error
         _finish(finishes)
         return _flat(result)
 
     try:
         future = work.get_future()
     except RuntimeError:  # some works of gloo's stand for several
-        return _now(work, result, finishes, told)
+        return _now(work, result, finishes, call)
     return _create_work_from_future(future.then(done))
 
 
-def _now(work: Any, result: Any, finishes: list[Finish], told: Callable[[Exception], Exception]) -> Any:
+def _now(work: Any, result: Any, finishes: list[Finish], call: Call) -> Any:
     """Wait here, where the program would do nothing else."""
     try:
         work.wait()
     except RuntimeError as error:
-        raise told(error) from error
+        raise call.explained(error) from error
     _finish(finishes)
     return work
 
@@ -184,17 +187,20 @@ def _point_to_point(name: str) -> Callable[..., Any]:
         try:
             return op([moved(tensor) for tensor in tensors], _host_group(group).boxed(), *args)
         except RuntimeError as error:
-            raise _explained(name, group.rank(), group.size(), error) from error
+            where = f"hccl {name.strip('_')} on rank {group.rank()} of {group.size()}"
+            raise Call(where).explained(error) from error
 
     return kernel
 
 
 def _barrier(tensor: Any, boxed_group: Any, device_ids: Any, async_op: bool = True, timeout: int = -1) -> Any:
     group = dist.ProcessGroup.unbox(boxed_group)
+    call = agreement.call("barrier", group, "barrier")
     try:
-        return torch.ops.c10d.barrier(torch.empty(1), _host_group(group).boxed(), [], async_op, timeout)
+        work = dist.Work.unbox(torch.ops.c10d.barrier(torch.empty(1), _host_group(group).boxed(), [], async_op, timeout))
     except RuntimeError as error:
-        raise _explained("barrier", group.rank(), group.size(), error) from error
+        raise call.explained(error) from error
+    return (_later if async_op else _now)(work, [], [], call).boxed()
 
 
 def _host_group(group: Any) -> Any:
@@ -203,15 +209,6 @@ def _host_group(group: Any) -> Any:
     host_group._register_backend(_HOST, dist.ProcessGroup.BackendType.CUSTOM, group._get_backend(torch.device("npu")))
     host_group._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)
     return host_group
-
-
-def _explained(name: str, rank: int, size: int, error: Exception) -> Exception:
-    """`error` with the collective and the rank it met; one rank's end is an error on all that wait for it.
-
-    It knows no group: what a thread of gloo's finishes would be the last to hold it, and a group ends only when its threads have.
-    """
-    where = f"hccl {name.strip('_')} on rank {rank} of {size}"
-    return dist.DistBackendError(f"{where}: {error}")
 
 
 def _position(op: Any, argument: str) -> int:

@@ -8,6 +8,7 @@ import zlib
 
 from torch.distributed import distributed_c10d
 
+from anycann.collective.ledger import Ledger
 from anycann.collective.timeouts import connect_timeout, execute_timeout
 
 # entries of hccl_config -> their type
@@ -63,6 +64,7 @@ class ProcessGroupHCCL(distributed_c10d.ProcessGroupGloo):
         self._given._timeout = self._given.timeout(wanted.timeout)
         self._set_default_timeout(self._given._timeout)
         number = zlib.crc32(str(wanted.group_id).encode())
+        self.ledger = _ledger(wanted)
         self._hccl_name = self._given.hccl_config.get("group_name") or f"group_name_{number}"
 
     @property
@@ -76,6 +78,19 @@ class ProcessGroupHCCL(distributed_c10d.ProcessGroupGloo):
 
     def perform_nocolor_split(self, device: Any) -> None:
         """torch tells ranks that are not in a new group: gloo wants nothing of them."""
+
+
+def _ledger(wanted: Any) -> Ledger | None:
+    """What the ranks of a group see of each other; None where torch itself compares all their collectives."""
+    if distributed_c10d.get_debug_level() == distributed_c10d.DebugLevel.DETAIL:
+        return None
+
+    def exchange(words: str) -> list[str]:
+        keys = [f"anycann_ledger/{rank}" for rank in range(wanted.group_size)]
+        wanted.store.set(keys[wanted.group_rank], words)
+        return [wanted.store.get(key).decode() for key in keys]
+
+    return Ledger(wanted.group_rank, exchange)
 
 
 def _check(config: dict[str, Any]) -> None:
