@@ -27,7 +27,7 @@ from anycann.te import tensor as te
 from anycann.tuning.cost_model import CostModel
 from anycann.tuning.identity import key_of
 from anycann.tuning.journal import Journal, Line
-from anycann.tuning.measuring import Candidate, Job, Measurer
+from anycann.tuning.measuring import Candidate, Job, Measurer, Timing
 from anycann.tuning.operands import inputs_of, outputs_of
 from anycann.tuning.search import propose, searches
 from anycann.tuning.study import Key, Study
@@ -126,6 +126,15 @@ def test_a_kernel_that_crashes_or_computes_something_else_loses_only_itself(cach
     assert "differ from those of the default" in timings[2].problem
     assert timings[0].seconds < 60
     assert timings[3].seconds < 60
+
+
+@pytest.mark.parametrize(
+    ("rounds", "others", "ratio"),
+    [((2, 2, 1), (2, 2, 2), 1.0), ((1, 1, 1), (1, 2, 2), 1.0), ((1, 1, 1), (2, 2, 2), 0.5), ((3, 3), (1, 1, 1), 3.0), ((), (1,), math.inf)],
+    ids=["a lucky round", "unlucky rounds of the other", "twice as fast", "given up early", "lost"],
+)
+def test_what_happens_to_be_fast_is_no_gain(rounds: tuple[float, ...], others: tuple[float, ...], ratio: float) -> None:
+    assert Timing(rounds).ratio(Timing(others)) == ratio
 
 
 def test_a_kernel_that_never_ends_is_given_up(cache: KernelCache, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 import pickle
 import select
+from statistics import median
 import subprocess
 import sys
 from typing import IO, Any, Protocol, cast
@@ -59,6 +60,16 @@ class Timing:
     def seconds(self) -> float:
         """The fastest round: what disturbs a measurement only makes it longer."""
         return min(self.rounds, default=float("inf"))
+
+    def ratio(self, other: Timing) -> float:
+        """Time / time of `other`, measured in turn with it: by the fastest rounds or by rounds side by side, whichever is more.
+
+        On a busy machine luck makes one of them small, seldom both.
+        """
+        if not self.rounds or not other.rounds:
+            return float("inf")
+        side_by_side = median(mine / its for mine, its in zip(self.rounds, other.rounds, strict=False))
+        return max(self.seconds / other.seconds, side_by_side)
 
 
 class Measuring(Protocol):

@@ -27,7 +27,7 @@ from anycann.tuning.task import TuningTask
 BATCH = 8  # candidates of a task in one round
 AT_ONCE = 4  # tasks whose candidates are compiled together
 WORTHWHILE = 0.95  # a ratio that is no noise, and that the model will see
-FINALISTS = 3
+FINALISTS, CONFIRMATIONS = 3, 2
 LEAST_SECONDS = 1e-6
 
 
@@ -196,15 +196,15 @@ class Tuner:
         lines = []
         for point, kernel in generated.items():
             timing = timed.get(kernel.kernel.symbol, Timing(problem="the compiler refused it"))
-            lost = not timing.rounds or not math.isfinite(unasked)
-            ratio = math.inf if lost else 1.0 if point == study.default else timing.seconds / unasked
+            ratio = timing.ratio(timings[study.default])
             study.add(point, ratio)
-            lines.append(Line(key, dict(study.point(point)), None if lost else ratio, _or_zero(unasked), timing.problem))
+            told = ratio if math.isfinite(ratio) else None
+            lines.append(Line(key, dict(study.point(point)), told, _or_zero(unasked), timing.problem))
         study.seconds = unasked
         self._journal.add(lines)
 
     def _confirm(self, measurer: Measuring) -> None:
-        """The best points of each task once more, longer; the default stays where they do not hold what they promised."""
+        """The best points of each task again, longer, and the one that stays faster once more; else the default is kept."""
         ranked = {
             key: sorted((k for k, r in study.measured() if r < WORTHWHILE), key=lambda k: study.ratios[k])[:FINALISTS]
             for key, study in self.studies.items()
@@ -212,24 +212,27 @@ class Tuner:
         }
         for chunk in _chunks([key for key, points in ranked.items() if points], AT_ONCE * measurer.places):
             self._say("confirming")
-            made = {key: _generated(self.studies[key], [self.studies[key].default, *ranked[key]]) for key in chunk}
-            for key, timings in self._measure(measurer, made, 21).items():
-                self._confirmed[key] = self._decided(self.studies[key], timings)
+            left = {key: ranked[key] for key in chunk}
+            for _ in range(CONFIRMATIONS):
+                made = {key: _generated(self.studies[key], [self.studies[key].default, *points]) for key, points in left.items()}
+                for key, timings in self._measure(measurer, made, 21).items():
+                    self._confirmed[key] = self._decided(self.studies[key], timings)
+                promising = {key: self._confirmed[key] for key in left if key in self._confirmed and self._confirmed[key].improved}
+                left = {key: [self.studies[key].key(outcome.point)] for key, outcome in promising.items()}
 
     def _decided(self, study: Study, timings: dict[Key, Timing]) -> Outcome:
-        before = timings[study.default].seconds
-        best = min(timings, key=lambda point: timings[point].seconds)
-        chosen = best if timings[best].seconds < WORTHWHILE * before else study.default
-        return self._outcome(study, chosen, before, timings[chosen].seconds)
+        before = timings[study.default]
+        best = min(timings, key=lambda point: timings[point].ratio(before))
+        ratio = timings[best].ratio(before)
+        return self._outcome(study, *((best, ratio) if ratio < WORTHWHILE else (study.default, 1.0)), _or_zero(before.seconds))
 
     def _provisional(self, study: Study) -> Outcome:
         best, ratio = study.best()
-        before = _or_zero(study.seconds)
-        return self._outcome(study, *((best, before, before * ratio) if ratio < WORTHWHILE else (study.default, before, before)))
+        return self._outcome(study, *((best, ratio) if ratio < WORTHWHILE else (study.default, 1.0)), _or_zero(study.seconds))
 
-    def _outcome(self, study: Study, chosen: Key, before: float, after: float) -> Outcome:
+    def _outcome(self, study: Study, chosen: Key, ratio: float, before: float) -> Outcome:
         lost = sum(not math.isfinite(ratio) for ratio in study.ratios.values())
-        return Outcome(study.task, study.point(chosen), before, after, len(study.ratios) - 1, lost)
+        return Outcome(study.task, study.point(chosen), before, before * ratio, len(study.ratios) - 1, lost)
 
     def _say(self, text: str) -> None:
         done = sum(len(study.ratios) - 1 for study in self.studies.values())
