@@ -11,7 +11,8 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from anycann.adapters.torch.graph.attention import keep_attention_whole
-from anycann.adapters.torch.graph.compiled_graph import CompiledGraph, OpenGraph, Watch, is_open
+from anycann.adapters.torch.graph.compiled_graph import CompiledGraph, Watch
+from anycann.adapters.torch.graph.open_graph import OpenGraph, is_open
 from anycann.adapters.torch.graph.resizing import resizing_kept_whole
 from anycann.adapters.torch.graph.saved import save_row_major
 from anycann.frontends.torch_fx.decomposed import decompositions

@@ -13,8 +13,6 @@ import threading
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from anycann.adapters.torch.graph.graph_program import GraphProgram, compile_graph
 from anycann.adapters.torch.graph.report import GraphReport, note
@@ -132,86 +130,3 @@ def _state(tensor: torch.Tensor) -> tuple[Any, ...]:
 def threads() -> int:
     """As many as PyTorch uses for one operator, and there are."""
     return max(1, min(torch.get_num_threads(), available_processors()))
-
-
-# ---- open sizes
-class OpenGraph:
-    """A graph with symbolic sizes: each set of sizes that it meets makes a static graph, which is kept."""
-
-    def __init__(self, module: torch.fx.GraphModule, kind: str, fixed: Sequence[int] = (), watch: Watch | None = None):
-        self._boxed_call = True
-        self._module, self._kind, self._fixed, self._watch = module, kind, fixed, watch
-        self._graphs: dict[tuple[Any, ...], CompiledGraph] = {}
-        self._lock = threading.RLock()
-
-    def __call__(self, args: list[Any]) -> list[Any]:
-        """The outputs for the inputs; the list of inputs is emptied."""
-        key = tuple(tuple(arg.shape) if isinstance(arg, torch.Tensor) else arg for arg in args)
-        graph = self._graphs.get(key)
-        if graph is None:
-            with self._lock:
-                graph = self._graphs.get(key)
-                if graph is None:
-                    graph = CompiledGraph(static(self._module, args), self._kind, self._fixed, self._watch)
-                    self._graphs[key] = graph
-        return graph(args)
-
-
-def is_open(module: torch.fx.GraphModule) -> bool:
-    """Whether a graph has symbolic sizes."""
-    return any(_is_symbolic(node.meta.get("val")) for node in module.graph.nodes if node.op == "placeholder")
-
-
-def _is_symbolic(value: Any) -> bool:
-    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
-        return True
-    return isinstance(value, torch.Tensor) and any(isinstance(size, torch.SymInt) for size in (*value.shape, *value.stride()))
-
-
-def static(module: torch.fx.GraphModule, args: Sequence[Any]) -> torch.fx.GraphModule:
-    """The graph for the sizes of these arguments: traced again with them."""
-    mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())
-    given = [mode.from_tensor(arg.detach(), static_shapes=True) if isinstance(arg, torch.Tensor) else arg for arg in args]
-    copier = _Copier(mode, given)
-    for node in module.graph.nodes:
-        copier.copy(node)
-    return torch.fx.GraphModule(module, copier.graph)
-
-
-class _Copier:
-    """Copies nodes with numbers in place of symbols. `given`: fake tensors and numbers for the inputs."""
-
-    def __init__(self, mode: FakeTensorMode, given: Sequence[Any]):
-        self.graph = torch.fx.Graph()
-        self._mode, self._given = mode, iter(given)
-        self._copies: dict[torch.fx.Node, Any] = {}
-
-    def copy(self, node: torch.fx.Node) -> None:
-        """The node in the static graph; what is a number there is nothing but this number to its readers."""
-        if node.op == "output":
-            self.graph.output(self._mapped(node.args[0]))
-            return
-        if node.op == "placeholder":
-            self._made(node, next(self._given), self.graph.placeholder(node.name))
-            return
-        if node.op == "get_attr":
-            self._made(node, node.meta.get("val"), self.graph.get_attr(str(node.target)))
-            return
-        args, kwargs = self._mapped(node.args), self._mapped(node.kwargs)
-        with self._mode:
-            value = node.target(*_values(args), **_values(kwargs))
-        if isinstance(value, int | float):
-            self._copies[node] = value
-        else:
-            self._made(node, value, self.graph.call_function(node.target, args, kwargs))
-
-    def _made(self, node: torch.fx.Node, value: Any, made: torch.fx.Node) -> None:
-        made.meta = {**node.meta, "val": value}
-        self._copies[node] = value if isinstance(value, int | float) else made
-
-    def _mapped(self, argument: Any) -> Any:
-        return torch.fx.node.map_arg(argument, lambda node: self._copies[node])
-
-
-def _values(argument: Any) -> Any:
-    return torch.fx.node.map_arg(argument, lambda node: node.meta["val"])

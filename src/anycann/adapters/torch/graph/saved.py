@@ -12,7 +12,7 @@ from collections import Counter
 import torch
 from torch.fx import GraphModule, Node
 
-from anycann.adapters.torch.graph.compiled_graph import is_open
+from anycann.adapters.torch.graph.open_graph import is_open
 from anycann.adapters.torch.graph.partition import base_of, is_random, maker_of
 from anycann.frontends.torch_fx.translate import dense_order, why_not
 
