@@ -17,7 +17,7 @@ from runtime_kernels import busy_kernel, calls_kernel, count_kernel, load, needs
 
 from anycann.codegen.objects import emit_object, undefined_symbols
 from anycann.om.plan import Buffer, Task
-from anycann.runtime.dispatch import dispatch_ir, split
+from anycann.runtime.dispatch import Row, dispatch_ir, split
 from anycann.runtime.launches import split_kind
 from anycann.runtime.loader import LoadedCode
 from anycann.runtime.pool_layout import Field
@@ -147,6 +147,14 @@ def test_rows_have_units_by_their_work() -> None:
     assert units(small, 100_000) == 0  # a microsecond: one unit a thread
     assert units(small, 40_000_000) == 100
     assert units(moved, 0, resumes=True) == 25
+
+
+@pytest.mark.parametrize(
+    ("flops", "nbytes", "whole"), [(99_000, 0, True), (101_000, 0, False), (1, 99_000, True), (1, 101_000, False), (0, 100, False)]
+)
+def test_a_row_of_less_than_a_microsecond_is_not_split_if_its_work_is_known(flops: int, nbytes: int, whole: bool) -> None:
+    task = Task("k", (Buffer("arena", 0, nbytes),), 99, 0, ("n",), ("Op",), ("y",), flops, True)
+    assert (split_kind(task) == Row.INLINE) == whole
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from anycann.om.plan import Buffer, NativeStep, Program, Task
 from anycann.runtime import memory
-from anycann.runtime.dispatch import ROW_BYTES, Block, split
+from anycann.runtime.dispatch import ROW_BYTES, Block, Row, split
 from anycann.runtime.loader import LoadedCode
 
 Patches = tuple[tuple[int, int], ...]  # (position among the pointers, offset in bytes)
@@ -79,11 +79,20 @@ def _rows(tasks: Sequence[Task], code: LoadedCode) -> NDArray[np.int64]:
 _UNIT_US = 4
 _FLOPS_PER_US, _BYTES_PER_US = 100_000, 20_000
 
+# What a row should take to be split at all; little memory is in the cache. A second thread costs half a microsecond, and as much again
+# where the next kernel finds half of the result in the other's cache: 82 rows of small networks below it took 55 us alone, 133 by two.
+_SPLIT_US, _CACHED_BYTES_PER_US = 1, 100_000
+
 
 def split_kind(task: Task) -> int:
-    """The kind of the row of a kernel: into how many units it is worth splitting, guessed from its arithmetic and its memory."""
-    microseconds = max(task.flops / _FLOPS_PER_US, sum(argument.nbytes for argument in task.arguments) / _BYTES_PER_US)
-    return split(int(microseconds / _UNIT_US), task.resumes)
+    """The kind of the row of a kernel: whether and into how many units it is worth splitting, guessed from its arithmetic and its memory.
+
+    A kernel of no known arithmetic may have much, such as one that sorts.
+    """
+    arithmetic, nbytes = task.flops / _FLOPS_PER_US, sum(argument.nbytes for argument in task.arguments)
+    if task.flops and max(arithmetic, nbytes / _CACHED_BYTES_PER_US) < _SPLIT_US:
+        return Row.INLINE
+    return split(int(max(arithmetic, nbytes / _BYTES_PER_US) / _UNIT_US), task.resumes)
 
 
 def _patches(arguments: Sequence[Buffer], space: str, count: int) -> tuple[Patches, ...]:
