@@ -145,3 +145,23 @@ _Q = (
 )
 case("npu_quant_scatter", *_Q, reference=_scattered)
 case("npu_quant_scatter_", *_Q, reference=lambda *a: (_scattered(*a), a[0]), written=(0,))
+
+
+# by blocks
+def _by_blocks(x: Array, *, row_block_size: int = 1, col_block_size: int = 128, min_scale: float = 0.0, **_: Any) -> tuple[Array, Array]:
+    rows, columns = (range(0, n, size) for n, size in zip(x.shape[-2:], (row_block_size, col_block_size), strict=True))
+    y, scale = np.zeros(x.shape), np.zeros((*x.shape[:-2], len(rows), len(columns)))
+    for i, r in enumerate(rows):
+        for j, c in enumerate(columns):
+            block = (..., slice(r, r + row_block_size), slice(c, c + col_block_size))
+            scale[..., i, j] = np.maximum(np.abs(x[block]).max((-2, -1)) / 127, min_scale)
+            y[block] = np.rint(x[block] / np.where(scale[..., i, j] == 0, 1, scale[..., i, j])[..., None, None])
+    return y, scale
+
+
+_EXACT = torch.randint(-127, 128, (2, 5, 130)).float()  # of which no quotient lies between two integers: the largest of each block is 127
+_EXACT[..., 0::2] = 127
+case("npu_dynamic_block_quant", _EXACT, reference=_by_blocks)
+case("npu_dynamic_block_quant", _EXACT[0], options={"row_block_size": 2, "col_block_size": 50}, reference=_by_blocks)
+case("npu_dynamic_block_quant", torch.cat((_EXACT[0], torch.zeros(1, 130))), options={"min_scale": 0.0}, reference=_by_blocks)
+case("npu_dynamic_block_quant", _EXACT[0], options={"min_scale": 2.0}, reference=_by_blocks)

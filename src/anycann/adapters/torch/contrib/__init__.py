@@ -34,6 +34,7 @@ LAYERS = (
     "NpuCachedDropout",
     "NpuDropPath",
     "NpuFairseqDropout",
+    "NpuPreGenDropout",
     "PSROIPool",
     "Prefetcher",
     "ROIAlign",

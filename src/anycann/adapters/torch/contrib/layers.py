@@ -227,7 +227,7 @@ class NpuCachedDropout(nn.Dropout):
         """Nothing to prepare: masks are drawn where they are needed."""
 
 
-NpuFairseqDropout = NpuCachedDropout
+NpuFairseqDropout = NpuPreGenDropout = NpuCachedDropout
 
 
 class Prefetcher:

@@ -103,6 +103,12 @@ def format_cast(self: torch.Tensor, acl_format: int) -> torch.Tensor:
     return self.clone()
 
 
+@composed("npu_format_cast(Tensor self, int acl_format, int? customize_dtype=None) -> Tensor", missing="customize_dtype")
+def format_cast_as_operator(self: torch.Tensor, acl_format: int, customize_dtype: int | None = None) -> torch.Tensor:
+    """`torch_npu.npu_format_cast` with a number: a copy that carries the format."""
+    return npu_format_cast(self, acl_format, customize_dtype)
+
+
 @composed("npu_dtype_cast(Tensor self, int dtype, int? input_dtype=None) -> Tensor", missing="input_dtype")
 def dtype_cast(self: torch.Tensor, dtype: int, input_dtype: int | None = None) -> torch.Tensor:
     """The values in another dtype."""

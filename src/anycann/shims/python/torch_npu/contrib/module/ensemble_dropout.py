@@ -1,5 +1,5 @@
 """torch_npu.contrib.module.ensemble_dropout, by AnyCANN."""
 
-from anycann.adapters.torch.contrib.layers import NpuCachedDropout, NpuFairseqDropout
+from anycann.adapters.torch.contrib.layers import NpuCachedDropout, NpuFairseqDropout, NpuPreGenDropout
 
-__all__ = ["NpuCachedDropout", "NpuFairseqDropout"]
+__all__ = ["NpuCachedDropout", "NpuFairseqDropout", "NpuPreGenDropout"]
