@@ -41,7 +41,8 @@ def even_heights(m: int, rows: int) -> Heights:
 class PanelKernel:
     """Everything decided about one kernel, and the pointers of its operands.
 
-    streams: parts of k that are read side by side. group: neighbours of k in the lanes of each column (`matmul_narrow.py`).
+    streams: parts of k that are read side by side. unroll: steps of k in a turn of the innermost loop. group: neighbours of k in the
+    lanes of each column (`matmul_narrow.py`).
     """
 
     shape: MatmulShape
@@ -53,6 +54,7 @@ class PanelKernel:
     start: Start | None
     inline: bool
     streams: int = 1
+    unroll: int = 1
     group: int = 1
 
     @property

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from anycann.codegen.emitter import Emitter, Loop
 from anycann.codegen.kernels.matmul_bytes import byte_panel_bytes, emit_byte_sums
+from anycann.codegen.kernels.matmul_fetching import fetch_later, fetches_later, later_part, prefetch_rows
 from anycann.codegen.kernels.matmul_kernel import Panel, PanelKernel
 from anycann.codegen.kernels.matmul_narrow_steps import emit_narrow_copy, emit_steps, finished
 from anycann.codegen.kernels.matmul_packing import PanelCopy, emit_copy
@@ -149,13 +150,25 @@ def _innermost(
     if kernel.streams > 1:
         return _streamed(e, kernel, panel, rows, sums, rows_of_b, step, corner_of_a)
     mask = panel.mask if not (kernel.shape.packed or kernel.tile.copy) else None
-    later = _later(e, kernel, panel, tile, rows_of_b, count) if _fetches_later(kernel) else None
-    with e.loop(0, count, carried=sums) as loop:
-        row_of_b = kernel.right.step(e, rows_of_b, e.mul(loop.index, step))
-        _prefetch_rows(e, kernel, panel, row_of_b)
+    later = later_part(e, kernel, panel, tile, rows_of_b, count) if fetches_later(kernel) else None
+    rest = kernel.shape.k % kernel.unroll
+
+    def added(k: Value, steps: int, before: list[Value]) -> list[Value]:
+        for step_k in (e.add(k, i) for i in range(steps)):
+            row_of_b = kernel.right.step(e, rows_of_b, e.mul(step_k, step))
+            prefetch_rows(e, kernel, panel, row_of_b)
+            before = _add_products(e, kernel, panel, rows, before, row_of_b, corner_of_a, step_k, mask)
+        return before
+
+    whole = e.sub(count, e.urem(count, kernel.unroll)) if rest else count
+    with e.loop(0, whole, kernel.unroll, carried=sums) as loop:
         if later is not None:
-            e.prefetch(e.gep(later, e.mul(loop.index, _later_bytes(kernel)), "i8"), level=2)
-        loop.carry(_add_products(e, kernel, panel, rows, loop.values, row_of_b, corner_of_a, loop.index, mask))
+            fetch_later(e, kernel, later, loop.index)
+        loop.carry(added(loop.index, kernel.unroll, loop.values))
+    if not rest:
+        return loop.values
+    with e.loop(whole, count, carried=loop.values) as loop:
+        loop.carry(added(loop.index, 1, loop.values))
     return loop.values
 
 
@@ -205,54 +218,6 @@ def _streamed(
     with e.loop(part * kernel.streams, kernel.shape.k, carried=sums) as loop:
         loop.carry(added(loop.index, loop.values))
     return loop.values
-
-
-# How far ahead of the products a panel is fetched; measured from 1 to 8 KiB with panels that fill the second-level cache. Rows of a B in
-# place are other pages, which takes as long to find: [10, 325] x [325, 2897] takes 0.7 of the time with 8 to 32 rows ahead, [300, 500] x
-# [500, 250] 0.94; one that the first-level cache holds has no need of it.
-_PREFETCH_BYTES, _PREFETCH_ROWS, _LINE_BYTES, _NEAR_BYTES = 4096, 16, 64, 48 << 10
-
-
-def _prefetch_rows(e: Emitter, kernel: PanelKernel, panel: Panel, row_of_b: Value) -> None:
-    """Fetch as many bytes of a panel as a row has, some rows ahead: it lies in the second-level cache, whose own guesses come late."""
-    shape, dtype = kernel.shape, kernel.right.dtype
-    ahead, columns = _PREFETCH_BYTES, kernel.width
-    if not (shape.packed or kernel.tile.copy):
-        if shape.k * shape.n * dtype.nbytes <= _NEAR_BYTES:
-            return
-        ahead, columns = _PREFETCH_ROWS * shape.b.row * dtype.nbytes, panel.vectors * kernel.lanes
-    elif columns * dtype.nbytes < _LINE_BYTES:
-        return
-    for line in range(0, columns * dtype.nbytes, _LINE_BYTES):
-        e.prefetch(e.gep(row_of_b, ahead + line, "i8"))
-
-
-# A panel that one register tile reads is used for so short a time that fetching parts of a large next one delays it: [4, 3072] x
-# [3072, 768] takes 0.94 of the time without, on two threads 0.84; with k = 768 fetching still gains.
-_MOST_LATER_BYTES = 1 << 19
-
-
-def _fetches_later(kernel: PanelKernel) -> bool:
-    """True if the next panel is fetched while one is used."""
-    nbytes = kernel.shape.k * kernel.width * kernel.right.dtype.nbytes
-    return kernel.shape.packed and (kernel.heights.count > 1 or nbytes <= _MOST_LATER_BYTES)
-
-
-def _later(e: Emitter, kernel: PanelKernel, panel: Panel, tile: Value, rows_of_b: Value, count: Value) -> Value:
-    """The part of the next panel that is fetched while this register tile is computed: all tiles of a panel fetch all of the next.
-
-    So the weights of a layer come from memory while the processor multiplies, not while the first tile of a panel waits for them.
-    """
-    panel_bytes = kernel.shape.k * kernel.width * kernel.right.dtype.nbytes
-    number = e.sub(tile, panel.tile) if kernel.tile.panels_inner else tile
-    part = e.mul(number, _later_bytes(kernel))
-    return e.gep(e.gep(rows_of_b, panel_bytes, "i8"), e.mul(part, count), "i8")
-
-
-def _later_bytes(kernel: PanelKernel) -> int:
-    """Bytes of the next panel that a tile fetches for each k: those of a task are followed by the next panel, or by more of this one."""
-    tiles = kernel.tile.row_blocks if kernel.tile.panels_inner else kernel.heights.count
-    return -(-kernel.width * kernel.right.dtype.nbytes // tiles)
 
 
 def _corner_of_a(e: Emitter, kernel: PanelKernel, panel: Panel, m: Value, k: Value) -> Value:
