@@ -220,6 +220,18 @@ def test_every_tile_of_the_space_computes_the_same(name: str) -> None:
             np.testing.assert_array_equal(y, want, err_msg=str(tile))
 
 
+def test_rows_read_in_place_are_not_cut_for_the_cache_but_where_weights_are_few() -> None:
+    """A task that fetches all weights again has to gain by it: rows that stay while every panel passes."""
+
+    def parts(pixels: int, channels: int, outputs: int) -> int:
+        shape = as_plane(replace(sizes(channels, outputs, (pixels, 1)), dtype=dtypes.bfloat16))
+        tile = DotSpace(shape, by_name("znver4")).default()
+        return -(-pixels // tile.image_rows)
+
+    assert parts(128, 3072, 768) == 1
+    assert 1 < parts(4096, 1024, 256) <= 32
+
+
 @pytest.mark.parametrize("name", STRIDES)
 @pytest.mark.parametrize("dtype", [dtypes.uint8, dtypes.int8, dtypes.bfloat16], ids=str)
 def test_rows_with_strides_may_be_one_long_row(name: str, dtype: DType) -> None:
