@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.passes.graphs import assert_same, by_definition, compile_graph, floats, parse, run
+from tests.passes.graphs import assert_same, by_definition, compile_graph, floats, parse, run, steps
 
 CONSTANTS = {
     "zeros": np.zeros(2, np.int64),
@@ -17,6 +17,7 @@ CONSTANTS = {
     "ones": np.ones(2, np.int64),
     "back": np.array([1, -1]),
     "two": np.array([2, 2]),
+    "nothing": np.array([4, 0]),
     "same": np.array([4, 4]),
     "row": np.array([4]),
     "flat": np.array([2, 8]),
@@ -40,6 +41,7 @@ def kernels(text: str) -> int:
         "b = Tile(a, ones)",
         "b = Reshape(a, same)",
         "b = Concat<axis=0>(a)",
+        "c = Slice(a, zeros, nothing) b = Concat<axis=1>(c, a, c)",
         "c = Max(a) b = Cast<to=1>(c)",
         "c = Slice(a, zeros, far) d = Reshape(c, same) b = Sum(d)",
     ],
@@ -71,3 +73,11 @@ def test_a_slice_of_everything_may_be_an_output() -> None:
     )
     feeds = {"x": floats(4, 4)}
     assert_same(run(model, feeds), by_definition(model, feeds))
+
+
+@pytest.mark.parametrize("operands", ["e, x, e, y", "x, e, y", "e, e"])
+def test_operands_without_elements_are_not_joined(operands: str) -> None:
+    model = parse(f"g (float[3,0] e, float[3,2] x, float[3,4] y) => (float[N,M] z) {{ z = Concat<axis=1>({operands}) }}")
+    feeds = {"e": floats(3, 0), "x": floats(3, 2), "y": floats(3, 4)}
+    assert_same(run(model, feeds), by_definition(model, feeds))
+    assert "host" not in steps(compile_graph(model).program)

@@ -13,14 +13,26 @@ from anycann.passes.rules.rule import constant_of
 def remove_identities(graph: ir.Graph) -> list[str]:
     """Identity(x) -> x, as a Slice of all of x, also where it is an output of the graph and a node makes x.
 
-    onnx_ir's pass fails on values of an outer graph.
+    Concat(x, e) -> x where e has no elements, such as the keys of earlier tokens before there are any. onnx_ir's pass fails on values of an
+    outer graph.
     """
     removed = 0
     for node in list(graph):
+        if node.domain == "" and node.op_type == "Concat":
+            _drop_empty(node)
         if _is_identity(node) and _hand_on(node, graph):
             graph.remove(node, safe=True)
             removed += 1
     return [f"{removed} nodes removed"]
+
+
+def _drop_empty(node: ir.Node) -> None:
+    """Leave those operands of a Concat that have elements, if some have."""
+    kept = [value for value in node.inputs if (type_ := static_type(value)) is None or 0 not in type_.shape]
+    if 0 < len(kept) < len(node.inputs):
+        for number, value in enumerate(kept):
+            node.replace_input_with(number, value)
+        node.resize_inputs(len(kept))
 
 
 def _is_identity(node: ir.Node) -> bool:
