@@ -76,6 +76,30 @@ WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("npu_iou", (torch.ones(2, 3), torch.ones(2, 4)), {}, r"npu_iou: boxes of \(2, 3\) float32 and \(2, 4\) float32; accepted: \(N, 4\)"),
     ("npu_slice", (torch.ones(3, 4), [1, 0], [3, 4]), {}, "a box inside the tensor"),
     ("npu_moe_gating_top_k_softmax", (torch.ones(3, 4), None, 5), {}, "k 5"),
+    (
+        "npu_add_rms_norm",
+        (torch.ones(2, 3), torch.ones(2, 3).half(), torch.ones(3)),
+        {},
+        r"\(2, 3\) float16; accepted: equal shapes and dtypes",
+    ),
+    ("npu_rms_norm", (torch.ones(2, 3, dtype=torch.int32), torch.ones(3, dtype=torch.int32)), {}, "int32; accepted: floats"),
+    ("npu_dynamic_quant", (torch.ones(2, 3, dtype=torch.int32),), {}, r"npu_dynamic_quant: \(2, 3\) int32; accepted: floats"),
+    ("npu_fusion_attention", (_Q, _Q, _Q, 4, "BNSD"), {"atten_mask": torch.ones(5, 5)}, "a mask of .* float32; accepted: bool or uint8"),
+    (
+        "npu_moe_init_routing",
+        (torch.ones(3, 4), *[torch.zeros(n, 2, dtype=torch.int32) for n in (3, 2)], 3),
+        {},
+        r"accepted: x \(rows, H\)",
+    ),
+    ("npu_fused_infer_attention_score", (_Q, _Q, _Q), {"num_heads": 2, "input_layout": "BNSD"}, "accepted: 2 heads"),
+    # what a kernel of torch says, and the call it was for
+    (
+        "npu_rotary_mul",
+        (torch.ones(1, 2, 3, 8), *[torch.ones(1, 1, 4, 8)] * 2),
+        {},
+        r"\(3\) must match .*\nin npu::npu_rotary_mul\(cpu float32",
+    ),
+    ("npu_linear", (torch.ones(2, 3), torch.ones(4, 5)), {}, r"cannot be multiplied (.|\n)*\nin npu::npu_linear\(cpu float32\[2, 3\], cpu"),
 ]
 
 
@@ -113,6 +137,17 @@ def test_a_seed_gives_the_same_dropout_and_its_gradient() -> None:
     torch.testing.assert_close(one[0], weights @ q, rtol=1e-4, atol=1e-5)
     (ours,), (theirs,) = torch.autograd.grad(one[0].square().sum(), q), torch.autograd.grad((weights @ q).square().sum(), q)
     torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
+
+
+def test_the_seed_of_the_npu_decides_its_dropout() -> None:
+    q = torch.randn(1, 2, 16, 8, device="npu")
+    drawn = []
+    for _ in range(2):
+        torch.npu.manual_seed(5)
+        drawn += [torch.ops.npu.npu_fusion_attention(q, q, q, 2, "BNSD", keep_prob=0.5)[0] for _ in range(2)]
+    assert torch.equal(drawn[0], drawn[2])
+    assert torch.equal(drawn[1], drawn[3])
+    assert not torch.equal(drawn[0], drawn[1])
 
 
 def test_a_mask_given_from_outside_is_used_forwards_and_backwards() -> None:

@@ -55,7 +55,8 @@ def rms_norm_backward(dy: torch.Tensor, self: torch.Tensor, gamma: torch.Tensor,
 @composed("npu_add_rms_norm(Tensor x1, Tensor x2, Tensor gamma, float epsilon=1e-06) -> (Tensor, Tensor, Tensor)")
 def add_rms_norm(x1: torch.Tensor, x2: torch.Tensor, gamma: torch.Tensor, epsilon: float = 1e-6) -> _Triple:
     """(rms_norm(x1 + x2), 1 / rms, x1 + x2)."""
-    require(x1.shape == x2.shape, "npu_add_rms_norm", f"x1 and x2 of {sizes(x1, x2)}", "equal shapes")
+    fits = (x1.shape, x1.dtype) == (x2.shape, x2.dtype)
+    require(fits, "npu_add_rms_norm", f"x1 and x2 of {sizes(x1, x2)}", "equal shapes and dtypes")
     y, reciprocal, total = _ADD_RMS_NORM((x1, x2, gamma), epsilon)
     return y, reciprocal, total
 
@@ -103,8 +104,8 @@ def add_rms_norm_cast(
 
 def _normalised(operator: str, x: torch.Tensor, gamma: torch.Tensor, epsilon: float) -> _Pair:
     kept = x.dim() - gamma.dim()
-    fits = kept >= 0 and tuple(x.shape[kept:]) == tuple(gamma.shape)
-    require(fits, operator, f"input and gamma of {sizes(x, gamma)}", "a gamma of the input's last axes")
+    fits = kept >= 0 and tuple(x.shape[kept:]) == tuple(gamma.shape) and x.is_floating_point()
+    require(fits, operator, f"input and gamma of {sizes(x, gamma)}", "floats, a gamma of the input's last axes")
     axes = tuple(range(kept, x.dim()))
     reciprocal = torch.rsqrt(x.square().mean(axes, keepdim=True) + epsilon)
     return x * reciprocal, reciprocal

@@ -86,6 +86,7 @@ def dynamic_quant_asymmetric(*given: Any, **options: Any) -> tuple[torch.Tensor,
 def _rows(operator: str, given: tuple[Any, ...], options: dict[str, Any]) -> tuple[torch.Tensor, bool]:
     """The smoothed input of a call, and whether it becomes four-bit integers."""
     a = bound(operator, given, options)
+    require(a.input.is_floating_point(), operator, sizes(a.input), "floats")
     if a.quant_mode != "pertoken":
         refuse(operator, f"quant_mode={a.quant_mode!r}", "'pertoken' is documented")
     if a.dst_type_max != 0.0:

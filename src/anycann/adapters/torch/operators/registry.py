@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, wraps
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import torch
 
+from anycann.adapters.torch.device.failures import explained
 from anycann.adapters.torch.operators import being_defined
 
 Body = Callable[..., Any]
@@ -53,10 +54,30 @@ def composed(schema: str, missing: str = "", differentiable: bool = True) -> Cal
 
     def register(body: Body) -> Body:
         operator = Operator(schema, body, composed=True, differentiable=differentiable, missing=missing)
-        _define(operator, "CompositeImplicitAutograd")
+        _define(operator, "CompositeImplicitAutograd", _naming(operator))
         return body
 
     return register
+
+
+def _naming(operator: Operator) -> Body:
+    """The body; errors of operators of torch in it say which call of ours they come from."""
+
+    @wraps(operator.body)
+    def call(*given: Any, **options: Any) -> Any:
+        try:
+            return operator.body(*given, **options)
+        except Exception as error:
+            packet, _, overload = operator.name.partition(".")
+            if packet in str(error):
+                raise
+            found = getattr(getattr(getattr(torch.ops, operator.namespace), packet), overload or "default")
+            told = explained(error, found, given, options)
+            if told is error:
+                raise
+            raise told from error
+
+    return call
 
 
 def opaque(schema: str, shape: Body, gradient: tuple[Body, Body] | None = None, missing: str = "") -> Callable[[Body], Body]:
@@ -68,7 +89,7 @@ def opaque(schema: str, shape: Body, gradient: tuple[Body, Body] | None = None, 
 
     def register(body: Body) -> Body:
         operator = Operator(schema, body, composed=False, shape=shape, gradient=gradient, missing=missing)
-        library = _define(operator, "CPU")
+        library = _define(operator, "CPU", body)
         name = f"{operator.namespace}::{operator.name}"
         torch.library.register_fake(name, shape, lib=library)
         if gradient is not None:
@@ -79,14 +100,14 @@ def opaque(schema: str, shape: Body, gradient: tuple[Body, Body] | None = None, 
     return register
 
 
-def _define(operator: Operator, key: str) -> torch.library.Library:
+def _define(operator: Operator, key: str, body: Body) -> torch.library.Library:
     library, packet = LIBRARIES[operator.namespace], operator.name.partition(".")[0]
     being_defined.add(packet)
     try:
         library.define(operator.schema.rpartition("::")[2])
     finally:
         being_defined.discard(packet)
-    library.impl(operator.name, operator.body, key)
+    library.impl(operator.name, body, key)
     OPERATORS[operator.name] = operator
     return library
 

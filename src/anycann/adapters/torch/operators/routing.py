@@ -88,6 +88,8 @@ def compute_expert_tokens(sorted_expert_for_source_row: torch.Tensor, num_expert
 @composed("npu_moe_init_routing(Tensor x, Tensor row_idx, Tensor expert_idx, int active_num) -> (Tensor, Tensor, Tensor)")
 def init_routing(x: torch.Tensor, row_idx: torch.Tensor, expert_idx: torch.Tensor, active_num: int) -> _Triple:
     """(tokens sorted by expert, where each source row went, the sorted experts); of the tokens as many as active_num rows have."""
+    fits = expert_idx.dim() == 2 and expert_idx.shape == row_idx.shape and len(expert_idx) == len(x)
+    require(fits, "npu_moe_init_routing", sizes(x, row_idx, expert_idx), "x (rows, H), row_idx and expert_idx (rows, k)")
     rows, k = expert_idx.shape
     experts, order = torch.sort(expert_idx.reshape(-1), stable=True)
     sources = row_idx.reshape(-1)[order].long()

@@ -177,6 +177,9 @@ def _per_entry(call: Call, x: torch.Tensor, entries: int) -> list[torch.Tensor]:
         packed = x.transpose(0, 1) if layout == "TND" else x
         lengths = layouts.lengths_of(call.operator, "actual_seq_lengths_kv", call.key_lengths, packed.shape[1])
         return [part[None] for part in packed[:, : sum(lengths)].split(lengths, 1)]
+    axis = {"BNSD": 1, "BSND": 2}.get(layout)
+    fits = x.shape[axis] == call.key_heads if axis else x.shape[2] % call.key_heads == 0
+    require(fits, call.operator, f"keys or values of {sizes(x)} in {layout}", f"{call.key_heads} heads, as num_key_value_heads says")
     dense = layouts.to_bnsd(x, layout, call.key_heads)
     require(dense.shape[0] == entries, call.operator, f"queries and keys of {sizes(call.query, x)}", "equal batches")
     return list(dense.split(1))

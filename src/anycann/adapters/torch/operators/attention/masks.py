@@ -35,6 +35,7 @@ def masked(sparsity: Sparsity, mask: torch.Tensor | None, rows: int, columns: in
     """
     if mask is None:
         return None
+    require(not mask.is_floating_point(), sparsity.operator, f"a mask of {sizes(mask)}", "bool or uint8, 1 for what is not attended")
     mode = _mode_of_entry(sparsity.mode, entry, entries)
     if mode in (0, 1, 5):
         given = _cut(sparsity.operator, mask, rows, columns)

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from anycann.adapters.torch.device.generators import default_generator
 from anycann.adapters.torch.operators.attention import fusion, layouts, masks
 from anycann.adapters.torch.operators.registry import bound, composed, opaque, refuse, refuse_given
 
@@ -115,7 +116,8 @@ def _forward(operator: str, a: SimpleNamespace) -> tuple[Any, ...]:
     if a.keep_prob < 1 and a.dropout_mask is None and seed == 0:
         if torch.compiler.is_compiling():
             refuse(operator, "keep_prob < 1 in a compiled graph", "its seed is a number; npu_fusion_attention_v3 keeps it in a tensor")
-        seed = int(torch.randint(1, 2**31, (1,)))
+        own = default_generator(a.query.device.index) if a.query.is_npu else None  # drawn on the host: a graph that captures asks no npu
+        seed = int(torch.randint(1, 2**31, (1,), generator=own))
     numbers = torch.tensor([seed, offset]) if a.keep_prob < 1 else None
     out, largest, total = torch.ops.npu._fusion_attention(a.query, a.key, a.value, *_kernel_arguments(a, _beside(a.query, numbers)))
     return out, largest, total, out.new_empty(0), seed, offset, _scores(a)
