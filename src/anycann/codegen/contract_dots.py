@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from anycann.codegen.contract_convolution import uses_winograd
+from anycann.codegen.contract_dot_places import dot_shape, has_separate_windows, output_place, product_weights
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel, RowTasks
 from anycann.codegen.kernels.arithmetic_rate import multiplies_bfloat
@@ -45,8 +46,11 @@ PLANAR_CHANNELS = 4  # up to so many channels, a copy gathers the planes of a ro
 
 
 def takes_convolution(operator: Convolution, target: Target, choices: Choices) -> bool:
-    """True for bytes, or bfloat16 where it has instructions and Winograd in float32 is not faster; for groups that have channels enough."""
-    if operator.transposed or operator.computed or not _gains_in_groups(operator, target):
+    """True for bytes, or bfloat16 where it has instructions and Winograd in float32 is not faster; for groups that have channels enough.
+
+    Transposed convolutions are among them where they are products of pixels.
+    """
+    if operator.computed or (operator.transposed and not has_separate_windows(operator, target)) or not _gains_in_groups(operator, target):
         return False
     if operator.x.dtype in BYTES:
         return operator.w.dtype in BYTES
@@ -95,15 +99,6 @@ def dot_rows(operator: Convolution, target: Target, choices: Choices) -> RowTask
     return DotPlan(shape, target, choices.tile(DotSpace(shape, target, planar)), planar).row_tasks
 
 
-def dot_shape(operator: Convolution) -> ConvolutionShape:
-    """Sizes of a convolution."""
-    batch, channels, *size = operator.x.shape
-    return ConvolutionShape(
-        batch, channels, operator.w.shape[0], operator.group, tuple(size), operator.w.shape[2:], operator.strides, operator.dilations,
-        operator.pads_begin, operator.out_size, operator.x.dtype,
-    )  # fmt: skip
-
-
 def generate_dot_convolution(
     anchor: Contraction,
     operator: Convolution,
@@ -120,9 +115,10 @@ def generate_dot_convolution(
     shape, x = as_plane(with_taps(sizes, taps)), memory_name(operator.x)
     planar = _is_planar(operator, layouts.get(x, ND)) and shape.in_pixels > 1
     weights, weight_zero = _signed_weights(operator, constants)
+    weights = product_weights(operator, weights)
     window = window_rows(layouts.get(x, ND)) or 0
     known = _known_zero(operator.zero_point, constants, sizes)
-    kept = weights[(slice(None), slice(None), *taps)].reshape(*operator.w.shape[:2], *shape.kernel)
+    kept = weights[(slice(None), slice(None), *taps)].reshape(*weights.shape[:2], *shape.kernel)
     by_words = not (planar or window) and choices.tile(WordAlgorithmSpace(shape, target)).winograd
     centred = _centred(kept, weight_zero) if by_words else None
     if centred is not None and sums_fit(centred):
@@ -141,7 +137,7 @@ def generate_dot_convolution(
         writer = tail.writer(e, 2 + len(zero))
 
         def write(e: Emitter, image: Value, channel: Value, row: Value, column: Value, sums: Value, mask: Value | None) -> None:
-            tail.write(writer, e, [*_place(e, sizes, shape, image, row, column, channel)], sums, None if blocked else mask)
+            tail.write(writer, e, output_place(e, operator, shape, image, row, column, channel), sums, None if blocked else mask)
 
         tasks = method.emit(e, *pointers, write, zero_point)
         symbol, ir = e.finish(method.family)
@@ -188,18 +184,6 @@ def _by_winograd(shape: ConvolutionShape, target: Target, choices: Choices, weig
 def _centred(weights: Array, zero: Array | None) -> Array:
     """Signed bytes less their zero points."""
     return weights.astype(np.int32) - (0 if zero is None else zero.reshape(-1, *[1] * (weights.ndim - 1)))
-
-
-def _place(
-    e: Emitter, sizes: ConvolutionShape, shape: ConvolutionShape, image: Value, row: Value, column: Value, channel: Value
-) -> list[Value]:
-    """The index [n, channel, *spatial] of what the generator calls (image, row, column)."""
-    if len(sizes.out_size) < 3 and shape.batch == sizes.batch and shape.out_size[: len(sizes.out_size)] == sizes.out_size:
-        return [image, channel, *(row, column)[: len(sizes.out_size)]]
-    high, wide = shape.out_size[-2:]
-    pixel = e.add(e.mul(e.add(e.mul(image, high), row), wide), column)
-    image, *spatial = digits(e, pixel, [sizes.batch, *sizes.out_size])
-    return [image, channel, *spatial]
 
 
 def _signed_weights(operator: Convolution, constants: Constants) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None]:
