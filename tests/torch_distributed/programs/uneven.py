@@ -48,6 +48,32 @@ def check_sums_go_to_ranks_in_parts_of_every_length() -> None:
         assert torch.equal(given.cpu(), values)
 
 
+def check_lists_take_tensors_of_every_length() -> None:
+    rank, parts = dist.get_rank(), [rows(rank) for rank in range(dist.get_world_size())]
+    for dtype in (torch.float32, torch.int16):
+        for waits in (False, True):
+            outputs = [torch.full_like(part, -1, dtype=dtype, device="npu") for part in parts]
+            work = dist.all_gather(outputs, parts[rank].to("npu", dtype), async_op=waits)
+            if waits:
+                work.wait()
+            assert [output.tolist() for output in outputs] == [part.tolist() for part in parts]
+            output, given = torch.full_like(outputs[rank], -1), [part.to("npu", dtype) for part in parts]
+            work = dist.reduce_scatter(output, given, async_op=waits)
+            if waits:
+                work.wait()
+            assert output.tolist() == (dist.get_world_size() * parts[rank]).tolist()
+            assert [part.tolist() for part in given] == [part.tolist() for part in parts]
+
+
+def check_a_tensor_that_is_not_as_its_list_says_is_refused() -> None:
+    lists = [torch.ones(rank + 1, device="npu") for rank in range(dist.get_world_size())]
+    other, said = torch.ones(9, device="npu"), rf"a tensor of \(9,\) on rank {dist.get_rank()}, the list says \[\(1,\), \(2,\)"
+    with pytest.raises(RuntimeError, match=f"hccl allgather: {said}"):
+        dist.all_gather(lists, other)
+    with pytest.raises(RuntimeError, match=f"hccl reduce_scatter: {said}"):
+        dist.reduce_scatter(other, lists)
+
+
 def check_without_sizes_all_parts_are_as_long() -> None:
     rank, world = dist.get_rank(), dist.get_world_size()
     gathered, mine = torch.empty(2 * world, device="npu"), torch.full((2,), float(rank), device="npu")

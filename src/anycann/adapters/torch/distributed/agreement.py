@@ -24,7 +24,8 @@ _FAMILIES = {
     "alltoall_base_": "alltoall",
 }
 _OWN_SIZES = ("alltoall_", "alltoall_base_")  # each rank sends and gets what it likes
-_READ_ALONE = ("gather_",)  # only the root writes
+# the root alone writes; each rank's part may have a size of its own
+_READ_ARGUMENT = {"gather_": 1, "reduce_scatter_": 1, "_reduce_scatter_base_": 1, "reduce_scatter_tensor_coalesced_": 1}
 
 
 class Call(NamedTuple):
@@ -59,7 +60,7 @@ def described_by(op: Any, name: str) -> Callable[[Sequence[Any]], str]:
     """How calls of this operator of c10d are told: "allreduce of 4 float32, SUM"."""
     names = [each.name for each in op._schema.arguments]
     family = _FAMILIES.get(name, name.strip("_"))
-    read = 1 if name in _READ_ALONE else 0
+    read = _READ_ARGUMENT.get(name, 0)
     root_at = names.index("root_rank") if "root_rank" in names else None
     op_at = names.index("reduce_op") if "reduce_op" in names else None
 

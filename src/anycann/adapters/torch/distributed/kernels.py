@@ -17,7 +17,8 @@ import torch.distributed as dist
 
 from anycann.adapters.torch.distributed import agreement
 from anycann.adapters.torch.distributed.agreement import Call
-from anycann.adapters.torch.distributed.checks import check_splits, check_tensors, is_dense
+from anycann.adapters.torch.distributed.checks import check_splits, check_tensors
+from anycann.adapters.torch.distributed.copies import copied, each
 from anycann.adapters.torch.distributed.travel import Finish, moved, reduced
 
 _HOST = torch.device("cpu")
@@ -44,8 +45,6 @@ MOVEMENTS = (
 )
 # One tensor holds the parts of all ranks: HCCL takes it in any shape, gloo splits its first dimension.
 FLAT = ("_reduce_scatter_base_", "reduce_scatter_tensor_coalesced_", "_allgather_base_", "allgather_into_tensor_coalesced_")
-# The argument with a tensor of each rank: HCCL copies these to or from one piece of memory, so that they may have gaps.
-COPIED = {"allgather_": 0, "gather_": 0, "reduce_scatter_": 1, "scatter_": 1}
 # Their work knows the sender and has no future.
 POINT_TO_POINT = ("send", "recv_", "recv_any_source_")
 
@@ -71,12 +70,12 @@ def _collective(name: str, prepare: Callable[[Sequence[Any]], tuple[list[Any], l
     op = getattr(torch.ops.c10d, name).default
     tensors_too = len(op._schema.returns) == 2
     group_at, async_at = _position(op, "process_group"), _position(op, "async_op")
-    shaped = functools.partial(_each, _flattened) if name in FLAT else _unchanged
+    shaped = functools.partial(each, _flattened) if name in FLAT else _unchanged
     words = agreement.described_by(op, name)
 
     def kernel(*args: Any) -> Any:
         group = dist.ProcessGroup.unbox(args[group_at])
-        given, copies = _without_gaps(args[:group_at], COPIED.get(name))
+        given, copies = copied(name, group.rank(), args[:group_at])
         check_tensors(name, given, flat=name in FLAT)
         if name == "alltoall_base_":
             check_splits(
@@ -138,30 +137,15 @@ def _flat(result: Any) -> list[Any]:
 
 
 def _moved_arguments(tensors: Sequence[Any]) -> tuple[list[Any], list[Finish]]:
-    return [_each(moved, item) for item in tensors], []
+    return [each(moved, item) for item in tensors], []
 
 
 def _reduced_arguments(tensors: Sequence[Any]) -> tuple[list[Any], list[Finish]]:
     """The first argument is written, so its results are finished; the others are only read."""
     finishes: list[Finish] = []
     unread: list[Finish] = []
-    written = _each(functools.partial(reduced, finishes=finishes), tensors[0])
-    return [written, *(_each(functools.partial(reduced, finishes=unread), item) for item in tensors[1:])], finishes
-
-
-def _without_gaps(tensors: Sequence[Any], copied: int | None) -> tuple[Sequence[Any], list[Finish]]:
-    """The arguments, of one of them contiguous copies where its tensors have gaps; the first is written, so it is copied back."""
-    finishes: list[Finish] = []
-
-    def packed(tensor: Any) -> Any:
-        if is_dense(tensor):
-            return tensor
-        copy = tensor.detach().contiguous()
-        if copied == 0:
-            finishes.append(lambda: tensor.detach().copy_(copy))
-        return copy
-
-    return [_each(packed, item) if at == copied else item for at, item in enumerate(tensors)], finishes
+    written = each(functools.partial(reduced, finishes=finishes), tensors[0])
+    return [written, *(each(functools.partial(reduced, finishes=unread), item) for item in tensors[1:])], finishes
 
 
 def _flattened(tensor: Any) -> Any:
@@ -170,12 +154,6 @@ def _flattened(tensor: Any) -> Any:
 
 def _unchanged(tensors: Any) -> Any:
     return tensors
-
-
-def _each(change: Callable[[Any], Any], item: Any) -> Any:
-    if isinstance(item, torch.Tensor):
-        return change(item)
-    return [_each(change, part) for part in item]
 
 
 def _point_to_point(name: str) -> Callable[..., Any]:
