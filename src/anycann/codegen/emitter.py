@@ -48,6 +48,10 @@ class Emitter(Instructions):
         self.declarations["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
         self.do(f"call void @llvm.prefetch.p0(ptr {pointer.text}, i32 0, i32 {4 - level}, i32 1)")
 
+    def keep_order(self) -> None:
+        """Let the compiler move no load or store across this place; the processor gets no instruction."""
+        self.do('fence syncscope("singlethread") seq_cst')
+
     def argument(self, number: int) -> Value:
         """The pointer in slot `number` of the argument array."""
         return self.op(f"load ptr, ptr {self.gep(self.args, number, POINTER).text}, align 8, !noundef !0", POINTER)

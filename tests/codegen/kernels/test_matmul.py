@@ -9,7 +9,8 @@ from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels import matmul
 from anycann.codegen.kernels.matmul import MatmulIndex, MatmulShape, MatmulTile, Strides, contiguous
 from anycann.codegen.kernels.matmul_kernel import even_heights
-from anycann.codegen.kernels.matmul_tile import gathers_rows, streams
+from anycann.codegen.kernels.matmul_tile import gathers_rows, streams, unroll
+from anycann.codegen.objects import emit_assembly
 from anycann.codegen.values import Value
 from anycann.target.target import NAMED, Target
 from anycann.te import dtypes
@@ -77,6 +78,21 @@ def test_every_tile_of_the_search_space_gives_the_product() -> None:
     for tile in space[:12]:
         check(p, tile=tile)
         check(p, tile=tile, inline=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "tile"), [("avx512", MatmulTile(9, 3, 255, 4)), ("avx512", MatmulTile(9, 3, 48, 4)), ("avx2", MatmulTile(6, 2, 255, 4))]
+)
+def test_no_sum_leaves_its_register_in_the_innermost_loop(name: str, tile: MatmulTile) -> None:
+    """The tiles fill the registers: loads of a second step of k that came before the first was done would need those of the sums."""
+    target = NAMED[name]
+    shape = replace(contiguous((), 512, 33, 255), packed=True)
+    assert unroll(shape, target, tile) > 1
+    e, _ = write(shape, target, tile)
+    blocks = (block.split("\n\tj")[0] for block in emit_assembly(e.finish("product")[1], target).split("\n.L"))
+    loop = max(blocks, key=lambda block: block.count("vfmadd"))
+    assert loop.count("vfmadd") == 2 * tile.rows * tile.vectors
+    assert not [line for line in loop.splitlines() if "mm" in line and "(%rsp)" in line]
 
 
 @pytest.mark.parametrize("parts", [1, 2, 5, 1000])

@@ -154,7 +154,10 @@ def _innermost(
     rest = kernel.shape.k % kernel.unroll
 
     def added(k: Value, steps: int, before: list[Value]) -> list[Value]:
-        for step_k in (e.add(k, i) for i in range(steps)):
+        for i in range(steps):
+            if i:
+                e.keep_order()  # loads of the next step would need the registers of sums
+            step_k = e.add(k, i)
             row_of_b = kernel.right.step(e, rows_of_b, e.mul(step_k, step))
             prefetch_rows(e, kernel, panel, row_of_b)
             before = _add_products(e, kernel, panel, rows, before, row_of_b, corner_of_a, step_k, mask)
