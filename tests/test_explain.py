@@ -44,8 +44,8 @@ def test_every_part_of_the_explanation_is_true() -> None:
     assert [kernel.symbol for kernel in made.kernels] == [task.symbol for task in tasks]
     lines = list(made.lines())
     assert "  FoldBatchNormalization applied to n" in lines
-    assert "  z (NonZero): AiCpu, because no native code for this operator" in lines
-    assert "  z (NonZero) on the host" in lines
+    assert "  z (ListPlaces): AiCpu, because no native code for this operator" in lines
+    assert "  z (ListPlaces) on the host" in lines
     assert ("Conv", "Relu") in [kernel.op_types for kernel in made.kernels]
     assert set(made.layouts["NC1HWC0"]) == {name for name, location in program.values.items() if location.layout == "NC1HWC0"}
     assert made.memory.arena_bytes == program.arena_bytes

@@ -19,12 +19,12 @@ from tests.passes.graphs import assert_same, by_definition, compile_graph, parse
         # Tile gives as many rows as a value says: no shape would make it native
         (
             "g (float[9] x, int64[2] n) => (int64[M,K] y) { p = NonZero(x) t = Tile(p, n) y = Neg(t) }",
-            "host(NonZero) host(Tile) deferred",
+            "native(1) host(ListPlaces) host(Tile) deferred",
         ),
-        ("g (float[9] x) => (int64[M] y) { p = NonZero(x) y = Reshape(p, all) }", "host(NonZero) host(Reshape)"),
+        ("g (float[9] x) => (int64[M] y) { p = NonZero(x) y = Reshape(p, all) }", "native(1) host(ListPlaces) host(Reshape)"),
         (
             "g (float[1] x, bool[3] b) => (float[M] y) { p = NonZero(b) n = Reshape(p, all) q = Expand(x, n) y = Neg(q) }",
-            "host(NonZero) host(Reshape) host(Expand) deferred",
+            "native(1) host(ListPlaces) host(Reshape) host(Expand) deferred",
         ),
     ],
 )
