@@ -24,7 +24,7 @@ _SESSION = ("profile", "tensorboard_trace_handler")
 class _Profiler(ModuleType):
     """`torch_npu.profiler`, read when a program asks: most programs profile nothing."""
 
-    __all__ = (*_NAMES, *_SESSION)
+    __all__ = (*_NAMES, *_SESSION, "dynamic_profile")
 
     def __getattr__(self, name: str) -> Any:
         if name in _NAMES:
@@ -35,6 +35,8 @@ class _Profiler(ModuleType):
             from anycann.adapters.torch.profiler import session
 
             value = getattr(session, name)
+        elif name == "dynamic_profile":
+            from anycann.adapters.torch.profiler.dynamic import dynamic_profile as value
         else:
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         setattr(self, name, value)
