@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import importlib
 from pathlib import Path
 import sys
 from typing import Any
@@ -194,6 +195,29 @@ def test_a_program_with_converters_of_its_own_runs(torchair: Any) -> None:
     x = torch.randn(5)
     run = torch.compile(lambda x: thrice(x.relu()), backend=torchair.get_npu_backend(), fullgraph=True)
     torch.testing.assert_close(run(x), x.relu() * 3)
+
+
+@pytest.mark.parametrize("root", ["_ge_concrete_graph", "ge_concrete_graph"])
+def test_modules_that_converters_import_from_are_there_by_both_names(torchair: Any, root: str) -> None:
+    module = importlib.import_module
+    graph, registry = module(f"torchair.{root}.ge_graph"), module(f"torchair.{root}.fx2ge_converter")
+    assert [graph.torch_type_to_ge_type(dtype) for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.qint8)] == [0, 1, 27, 18]
+    with pytest.raises(RuntimeError, match="uint7 has no number"):
+        graph.torch_type_to_ge_type(torch.uint7)
+    assert graph.Tensor is torchair.ge.Tensor
+    apis = getattr(torchair, root).ge_apis
+
+    @registry.register_fx_node_ge_converter(torch.ops.aten.add.Tensor)
+    def convert(x: Any, y: Any, meta_outputs: Any = None) -> Any:
+        return apis.Add(x, y)
+
+    for call in (lambda: convert(1, 2), graph.get_default_ge_graph, module(f"torchair.{root}.utils").dtype_promote):
+        with pytest.raises(NotImplementedError, match="converters are kept and not called here"):
+            call()
+    with pytest.raises(AttributeError, match="no attribute 'add'"):
+        apis.add  # noqa: B018  # asked for, as programs ask
+    with module(f"torchair.{root}.ge_converter.experimental.hcom_allreduce").functional_collectives_context():
+        module(f"torchair.{root}.ge_converter.experimental.patch_for_hcom_allreduce")
 
 
 def test_streams_events_and_limits_of_operators_change_nothing(torchair: Any) -> None:

@@ -7,7 +7,8 @@ from typing import Any, NoReturn
 
 _TYPES = {
     "FLOAT": 0, "FLOAT16": 1, "INT8": 2, "INT32": 3, "UINT8": 4, "INT16": 6, "UINT16": 7, "UINT32": 8, "INT64": 9, "UINT64": 10,
-    "DOUBLE": 11, "BOOL": 12, "STRING": 13, "COMPLEX64": 16, "COMPLEX128": 17, "BF16": 27, "UNDEFINED": 28, "INT4": 29, "UINT1": 30,
+    "DOUBLE": 11, "BOOL": 12, "STRING": 13, "COMPLEX64": 16, "COMPLEX128": 17, "QINT8": 18, "QINT16": 19, "QINT32": 20,
+    "QUINT8": 21, "QUINT16": 22, "BF16": 27, "UNDEFINED": 28, "INT4": 29, "UINT1": 30,
     "COMPLEX32": 33, "HIFLOAT8": 34, "FLOAT8_E5M2": 35, "FLOAT8_E4M3FN": 36, "FLOAT8_E8M0": 37, "FLOAT4_E2M1": 40, "FLOAT4_E1M2": 41,
 }  # fmt: skip
 
@@ -40,7 +41,8 @@ class Format(Enum):
     FORMAT_NDC1HWC0 = 32
 
 
-def _refuse(name: str) -> NoReturn:
+def refuse(name: str) -> NoReturn:
+    """Raises NotImplementedError: nodes of Ascend's graph are not built here."""
     raise NotImplementedError(
         f"torchair.ge.{name} builds a node of Ascend's graph; converters are kept and not called here: the operator's own PyTorch kernel "
         "computes it in a compiled graph"
@@ -49,22 +51,22 @@ def _refuse(name: str) -> NoReturn:
 
 def custom_op(op_type: str, *args: Any, **options: Any) -> NoReturn:
     """A node of an operator of the program's own. Raises NotImplementedError."""
-    _refuse(f"custom_op({op_type!r})")
+    refuse(f"custom_op({op_type!r})")
 
 
 def Const(v: Any, dtype: Any = None, node_name: str | None = None, readable: bool = True) -> NoReturn:  # noqa: N802  # Ascend's name
     """A constant. Raises NotImplementedError."""
-    _refuse("Const")
+    refuse("Const")
 
 
 def Cast(x: Any, *, dst_type: int, dependencies: Any = (), node_name: str | None = None) -> NoReturn:  # noqa: N802  # Ascend's name
     """A value in another dtype. Raises NotImplementedError."""
-    _refuse("Cast")
+    refuse("Cast")
 
 
 def Clone(x: Any, *, dependencies: Any = (), node_name: str | None = None) -> NoReturn:  # noqa: N802  # Ascend's name
     """A copy. Raises NotImplementedError."""
-    _refuse("Clone")
+    refuse("Clone")
 
 
 class _Attribute:

@@ -1,5 +1,7 @@
 """`import torchair`: graph mode by torch.compile, by AnyCANN."""
 
+import sys
+
 from anycann.adapters.torch.torchair.backend import get_compiler, get_npu_backend
 from anycann.adapters.torch.torchair.compiler_config import CompilerConfig
 from anycann.adapters.torch.torchair.converters import (
@@ -10,10 +12,12 @@ from anycann.adapters.torch.torchair.converters import (
     use_internal_format_weight,
 )
 from anycann.adapters.torch.torchair.exporting import dynamo_export
+from anycann.adapters.torch.torchair.graph_modules import install
 from anycann.support.logging import get_logger
 from torchair import configs, core, ge, inference, ops, scope
 
 logger = get_logger("torchair")
+install(sys.modules[__name__])
 
 __all__ = [
     "CompilerConfig",
