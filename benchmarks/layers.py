@@ -109,8 +109,8 @@ def with_work(program: Program, measured: Mapping[tuple[str, ...], Layer], ceili
     )
 
 
-def layers_of(name: str, path: Path, feeds: Feeds, precision: Precision, ceilings: Ceilings, threads: int, seconds: float) -> Layers:
-    """Compile a model for the shapes of `feeds`, or take an offline model as it is, and measure its kernels."""
+def loaded(name: str, path: Path, feeds: Feeds, precision: Precision, threads: int) -> tuple[CompiledProgram, list[Any]]:
+    """A model compiled for the shapes of `feeds`, or an offline model as it is, and the feeds in the order of its inputs."""
     with tempfile.TemporaryDirectory(prefix="anycann-layers-") as folder:
         if path.suffix != ".om":
             shapes = {name: array.shape for name, array in feeds.items()}
@@ -119,7 +119,12 @@ def layers_of(name: str, path: Path, feeds: Feeds, precision: Precision, ceiling
         programs = ModelPrograms(path, SessionOptions(), threads)
         values = [feeds[spec.name] for spec in programs.inputs]
         specs = [TensorSpec(spec.name, value.dtype.name, value.shape) for spec, value in zip(programs.inputs, values, strict=True)]
-        executable = programs.find(specs).use()
+        return programs.find(specs).use(), values
+
+
+def layers_of(name: str, path: Path, feeds: Feeds, precision: Precision, ceilings: Ceilings, threads: int, seconds: float) -> Layers:
+    """The kernels of a model, measured."""
+    executable, values = loaded(name, path, feeds, precision, threads)
     total, measured = measure_layers(executable, values, seconds)
     return Layers(name, precision, threads, total, with_work(executable.program, measured, ceilings))
 
@@ -127,7 +132,7 @@ def layers_of(name: str, path: Path, feeds: Feeds, precision: Precision, ceiling
 def table(found: Layers, top: int | None = None) -> list[str]:
     """Markdown, the longest first, and the sums in the last row."""
     longest = sorted(found.layers, key=lambda layer: -layer.seconds)[:top]
-    rows = [[_source(layer), f"{layer.seconds * 1e6:.1f}", f"{layer.seconds / found.seconds:.1%}", *_work(layer)] for layer in longest]
+    rows = [[source(layer), f"{layer.seconds * 1e6:.1f}", f"{layer.seconds / found.seconds:.1%}", *_work(layer)] for layer in longest]
     flops = sum(layer.work.flops for layer in found.layers if layer.work)
     nbytes = sum(layer.work.bytes for layer in found.layers if layer.work)
     whole = [f"{flops / 1e6:.2f}", f"{nbytes / 1e6:.2f}", f"{flops / max(nbytes, 1):.1f}", f"{flops / found.seconds / 1e9:.0f}"]
@@ -143,7 +148,7 @@ def _work(layer: Layer) -> list[str]:
     return [f"{work.flops / 1e6:.2f}", f"{work.bytes / 1e6:.2f}", f"{work.intensity:.1f}", rate, f"{layer.share:.0%}"]
 
 
-def _source(layer: Layer) -> str:
+def source(layer: Layer) -> str:
     """The first source node, how many more, and what they are."""
     first, more = layer.nodes[0] if layer.nodes else layer.name, len(layer.nodes) - 1
     kinds = "+".join(dict.fromkeys(layer.op_types))
@@ -166,7 +171,7 @@ def layers_from(facts: Mapping[str, Any]) -> Layers:
     return Layers(facts["model"], facts["precision"], facts["threads"], facts["seconds"], made)
 
 
-def _chosen(model: str, precision: Precision, given: GivenInputs) -> tuple[str, Path, Feeds]:
+def chosen(model: str, precision: Precision, given: GivenInputs) -> tuple[str, Path, Feeds]:
     """Name, file and feeds of a model of the table, or of a file."""
     for known in MODELS:
         if known.name == model:
@@ -198,7 +203,7 @@ def main(
     plot: Path | None,
 ) -> None:
     """Time every kernel of MODEL (a name of the table, an .onnx or an .om file) and say what share of the roofline it reaches."""
-    name, path, feeds = _chosen(model, precision, given)
+    name, path, feeds = chosen(model, precision, given)
     machine = this_machine([threads], rates=True)
     ceilings = machine.ceilings(threads)
     try:
