@@ -193,6 +193,8 @@ def _dequantised(query: Array, key: Array, value: Array, **options: Any) -> Any:
         scale, offset = parts.get(f"{name}_antiquant_scale"), parts.get(f"{name}_antiquant_offset", 0.0)
         if scale is None:
             scale, offset = parts["antiquant_scale"][place], parts["antiquant_offset"][place]
+        if mode == 3:
+            return (x + np.asarray(offset)[..., None]) * scale[..., None]
         if mode == 1:
             return (x + np.asarray(offset)[:, None, :, None]) * scale[:, None, :, None]
         shape = (1, x.shape[1], 1, x.shape[3]) if np.size(scale) > 1 else ()
@@ -220,16 +222,47 @@ _score(
     value_antiquant_scale=rand(1, 4, 1, 8) / 50,
     **_I,
 )
-_score(
-    randn(2, 4, 1, 8),
-    random_bytes(2, 4, 7, 8),
-    random_bytes(2, 4, 7, 8),
-    reference=_dequantised,
-    **{f"{name}_antiquant_{part}": rand(2, 7) / 50 for name in ("key", "value") for part in ("scale", "offset")},
-    key_antiquant_mode=1,
-    value_antiquant_mode=1,
-    **_I,
-)
+for _mode, _rows in ((1, (2, 7)), (3, (2, 4, 7))):
+    _score(
+        randn(2, 4, 1, 8),
+        random_bytes(2, 4, 7, 8),
+        random_bytes(2, 4, 7, 8),
+        reference=_dequantised,
+        **{f"{name}_antiquant_{part}": rand(*_rows) / 50 for name in ("key", "value") for part in ("scale", "offset")},
+        key_antiquant_mode=_mode,
+        value_antiquant_mode=_mode,
+        **_I,
+    )
+
+
+def _quantised_pages(query: Array, key: Array, value: Array, *, key_antiquant_mode: int, actual_seq_lengths_kv: Any, **o: Any) -> Any:
+    def floats(x: Array, scale: Array) -> Array:
+        if key_antiquant_mode == 1:  # by token of a sequence: put where its pages are
+            by_page = np.zeros((len(x), x.shape[2]))
+            for row, table in zip(scale, o["block_table"], strict=True):
+                by_page[table] = row.reshape(len(table), -1)
+            scale = by_page
+        return x * (scale if key_antiquant_mode == 5 else scale[:, None])[..., None]
+
+    keys, values = (floats(x.astype(float), o[f"{n}_antiquant_scale"]) for x, n in ((key, "key"), (value, "value")))
+    return _paged_dense(query, keys, values, block_table=o["block_table"], actual_seq_lengths_kv=actual_seq_lengths_kv, scale=o["scale"])
+
+
+for _mode, _rows in ((1, (2, 12)), (4, (6, 4)), (5, (6, 2, 4))):
+    _score(
+        randn(2, 1, 32),
+        random_bytes(6, 2, 4, 8),
+        random_bytes(6, 2, 4, 8),
+        reference=_quantised_pages,
+        num_heads=4,
+        num_key_value_heads=2,
+        block_table=_TABLE,
+        block_size=4,
+        actual_seq_lengths_kv=[5, 11],
+        **{f"{name}_antiquant_scale": rand(*_rows) / 50 for name in ("key", "value")},
+        key_antiquant_mode=_mode,
+        value_antiquant_mode=_mode,
+    )
 
 
 def _rounded(*tensors: Array, quant_scale2: Array, quant_offset2: Any = 0.0, **options: Any) -> Any:

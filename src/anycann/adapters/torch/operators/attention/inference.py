@@ -9,6 +9,7 @@ import torch
 
 from anycann.adapters.torch.operators import packing
 from anycann.adapters.torch.operators.attention import core, layouts, masks
+from anycann.adapters.torch.operators.attention.key_scales import Quantisation, floats
 from anycann.adapters.torch.operators.attention.pages import read_pages
 from anycann.adapters.torch.operators.precision import wide
 from anycann.adapters.torch.operators.registry import refuse, require, sizes
@@ -29,15 +30,6 @@ LAYOUTS = (
     "TND_NTD",
 )
 _PACKED = ("TND", "NTD")
-
-
-@dataclass(frozen=True)
-class Quantisation:
-    """How keys or values become floats: (x + offset) * scale, with scales by channel (0), token (1) or head (2)."""
-
-    mode: int
-    scale: torch.Tensor
-    offset: torch.Tensor | None
 
 
 @dataclass(frozen=True)
@@ -211,29 +203,7 @@ def _each(lengths: Sequence[int] | None, entries: int, longest: int) -> list[int
 
 def _floats(call: Call, x: torch.Tensor, quantisation: Quantisation | None, entry: int) -> torch.Tensor:
     """Keys or values (1, Nk, S, D) as floats."""
-    if x.dtype == torch.int32:
-        x = packing.unpack_int4(x)
-    if x.dtype != torch.int8:
-        return wide(x)
-    require(quantisation is not None, call.operator, "keys or values of int8 without scales", "antiquant scales")
-    assert quantisation is not None
-    scale, offset = (
-        None if s is None else _beside(call, s.float(), quantisation.mode, entry, x) for s in (quantisation.scale, quantisation.offset)
-    )
-    return (x.float() if offset is None else x.float() + offset) * scale
-
-
-def _beside(call: Call, scale: torch.Tensor, mode: int, entry: int, x: torch.Tensor) -> torch.Tensor:
-    """A scale in a shape that broadcasts to (1, Nk, S, D)."""
-    heads, width = x.shape[1], x.shape[3]
-    if mode == 0 and scale.numel() in (1, heads * width):
-        return scale.reshape(()) if scale.numel() == 1 else scale.reshape(1, heads, 1, width)
-    if mode == 1 and call.block_table is None and scale.dim() >= 2:
-        rows = scale.reshape(-1, scale.shape[-1])
-        return rows[entry if rows.shape[0] > 1 else 0][None, None, : x.shape[2], None]
-    if mode == 2 and scale.numel() == heads:
-        return scale.reshape(1, heads, 1, 1)
-    return refuse(call.operator, f"scales of {sizes(scale)} in mode {mode}", "by channel, by token without pages, and by head are computed")
+    return floats(call.operator, x, quantisation, entry, call.block_table, call.block_size)
 
 
 def _with_prefix(call: Call, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -39,7 +39,7 @@ SECOND = (
     "int? dequant_scale_key_dtype=None, int? dequant_scale_value_dtype=None, int? dequant_scale_key_rope_dtype=None, "
     "int? out_dtype=None"
 )
-_MISSING = "queries of int8 and scales inside the softmax, scales of keys by token in pages (modes 3 to 5)"
+_MISSING = "queries of int8 and scales inside the softmax"
 
 
 def _separate(a: SimpleNamespace, name: str, place: int) -> Quantisation | None:
