@@ -80,7 +80,7 @@ _UNIT_US = 4
 _FLOPS_PER_US, _BYTES_PER_US = 100_000, 20_000
 
 # What a row should take to be split at all; little memory is in the cache. A second thread costs half a microsecond, and as much again
-# where the next kernel finds half of the result in the other's cache: 82 rows of small networks below it took 55 us alone, 133 by two.
+# where the next kernel finds half of the result in the other's cache: 61 rows of small networks below it took 55 us alone, 133 by two.
 _SPLIT_US, _CACHED_BYTES_PER_US = 1, 100_000
 
 
