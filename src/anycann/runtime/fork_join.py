@@ -15,8 +15,8 @@ announces that it will sleep before the system compares the epoch, and the calle
 sequentially consistent), so a wake-up is never missed and never costs a system call when nobody sleeps.
 
 Where other processes have all processors, the system wakes a worker on the caller's own, and leaves it there: it interrupts who it is to
-help, and waits awake where that one could work (on two processors, both busy, in 200 of 200 calls of a network of 0.05 ms, which took 0.07 to
-0.47). So a worker that finds itself there does not wait awake, and takes nothing of a row that has just begun: it rests for `REST_NS`, in
+help, and waits awake where that one could work (on two busy processors in 200 of 200 calls of a network of 0.05 ms, which took 0.07 to 0.47
+ms). So a worker that finds itself there does not wait awake, and takes nothing of a row that has just begun: it rests for `REST_NS`, in
 which the caller does not wake it, and looks again. A row that lasts longer it joins wherever it is, so that the system sees two to place.
 """
 
