@@ -37,7 +37,8 @@ def test_turns_beside_a_neighbour_on_the_core_do_not_count() -> None:
     one = turns("a", 90, [100.0, 100.0, 100.0, 180.0, 500.0], [0.0, 0.01, 0.0, 0.1, 0.0], [0.97, 0.96, 0.97, 0.97, 0.7])
     assert usual_share([one]) == pytest.approx(0.97 * 0.97)
     assert shares([one], usual_share([one])) == {"quiet": "90.0%", "quartiles": "90.0% to 90.0%", "all turns": "90.0%"}
-    busy = turns("b", 90, [200.0, 150.0, 120.0, 100.0], [0.0] * 4, [0.6, 0.7, 0.8, 0.9])
+    busy = turns("b", 90, [200.0, 150.0, 120.0, 100.0, 60.0], [0.0] * 5, [0.6, 0.7, 0.8, 0.9, 1.5])
+    assert usual_share([busy]) == pytest.approx(0.97 * 0.894), "multiply-adds that were slower than the product say nothing"
     assert busy.quiet(0.95).tolist() == [100.0, 120.0, 150.0], "those that were disturbed least"
 
 
