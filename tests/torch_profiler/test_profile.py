@@ -204,10 +204,20 @@ def test_cudas_activity_is_the_npus_and_stray_names_are_refused(tmp_path: Path) 
         torch_npu.profiler.tensorboard_trace_handler(str(blocked / "below"))
 
 
-def test_the_older_profiler_takes_the_npu_as_scripts_say_it() -> None:
-    with torch.autograd.profiler.profile(use_npu=True, record_shapes=True) as recorded:
+def test_the_oldest_profiler_takes_a_folder(tmp_path: Path) -> None:
+    with torch.npu.profile(str(tmp_path), use_e2e_profiler=True):
         torch.ones(3).npu().exp()
-    assert recorded.use_device == "npu"
+    (results,) = tmp_path.glob("*_ascend_pt/ASCEND_PROFILER_OUTPUT/kernel_details.csv")
+    assert "Exp" in results.read_text()
+
+
+def test_the_older_profiler_takes_the_npu_as_scripts_say_it(capfd: pytest.CaptureFixture[str]) -> None:
+    for asked in ({"use_npu": True}, {"use_device": "npu"}):
+        with torch.autograd.profiler.profile(record_shapes=True, **asked) as recorded:
+            torch.ones(3).npu().exp()
+        assert recorded.use_device == "npu"
+        assert sum(event.device_time_total for event in recorded.key_averages() if event.key == "aten::exp") > 0
+    assert "Exception" not in capfd.readouterr().err
     assert "aten::exp" in recorded.key_averages().table(sort_by="self_cpu_time_total", row_limit=-1)
     with torch.autograd.profiler.profile(use_npu=False) as recorded:
         torch.ones(3).exp()

@@ -55,9 +55,11 @@ def install(torch_npu: ModuleType) -> None:
 
 
 def _lazily(profiler: ModuleType) -> Callable[..., Any]:
-    """`torch.npu.profile`, the older name."""
+    """`torch.npu.profile`, the older name; older still, it takes a folder of results, whether operators are in them and what is counted."""
 
-    def profile(*args: Any, **keywords: Any) -> Any:
-        return profiler.profile(*args, **keywords)
+    def profile(profiler_result_path: str | None = None, use_e2e_profiler: bool = False, config: Any = None, **keywords: Any) -> Any:
+        if profiler_result_path is not None:
+            keywords.setdefault("on_trace_ready", profiler.tensorboard_trace_handler(profiler_result_path))
+        return profiler.profile(**keywords)
 
     return profile

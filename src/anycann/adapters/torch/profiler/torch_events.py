@@ -36,7 +36,11 @@ def _taking_the_npu(create: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(create)
     def created(self: Any, *args: Any, use_npu: bool = False, **keywords: Any) -> None:
-        create(self, *args, **{"use_device": "npu", **keywords} if use_npu else keywords)
+        if use_npu:
+            keywords = {"use_device": "npu", **keywords}
+        if keywords.get("use_device") == "npu":
+            keywords["use_kineto"] = True  # without it torch has the device mark times, and none here can: every operator would raise
+        create(self, *args, **keywords)
 
     return created
 
