@@ -30,8 +30,12 @@ OPERATORS: dict[str, Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]] = {
     "aten::empty.memory_format": lambda x: torch.empty(3, 4, device=x.device).fill_(2.0),
     "aten::full": lambda x: torch.full((2, 3), 7.5, device=x.device),
     "aten::zeros_like": torch.zeros_like,
-    "aten::_to_copy": lambda x: x.to(torch.float64),
     "aten::copy_": lambda x: torch.empty_like(x).copy_(x.flip(0)),
+    "aten::abs": torch.abs,
+    "aten::mv": lambda x: torch.mv(x, x[0]),
+    "aten::arange.start_step": lambda x: torch.arange(1, 9, 3, device=x.device),
+    "aten::index.Tensor": lambda x: x[:, torch.tensor([4, 0], device=x.device)],
+    "aten::masked_fill_.Scalar": lambda x: x.clone().masked_fill_(x > 0, 2.0),
 }
 
 
@@ -87,6 +91,46 @@ def test_a_call_gives_back_every_reference_and_byte(x: torch.Tensor) -> None:
         torch.topk(y, 2)
     assert references(y) == before
     assert torch.npu.memory_allocated() == bytes_before
+
+
+def test_what_is_no_tensor_is_returned_as_it_is(x: torch.Tensor) -> None:
+    y = x.npu()
+    assert [torch.equal(y, other) for other in (y.clone(), y + 1, y.clone())] == [True, False, True]
+    assert calls_code("aten::equal")
+
+
+def test_tensors_go_to_the_npu_and_back(x: torch.Tensor) -> None:
+    for _ in range(3):
+        y = x.t().npu()
+        back = (y * 2).cpu()
+    assert calls_code("aten::copy_")
+    assert torch.equal(back, x.t() * 2)
+    assert y.device.type == "npu"
+    assert back.untyped_storage().device == x.device
+    before = x.clone()
+    assert x.copy_(y.t().add(1)) is x
+    assert torch.equal(x, before + 1)
+
+
+def test_random_numbers_are_those_of_the_npus_generator() -> None:
+    own, y = torch.Generator().manual_seed(3), torch.empty(7, device="npu")
+    y.normal_()  # makes the npu's generator
+    torch.npu.manual_seed(3)
+    for draw in (torch.Tensor.normal_, torch.Tensor.uniform_, lambda x, **given: torch.bernoulli(x.fill_(0.5), **given)):
+        found, expected = draw(y), draw(torch.empty(7), generator=own)
+        assert torch.equal(found.cpu(), expected)
+    assert calls_code("aten::normal_")
+    given = torch.Generator("npu").manual_seed(3)
+    assert torch.equal(y.normal_(generator=given).cpu(), torch.empty(7).normal_(generator=own.manual_seed(3)))
+
+
+def test_an_operator_that_fails_in_the_middle_writes_once(x: torch.Tensor) -> None:
+    indices, found = torch.tensor([1, 9]), []
+    for target in (x.clone(), x.npu()):
+        with pytest.raises((IndexError, RuntimeError), match="out of"):
+            target.index_add_(0, indices.to(target.device), torch.ones(2, 5, device=target.device))
+        found.append(target.cpu())
+    assert torch.equal(*found)
 
 
 def test_a_failing_operator_is_named_each_time_and_gives_back_what_it_took(x: torch.Tensor) -> None:

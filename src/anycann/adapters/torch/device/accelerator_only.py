@@ -108,9 +108,13 @@ def _backward_elements(grad: Any, x: Any, mean: Any, invstd: Any, weight: Any, s
 
 def _linear_backward(x: Any, grad: Any, weight: Any, mask: list[bool]) -> Any:
     """Of operators that run on any device, so that no alias is made for the npu."""
-    rows = grad.reshape(-1, grad.shape[-1]) if grad.dim() > 1 else grad.reshape(1, -1)
-    of_x = rows.mm(weight).view(x.shape) if mask[0] else x.new_empty(0)
-    of_weight = rows.t().mm(x.reshape(-1, x.shape[-1])) if mask[1] else x.new_empty(0)
+    if grad.dim() == x.dim() == 2:
+        rows, inputs, by_rows = grad, x, grad.mm(weight) if mask[0] else None
+    else:
+        rows, inputs = (one.reshape(-1, one.shape[-1]) if one.dim() > 1 else one.reshape(1, -1) for one in (grad, x))
+        by_rows = rows.mm(weight).view(x.shape) if mask[0] else None
+    of_x = x.new_empty(0) if by_rows is None else by_rows
+    of_weight = rows.t().mm(inputs) if mask[1] else x.new_empty(0)
     return of_x, of_weight, rows.sum(0) if mask[2] else x.new_empty(0)
 
 

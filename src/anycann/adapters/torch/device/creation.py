@@ -120,25 +120,6 @@ def copy_from_and_resize(source: Any, target: Any) -> Any:
     return copy(target.resize_(source.shape), source)
 
 
-def to_copy(
-    tensor: Any,
-    *,
-    dtype: Any = None,
-    layout: Any = None,
-    device: Any = None,
-    pin_memory: Any = None,
-    non_blocking: bool = False,
-    memory_format: Any = None,
-) -> Any:
-    """aten::_to_copy from an npu: another type, another device, or both."""
-    keywords = {} if memory_format is None else {"memory_format": memory_format}
-    new = _aten._to_copy.default(to_host(tensor), dtype=dtype, **keywords)
-    target = tensor.device if device is None else device
-    if target.type == devices.NAME:
-        return adopt(new, _index(target))
-    return new if target.type == "cpu" else new.to(target)
-
-
 def dropout(tensor: Any, p: float, train: bool | None) -> tuple[Any, Any]:
     """aten::native_dropout, with the random numbers of the tensor's npu."""
     index, host = tensor.get_device(), host_alias(tensor)
@@ -165,5 +146,4 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "copy_": copy,
     "_copy_from": copy_from,
     "_copy_from_and_resize": copy_from_and_resize,
-    "_to_copy": to_copy,
 }

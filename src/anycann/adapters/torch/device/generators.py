@@ -5,6 +5,7 @@ They are torch's cpu generators, which is what the kernels take; only the device
 
 from __future__ import annotations
 
+import ctypes
 from functools import cache
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from anycann.adapters.torch.device import devices
 
 _HostGenerator = torch.Generator
+IMPLEMENTATIONS = (ctypes.c_uint64 * devices.count())()  # where torch has the npus' own generators, 0 for those that nobody asked for yet
 
 
 class _NamedDevice(type(_HostGenerator)):  # type: ignore[misc]
@@ -58,6 +60,7 @@ def default_generator(index: int) -> Any:
     """The generator of npu `index`, for operators that are given none."""
     made = Generator(torch.device(devices.NAME, index))
     made.manual_seed(torch.initial_seed())
+    IMPLEMENTATIONS[index] = made._cdata
     return made
 
 

@@ -18,10 +18,12 @@ import torch
 from anycann.adapters.torch.device import accounts, devices
 from anycann.adapters.torch.device.accounts import ACCOUNTS, Field
 from anycann.adapters.torch.device.dispatch_table import Table
+from anycann.adapters.torch.device.generators import IMPLEMENTATIONS
 from anycann.adapters.torch.device.layout import Layout
 from anycann.adapters.torch.device.machine_code import KEYWORDS, NO_KEYWORDS, address_of, load, python_function
 from anycann.adapters.torch.device.native_ir import module_ir
-from anycann.adapters.torch.device.native_words import BFLOAT16, GRANULE, HALF, TABLE, Kind, Word
+from anycann.adapters.torch.device.native_words import BFLOAT16, GRANULE, HALF, MOST_ARGUMENTS, TABLE, Kind, Word
+from anycann.adapters.torch.device.signature import signature_of
 
 _kept: list[Any] = []
 _recordings = ctypes.c_uint64()
@@ -114,6 +116,7 @@ def _inside(layout: Layout) -> dict[str, int] | None:
         "dimensions_at": dimensions,
         "dtype_at": dtype,
         "recordings": ctypes.addressof(_recordings),
+        "generators": ctypes.addressof(IMPLEMENTATIONS),
         "throw": address_of(ctypes.CDLL("libgcc_s.so.1")._Unwind_Resume_or_Rethrow),
     }
 
@@ -212,14 +215,13 @@ class Fast:
         self._words[Word.WRITTEN] = written
         self._words[Word.KIND] = kind
 
-    def enable_boxed(
-        self, table: Table, op: Any, kind: Kind, place: int, current: int, by_python: frozenset[int], lists: tuple[int, ...]
-    ) -> None:
+    def enable_boxed(self, table: Table, op: Any, kind: Kind, place: int, current: int, by_python: frozenset[int], hosts: bool) -> None:
         """Let torch's dispatcher run the cpu's kernel of `op`, a `torch._ops.OpOverload`, without Python; `place` as `Word.PLACE` says.
 
         `current` is the address of what tells the thread's device, 0 if there is one. `by_python`: dtypes (`c10::ScalarType`)
-        whose tensors pass through it. `lists` are the positions of lists of tensors.
+        whose tensors pass through it. `hosts` as the word of this name.
         """
+        signature = signature_of(op)
         entry = table.npu_kernel(op._schema.name, op._schema.overload_name)
         if not self._boxed_code or entry is None or entry.function != id(self.kernel):
             return
@@ -230,6 +232,9 @@ class Fast:
         self._words[Word.PYTHON] = entry.call
         self._words[Word.CURRENT] = current
         self._words[Word.DEVICES] = devices.count()
-        self._words[Word.LISTS] = sum(1 << at for at in lists)
+        self._words[Word.LISTS] = sum(1 << at for at in signature.lists)
+        self._words[Word.HOLDERS] = 2 if signature.optional_lists else 1
+        self._words[Word.GENERATOR] = signature.names.index("generator") if "generator" in signature.names else MOST_ARGUMENTS
+        self._words[Word.HOSTS] = hosts
         self._words[Word.BY_PYTHON] = sum(1 << dtype for dtype in by_python)
         entry.replace_call(self._boxed_code)

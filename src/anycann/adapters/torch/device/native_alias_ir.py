@@ -7,16 +7,12 @@ from anycann.adapters.torch.device.native_words import LIST_AT, Kind, Word, load
 
 
 def alias_ir() -> str:
-    """`@save` and `@save_lists`, `@count_writes`, and `@finish_lists`, which undoes it or lets go what was kept for that."""
-    return _save() + _lists() + _count_writes()
+    """`@save` and `@save_lists`, `@count_writes`, and `@finish_lists`, which undoes what was done to lists."""
+    return "".join((_save(), _alias(), _save_lists(), _finish_lists(), _count_writes()))
 
 
 def _save() -> str:
-    """`@save`: the arguments move to `saved`, and cpu tensors on the memory of npu tensors take their places; others are in both.
-
-    The memory of an alias is a StorageImpl of its own, for views that a cpu kernel makes take the device of their memory. It holds the
-    npu's memory by a tensor of torch's C interface on the heap: that is what torch deletes when the memory is let go.
-    """
+    """`@save`: the arguments move to `saved`, and cpu tensors on the memory of npu tensors take their places; others are in both."""
     return f"""
 define internal void @save(ptr %table, ptr %first, ptr %saved, i64 %count) {{
 entry:
@@ -74,7 +70,16 @@ done:
   %i.next = add i64 %i, 1
   br label %next
 }}
+"""
 
+
+def _alias() -> str:
+    """`@alias`: a cpu tensor on the memory of an npu tensor.
+
+    Its memory is a StorageImpl of its own, for views that a cpu kernel makes take the device of their memory. It holds the npu's memory by
+    a tensor of torch's C interface on the heap: that is what torch deletes when the memory is let go.
+    """
+    return f"""
 define internal ptr @alias(ptr %table, ptr %tensor) {{
 entry:
   %made.p = alloca ptr
@@ -118,8 +123,8 @@ entry:
 """
 
 
-def _lists() -> str:
-    """The tensors of lists that only the stack holds: they move to memory of their own, whose address is in `elements`."""
+def _save_lists() -> str:
+    """`@save_lists`: the tensors of lists move to memory of their own, whose address is in `elements`, and aliases take their places."""
     return f"""
 define internal void @save_lists(ptr %table, ptr %first, ptr %elements, i64 %lists) {{
 entry:
@@ -160,20 +165,34 @@ list:
   br label %tensors
 
 tensors:
-  %at = phi i64 [0, %list], [%at.next, %tensor]
+  %at = phi i64 [0, %list], [%at.next, %aliased]
   %ended = icmp eq i64 %at, %bytes
   br i1 %ended, label %next, label %tensor
 
 tensor:
   %value = call ptr @at(ptr %begin, i64 %at)
   %original = call ptr @at(ptr %kept, i64 %at)
+  %kind.value.p = call ptr @at(ptr %value, i64 8)
+  %kind.value = load i32, ptr %kind.value.p
+  %none = icmp eq i32 %kind.value, 0
+  br i1 %none, label %aliased, label %alias
+
+alias:
   %made = call ptr @alias(ptr %table, ptr %original)
   store ptr %made, ptr %value
+  br label %aliased
+
+aliased:
   %at.next = add i64 %at, 16
   br label %tensors
 }}
+"""
 
-define internal void @finish_lists(ptr %table, ptr %saved, ptr %elements, i64 %lists, i1 %back) {{
+
+def _finish_lists() -> str:
+    """`@finish_lists`: the tensors of lists come back, and the aliases go."""
+    return f"""
+define internal void @finish_lists(ptr %table, ptr %saved, ptr %elements, i64 %lists) {{
 entry:
 {loads("free")}
   %free.f = inttoptr i64 %free to ptr
@@ -205,19 +224,12 @@ list:
   %end.i = ptrtoint ptr %end to i64
   %bytes = sub i64 %end.i, %begin.i
   %count = lshr i64 %bytes, 4
-  br i1 %back, label %exchange, label %drop
-
-exchange:
   call void @drop_values(ptr %table, ptr %begin, i64 %count)
   call void @llvm.memcpy.p0.p0.i64(ptr %begin, ptr %kept, i64 %bytes, i1 false)
-  br label %freed
-
-drop:
-  call void @drop_values(ptr %table, ptr %kept, i64 %count)
+  call void %free.f(ptr %kept)
   br label %freed
 
 freed:
-  call void %free.f(ptr %kept)
   br label %next
 }}
 """

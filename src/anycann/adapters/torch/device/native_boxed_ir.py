@@ -10,13 +10,13 @@ vector of values of 16 bytes: 8 of content, then the kind (`ATen/core/ivalue.h`)
 from __future__ import annotations
 
 from anycann.adapters.torch.device.native_alias_ir import alias_ir
-from anycann.adapters.torch.device.native_stack_ir import stack_ir
+from anycann.adapters.torch.device.native_stack_ir import GENERATOR, stack_ir
 from anycann.adapters.torch.device.native_words import BYTES_AT, FUNCTION_AT, LIST_AT, MOST_ARGUMENTS, SELF_AT, Kind, Word, loads, word_of
 
 
 def boxed_ir() -> str:
     """`torch_npu_boxed`. Exceptions of the operator end in `@try`, or go on when the references are given back; those of `python` pass."""
-    return "".join((_boxed(), _try(), _results(), _back(), stack_ir(), alias_ir()))
+    return "".join((_boxed(), _generator(), _try(), _results(), _back(), stack_ir(), alias_ir()))
 
 
 def _boxed() -> str:
@@ -50,22 +50,28 @@ entry:
   %place = sub i64 %first.i, %begin.i
   %index = call i64 @usual(ptr %table, ptr %words, ptr %first, i64 %count)
   %here = icmp sge i64 %index, 0
-  br i1 %here, label %here.1, label %there
+  br i1 %here, label %generator.look, label %there
+
+generator.look:
+  %generator = call ptr @generator(ptr %table, ptr %words, i64 %index)
+  %seeded = icmp ne ptr %generator, inttoptr (i64 -1 to ptr)
+  br i1 %seeded, label %here.1, label %there
 
 here.1:
   call void @save(ptr %table, ptr %first, ptr %saved, i64 %count)
   call void @save_lists(ptr %table, ptr %first, ptr %elements, i64 %lists)
+  call void @give_generator(ptr %table, ptr %words, ptr %first, ptr %generator)
   %done = call i1 @try(ptr %table, ptr %words, ptr %operator, ptr %stack, i64 %place, ptr %saved, i64 %index, ptr %thrown.p)
   br i1 %done, label %over, label %restore
 
 over:
   call void @count_writes(ptr %table, ptr %words, ptr %saved, ptr %elements)
-  call void @finish_lists(ptr %table, ptr %saved, ptr %elements, i64 %lists, i1 false)
+  call void @finish_lists(ptr %table, ptr %saved, ptr %elements, i64 %lists)
   call void @drop_values(ptr %table, ptr %saved, i64 %count)
   ret void
 
 restore:
-  call void @finish_lists(ptr %table, ptr %saved, ptr %elements, i64 %lists, i1 true)
+  call void @finish_lists(ptr %table, ptr %saved, ptr %elements, i64 %lists)
   call void @put_back(ptr %table, ptr %stack, i64 %place, ptr %saved, i64 %count)
   %thrown = load ptr, ptr %thrown.p
   %again = icmp eq ptr %thrown, null
@@ -80,6 +86,48 @@ throw_on:
 there:
   %python.f = inttoptr i64 %python to ptr
   call void %python.f(ptr %functor, ptr %operator, i64 %keys, ptr %stack)
+  ret void
+}}
+"""
+
+
+def _generator() -> str:
+    """`@generator`: that of an npu, null for an operator that draws nothing, -1 if Python must make it; `@give_generator` it."""
+    return f"""
+define internal ptr @generator(ptr %table, ptr %words, i64 %index) {{
+entry:
+{word_of("place", Word.GENERATOR)}
+{loads("generators")}
+  %without = icmp eq i64 %place, {MOST_ARGUMENTS}
+  br i1 %without, label %none, label %look
+
+none:
+  ret ptr null
+
+look:
+  %generators.p = inttoptr i64 %generators to ptr
+  %one.p = getelementptr ptr, ptr %generators.p, i64 %index
+  %one = load ptr, ptr %one.p
+  %made = icmp ne ptr %one, null
+  %answer = select i1 %made, ptr %one, ptr inttoptr (i64 -1 to ptr)
+  ret ptr %answer
+}}
+
+define internal void @give_generator(ptr %table, ptr %words, ptr %first, ptr %generator) {{
+entry:
+{word_of("place", Word.GENERATOR)}
+  %without = icmp eq ptr %generator, null
+  br i1 %without, label %done, label %give
+
+give:
+  %value = getelementptr %value, ptr %first, i64 %place
+  %kind.p = call ptr @at(ptr %value, i64 8)
+  call void @hold(ptr %table, ptr %generator, i32 {GENERATOR})
+  store ptr %generator, ptr %value
+  store i64 {GENERATOR}, ptr %kind.p
+  br label %done
+
+done:
   ret void
 }}
 """
@@ -142,6 +190,7 @@ entry:
     i64 {int(Kind.IN_PLACE)}, label %exchange
     i64 {int(Kind.LIST)}, label %claim_list
     i64 {int(Kind.NOTHING)}, label %well
+    i64 {int(Kind.VALUE)}, label %well
   ]
 
 exchange:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from anycann.adapters.torch.device.native_words import LIST_AT, Kind, Word, loads, word_of
 
-TENSOR, DOUBLE, INT, BOOL, STRING, LIST, DEVICE = 1, 3, 5, 10, 12, 14, 18  # kinds of values
+TENSOR, DOUBLE, INT, BOOL, STRING, LIST, DEVICE, GENERATOR = 1, 3, 5, 10, 12, 14, 18, 26  # kinds of values
 NO_OBJECT = (0, DOUBLE, INT, BOOL, DEVICE)  # of the kinds that `@usual` lets pass all others refer to an object
 CPU_DEVICE = 0xFF00  # c10::Device in 16 bits: cpu, no index
 
 
 def stack_ir() -> str:
     """`@usual`: whether code can take the arguments; `@hold`, `@let_go`, `@drop_values`: their references."""
-    return "".join((_usual(), _look_tensor(), _references()))
+    return "".join((_usual(), _merge(), _look_value(), _look_device(), _look_list(), _look_tensor(), _refers(), _hold(), _let_go()))
 
 
 def _usual() -> str:
@@ -22,19 +22,12 @@ def _usual() -> str:
 
     A factory that is told no device makes its tensor on the current one. While a profiler records all calls pass through Python.
     """
-    cases = "\n".join(f"    i32 {kind}, label %pass" for kind in (0, DOUBLE, INT, STRING))
     return f"""
 define internal i64 @usual(ptr %table, ptr %words, ptr %first, i64 %count) {{
 entry:
 {word_of("kind", Word.BOXED_KIND)}
-{word_of("written.at", Word.PLACE)}
-{word_of("devices", Word.DEVICES)}
-{word_of("lists", Word.LISTS)}
 {loads("recordings")}
-  %in_place = icmp eq i64 %kind, {int(Kind.IN_PLACE)}
-  %written = select i1 %in_place, i64 %written.at, i64 -1
   %factory = icmp eq i64 %kind, {int(Kind.FACTORY)}
-  %pinned = select i1 %factory, i64 %written.at, i64 -1
   %recordings.p = inttoptr i64 %recordings to ptr
   %recording = load i64, ptr %recordings.p
   %unseen = icmp eq i64 %recording, 0
@@ -42,82 +35,18 @@ entry:
 
 next:
   %i = phi i64 [0, %entry], [%i.next, %passed]
-  %index = phi i64 [-1, %entry], [%index.next, %passed]
+  %index = phi i64 [-1, %entry], [%merged, %passed]
   %over = icmp eq i64 %i, %count
   br i1 %over, label %done, label %look
 
 look:
   %value = getelementptr %value, ptr %first, i64 %i
-  %kind.p = call ptr @at(ptr %value, i64 8)
-  %kind.value = load i32, ptr %kind.p
-  switch i32 %kind.value, label %unusual [
-{cases}
-    i32 {TENSOR}, label %tensor
-    i32 {BOOL}, label %truth
-    i32 {DEVICE}, label %device
-    i32 {LIST}, label %list
-  ]
-
-list:
-  %list.bit = shl i64 1, %i
-  %list.has = and i64 %lists, %list.bit
-  %of_others = icmp eq i64 %list.has, 0
-  br i1 %of_others, label %pass, label %list.look
-
-list.look:
-  %list.object = load ptr, ptr %value
-  %list.index = call i64 @where_list(ptr %table, ptr %words, ptr %list.object, i64 %index)
-  %list.bad = icmp slt i64 %list.index, 0
-  br i1 %list.bad, label %unusual, label %passed
-
-truth:
-  %byte = load i8, ptr %value
-  %true = icmp ne i8 %byte, 0
-  %pin.at = icmp eq i64 %i, %pinned
-  %pin = and i1 %true, %pin.at
-  br i1 %pin, label %unusual, label %pass
-
-device:
-  %device.16 = load i16, ptr %value
-  %device.type = and i16 %device.16, 255
-  %device.number = ashr i16 %device.16, 8
-  %device.index = sext i16 %device.number to i64
-  %npu = icmp eq i16 %device.type, 20
-  %there = icmp slt i64 %device.index, %devices
-  %npu.there = and i1 %npu, %there
-  %made = and i1 %npu.there, %factory
-  br i1 %made, label %device.npu, label %unusual
-
-device.npu:
-  %unnamed = icmp slt i64 %device.index, 0
-  br i1 %unnamed, label %device.current, label %fine
-
-device.current:
-  %now = call i64 @current(ptr %words)
-  br label %fine
-
-pass:
-  br label %passed
-
-tensor:
-  %is_written = icmp eq i64 %i, %written
-  %impl = load ptr, ptr %value
-  %tensor.where = call i64 @where(ptr %table, ptr %words, ptr %impl, i1 %is_written)
-  %bad = icmp eq i64 %tensor.where, -2
-  br i1 %bad, label %unusual, label %fine
-
-fine:
-  %where = phi i64 [%tensor.where, %tensor], [%device.index, %device.npu], [%now, %device.current]
-  %nowhere = icmp eq i64 %where, -1
-  %first_one = icmp eq i64 %index, -1
-  %same = icmp eq i64 %where, %index
-  %any = or i1 %nowhere, %first_one
-  %agrees = or i1 %any, %same
-  %new = select i1 %nowhere, i64 %index, i64 %where
-  br i1 %agrees, label %passed, label %unusual
+  %where = call i64 @where_value(ptr %table, ptr %words, ptr %value, i64 %i)
+  %merged = call i64 @merge(i64 %index, i64 %where)
+  %bad = icmp eq i64 %merged, -2
+  br i1 %bad, label %unusual, label %passed
 
 passed:
-  %index.next = phi i64 [%index, %pass], [%new, %fine], [%list.index, %list.look]
   %i.next = add i64 %i, 1
   br label %next
 
@@ -136,50 +65,114 @@ by_current:
 said:
   ret i64 %index
 }}
+"""
 
-define internal i64 @where_list(ptr %table, ptr %words, ptr %list, i64 %before) {{
+
+def _merge() -> str:
+    """The npu of two values by that of each: -1 for none, -2 for what code cannot take, as two npus."""
+    return """
+define internal i64 @merge(i64 %first, i64 %second) alwaysinline {
+  %no_first = icmp eq i64 %first, -1
+  %no_second = icmp eq i64 %second, -1
+  %same = icmp eq i64 %first, %second
+  %found = select i1 %no_first, i64 %second, i64 %first
+  %one = or i1 %no_first, %no_second
+  %agrees = or i1 %one, %same
+  %answer = select i1 %agrees, i64 %found, i64 -2
+  ret i64 %answer
+}
+"""
+
+
+def _look_value() -> str:
+    """The npu of the argument at a place; -1 for a plain value, -2 for what code cannot take."""
+    cases = "\n".join(f"    i32 {kind}, label %nowhere" for kind in (0, DOUBLE, INT, STRING))
+    return f"""
+define internal i64 @where_value(ptr %table, ptr %words, ptr %value, i64 %i) alwaysinline {{
 entry:
-  %count.p = call ptr @at(ptr %list, i64 8)
-  %references = load i32, ptr %count.p
-  %alone = icmp eq i32 %references, 1
-  br i1 %alone, label %look, label %unusual
-
-look:
-  %list.first = call ptr @pointer(ptr %list, i64 {LIST_AT})
-  %list.end = call ptr @pointer(ptr %list, i64 {LIST_AT + 8})
-  br label %next
-
-next:
-  %value = phi ptr [%list.first, %look], [%value.next, %agreed]
-  %index = phi i64 [%before, %look], [%where, %agreed]
-  %over = icmp eq ptr %value, %list.end
-  br i1 %over, label %done, label %one
-
-one:
-  %value.next = getelementptr %value, ptr %value, i64 1
+{word_of("kind", Word.BOXED_KIND)}
+{word_of("place", Word.PLACE)}
+{word_of("lists", Word.LISTS)}
+  %named = icmp eq i64 %i, %place
+  %object = load ptr, ptr %value
   %kind.p = call ptr @at(ptr %value, i64 8)
-  %kind = load i32, ptr %kind.p
-  %is_tensor = icmp eq i32 %kind, {TENSOR}
-  br i1 %is_tensor, label %tensor, label %unusual
+  %kind.value = load i32, ptr %kind.p
+  switch i32 %kind.value, label %unusual [
+{cases}
+    i32 {TENSOR}, label %tensor
+    i32 {BOOL}, label %truth
+    i32 {DEVICE}, label %device
+    i32 {LIST}, label %list
+  ]
 
 tensor:
-  %impl = load ptr, ptr %value
-  %where = call i64 @where(ptr %table, ptr %words, ptr %impl, i1 false)
-  %npu = icmp sge i64 %where, 0
-  %first_one = icmp eq i64 %index, -1
-  %same = icmp eq i64 %where, %index
-  %agrees = or i1 %first_one, %same
-  %fine = and i1 %npu, %agrees
-  br i1 %fine, label %agreed, label %unusual
+  %in_place = icmp eq i64 %kind, {int(Kind.IN_PLACE)}
+  %written = and i1 %in_place, %named
+  %tensor.where = call i64 @where(ptr %table, ptr %words, ptr %object, i1 %written)
+  ret i64 %tensor.where
 
-agreed:
-  br label %next
+truth:
+  %factory = icmp eq i64 %kind, {int(Kind.FACTORY)}
+  %pins = and i1 %factory, %named
+  %byte = load i8, ptr %value
+  %true = icmp ne i8 %byte, 0
+  %pinned = and i1 %true, %pins
+  br i1 %pinned, label %unusual, label %nowhere
+
+device:
+  %device.where = call i64 @where_device(ptr %words, ptr %value)
+  ret i64 %device.where
+
+list:
+  %bit = shl i64 1, %i
+  %has = and i64 %lists, %bit
+  %of_others = icmp eq i64 %has, 0
+  br i1 %of_others, label %nowhere, label %list.look
+
+list.look:
+  %list.where = call i64 @where_list(ptr %table, ptr %words, ptr %object)
+  ret i64 %list.where
+
+nowhere:
+  ret i64 -1
 
 unusual:
   ret i64 -2
+}}
+"""
 
-done:
+
+def _look_device() -> str:
+    """The npu that a factory is told, by number or as the current one; -2 for another device. `@current`: the thread's."""
+    return f"""
+define internal i64 @where_device(ptr %words, ptr %value) {{
+entry:
+{word_of("kind", Word.BOXED_KIND)}
+{word_of("devices", Word.DEVICES)}
+  %factory = icmp eq i64 %kind, {int(Kind.FACTORY)}
+  %device.16 = load i16, ptr %value
+  %type = and i16 %device.16, 255
+  %number = ashr i16 %device.16, 8
+  %index = sext i16 %number to i64
+  %npu = icmp eq i16 %type, 20
+  %there = icmp slt i64 %index, %devices
+  %npu.there = and i1 %npu, %there
+  %made = and i1 %npu.there, %factory
+  br i1 %made, label %here, label %unusual
+
+here:
+  %unnamed = icmp slt i64 %index, 0
+  br i1 %unnamed, label %by_current, label %named
+
+by_current:
+  %now = call i64 @current(ptr %words)
+  ret i64 %now
+
+named:
   ret i64 %index
+
+unusual:
+  ret i64 -2
 }}
 
 define internal i64 @current(ptr %words) {{
@@ -201,13 +194,69 @@ ask:
 """
 
 
+def _look_list() -> str:
+    """The npu of the tensors in a list, of which some may be none; -2 for tensors of the host, and lists that others than callers hold."""
+    return f"""
+define internal i64 @where_list(ptr %table, ptr %words, ptr %list) {{
+entry:
+{word_of("holders", Word.HOLDERS)}
+  %count.p = call ptr @at(ptr %list, i64 8)
+  %references = load i32, ptr %count.p
+  %references.64 = zext i32 %references to i64
+  %alone = icmp ule i64 %references.64, %holders
+  br i1 %alone, label %look, label %unusual
+
+look:
+  %list.first = call ptr @pointer(ptr %list, i64 {LIST_AT})
+  %list.end = call ptr @pointer(ptr %list, i64 {LIST_AT + 8})
+  br label %next
+
+next:
+  %value = phi ptr [%list.first, %look], [%value.next, %one], [%value.next, %agreed]
+  %index = phi i64 [-1, %look], [%index, %one], [%merged, %agreed]
+  %over = icmp eq ptr %value, %list.end
+  br i1 %over, label %done, label %one
+
+one:
+  %value.next = getelementptr %value, ptr %value, i64 1
+  %kind.p = call ptr @at(ptr %value, i64 8)
+  %kind = load i32, ptr %kind.p
+  switch i32 %kind, label %unusual [
+    i32 0, label %next
+    i32 {TENSOR}, label %tensor
+  ]
+
+tensor:
+  %impl = load ptr, ptr %value
+  %where = call i64 @where(ptr %table, ptr %words, ptr %impl, i1 false)
+  %npu = icmp sge i64 %where, 0
+  br i1 %npu, label %ours, label %unusual
+
+ours:
+  %merged = call i64 @merge(i64 %index, i64 %where)
+  %same = icmp sge i64 %merged, 0
+  br i1 %same, label %agreed, label %unusual
+
+agreed:
+  br label %next
+
+unusual:
+  ret i64 -2
+
+done:
+  ret i64 %index
+}}
+"""
+
+
 def _look_tensor() -> str:
-    """The npu of a plain tensor; -1 for none and for one number of the host that is not written; else -2."""
+    """The npu of a plain tensor; -1 for none, for a number of the host that is read, and for its tensors if they are taken; else -2."""
     return f"""
 define internal i64 @where(ptr %table, ptr %words, ptr %impl, i1 %written) {{
 entry:
 {loads("undefined", "keys_at", "npu_keys", "cpu_keys", "device_at", "storage_at", "dimensions_at", "dtype_at")}
 {word_of("by_python", Word.BY_PYTHON)}
+{word_of("hosts", Word.HOSTS)}
   %impl.i = ptrtoint ptr %impl to i64
   %none = icmp eq i64 %impl.i, %undefined
   br i1 %none, label %nowhere, label %defined
@@ -251,8 +300,10 @@ others:
   %number = icmp eq i64 %dimensions, 0
   %read = xor i1 %written, true
   %host = and i1 %plain.cpu, %cpu
-  %host.number = and i1 %host, %number
-  %good = and i1 %host.number, %read
+  %number.read = and i1 %number, %read
+  %any = icmp ne i64 %hosts, 0
+  %taken = or i1 %any, %number.read
+  %good = and i1 %host, %taken
   br i1 %good, label %nowhere, label %refuse
 
 nowhere:
@@ -264,11 +315,8 @@ refuse:
 """
 
 
-def _references() -> str:
-    """`@hold` and `@let_go`: one reference more or less to the object of a value of some kind, if it has one.
-
-    The last but one and the last reference are given back by torch, which knows what to free and that Python may hold the object.
-    """
+def _refers() -> str:
+    """`@refers`: whether a value of some kind refers to an object."""
     cases = "\n".join(f"    i32 {kind}, label %done" for kind in NO_OBJECT)
     return f"""
 define internal i1 @refers(ptr %table, ptr %object, i32 %kind) alwaysinline {{
@@ -286,8 +334,13 @@ object.kind:
 done:
   ret i1 false
 }}
+"""
 
-define internal void @hold(ptr %table, ptr %object, i32 %kind) {{
+
+def _hold() -> str:
+    """`@hold`: one reference more to the object of a value of some kind, if it has one."""
+    return """
+define internal void @hold(ptr %table, ptr %object, i32 %kind) {
 entry:
   %refers = call i1 @refers(ptr %table, ptr %object, i32 %kind)
   br i1 %refers, label %more, label %done
@@ -299,8 +352,16 @@ more:
 
 done:
   ret void
-}}
+}
+"""
 
+
+def _let_go() -> str:
+    """`@let_go`: one reference less to the object of a value of some kind, if it has one.
+
+    The last but one and the last reference are given back by torch, which knows what to free and that Python may hold the object.
+    """
+    return f"""
 define internal void @let_go(ptr %table, ptr %object, i32 %kind) {{
 entry:
 {loads("allocate", "delete_tensor")}

@@ -20,7 +20,7 @@ TABLE = (
     "parameter_type", "to_dlpack", "from_dlpack", "vectorcall", "drop_reference", "clear_error", "new_long", "tuple_type", "adopt",
     "float_type", "int_type", "fetch_error", "normalise_error", "set_error", "undefined", "host_keys", "npu_keys", "cpu_keys",
     "dimensions_at", "dtype_at", "recordings", "alias_tensor", "make_storage", "delete_tensor", "throw",
-    "bump_version",
+    "bump_version", "generators",
 )  # fmt: skip
 
 
@@ -34,6 +34,7 @@ class Kind(IntEnum):
     FACTORY = 4  # a new tensor on a device that may be said
     LIST = 5  # a list of new tensors
     NOTHING = 6  # arguments are written, nothing is returned
+    VALUE = 7  # a number or a truth
 
 
 class Word(IntEnum):
@@ -41,6 +42,9 @@ class Word(IntEnum):
 
     PLACE is that of the argument that is written, as WRITTEN for Python, or of `pin_memory` of a FACTORY, or of the list of NOTHING whose
     tensors get another version (-1: none do). BY_PYTHON has a bit for each dtype (`c10::ScalarType`) whose tensors Python must take.
+    HOLDERS is how many may refer to a list: the stack, and the caller of an operator that takes one by reference. HOSTS: 1 if tensors of
+    the host are taken, also to be written. GENERATOR is the place of a generator, which is the npu's if none is given, or that of no
+    argument.
     """
 
     KIND = 0
@@ -59,6 +63,9 @@ class Word(IntEnum):
     DEVICES = 13
     BY_PYTHON = 14
     LISTS = 15
+    HOLDERS = 16
+    HOSTS = 17
+    GENERATOR = 18
 
 
 def table_word(name: str) -> str:

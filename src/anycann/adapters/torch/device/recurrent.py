@@ -24,7 +24,7 @@ from anycann.adapters.torch.device.recurrent_code import Layers, Plan, Steps, co
 from anycann.adapters.torch.device.signature import signature_of
 
 _LAYERS = tuple(f"{name}.{form}" for name in ("lstm", "gru", "rnn_tanh", "rnn_relu") for form in ("input", "data"))
-_CELLS = ("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
+_CELLS = ("lstm_cell", "gru_cell")  # torch puts the others together from the same four operators for all devices
 _PLAIN = (torch.Tensor, torch.nn.Parameter)  # no subclass: those of compilers and of distributed tensors take torch's way for them
 _DTYPES = (torch.float32, torch.float64)  # the cpu rounds 16 bits between its steps
 _CELL_BIAS = 4  # position of that argument

@@ -26,7 +26,7 @@ from anycann.adapters.torch.device.integer_labels import takes_wide_labels, wide
 from anycann.adapters.torch.device.kernels import Kernel, kernel_for
 from anycann.adapters.torch.device.native import Fast
 from anycann.adapters.torch.device.native_words import BFLOAT16, HALF, INT32, MOST_ARGUMENTS, Kind
-from anycann.adapters.torch.device.rounding import rounds_between
+from anycann.adapters.torch.device.rounding import name_of, rounds_between
 from anycann.adapters.torch.device.signature import Signature, signature_of
 from anycann.adapters.torch.device.virtual_devices import KNOWN_VERSIONS
 
@@ -42,10 +42,14 @@ _WHOLE = frozenset((
     "_softmax", "_log_softmax", "bernoulli.p", "new_zeros", "new_ones", "new_empty", "mul.Scalar", "mul_.Scalar", "add.Scalar",
     "add_.Scalar", "div.Scalar", "div_.Scalar", "sub.Scalar", "masked_fill.Scalar", "masked_fill.Tensor", "stack",
     "native_dropout_backward", "repeat", "select_backward", "slice_backward", "index.Tensor", "index_put", "index_put_", "sum", "mean",
-    "linear", "one_hot", "_trilinear", "binary_cross_entropy_with_logits",
+    "linear", "mv", "one_hot", "logsumexp", "logcumsumexp", "cummax", "cummin", "kthvalue", "median.dim", "nanmedian.dim",
+    "soft_margin_loss", "soft_margin_loss_backward", "smooth_l1_loss_backward", "_trilinear", "binary_cross_entropy_with_logits",
 ))  # fmt: skip
+_DRAWN = frozenset(("bernoulli", "normal", "randperm"))  # composites that draw, from the generator that they find
 # Kernels of ours that do what the cpu's does, where all is on one npu.
-_COMPILED_TOO = frozenset(("empty.memory_format", "empty_strided", "_to_copy", "copy_"))
+_COMPILED_TOO = frozenset(("empty.memory_format", "empty_strided", "copy_"))
+# They look at all their arguments before they write, as pointwise operators do and those that draw random numbers.
+_CHECKED_FIRST = frozenset(("copy_", "zero_", "fill_", "masked_fill_", "addmm_", "addmv_", "baddbmm_", "addbmm_"))
 # Called through torch's functions for Python, which read arguments in half the time that the operators' objects take. Not all can be: the
 # functions of losses, for one, take another default for `reduction` than their schemas say.
 _CALLED_AS_FUNCTIONS = frozenset((
@@ -102,13 +106,19 @@ def _aten_kernels() -> Iterator[tuple[str, Kernel, str]]:
 
 
 def _with_host_kernel() -> Iterator[str]:
-    """The operators of aten whose npu kernel is made of torch's cpu kernel."""
+    """The operators of aten whose npu kernel is made of torch's cpu kernel.
+
+    Composites that make a tensor and let `out=` fill it are run whole, for the npu's `out=` computes it elsewhere and copies it.
+    """
     with_kernel = torch._C._dispatch_get_registrations_for_dispatch_key
     composite, host = frozenset(with_kernel("CompositeImplicitAutograd")), frozenset(with_kernel("CPU"))
+    explicit = frozenset(with_kernel("CompositeExplicitAutograd"))
+    filling = {name.partition(".")[0] for name in host if name.endswith("out")}
     for qualified in torch._C._dispatch_get_all_op_names():
         library, _, name = qualified.partition("::")
         split = qualified in composite or not (qualified in host or name.startswith("_foreach"))
-        if library == "aten" and (name in _WHOLE or not split):
+        fills = qualified in explicit and qualified.partition(".")[0].rstrip("_") in filling and not name.endswith("out")
+        if library == "aten" and (name in _WHOLE or not split or (fills and name.partition(".")[0] not in _DRAWN)):
             yield name
 
 
@@ -166,21 +176,26 @@ def _enable(fast: Fast, op: Any, call: Callable[..., Any]) -> None:
     if rounds:
         call = host_call(op, signature.tensors, call)
     wide_labels = takes_wide_labels(op)
-    if kind in _BY_CODE_FOR_PYTHON and signature.tensors_by_position and not signature.lists and not wide_labels:
+    seeded = "generator" in signature.names
+    if kind in _BY_CODE_FOR_PYTHON and signature.tensors_by_position and not signature.lists and not wide_labels and not seeded:
         fast.enable(kind, call, explain, signature.tensors, place)
     current = virtual_devices.current_device()
-    # What fails without Python is tried again by it, but for those of lists that return nothing: pointwise operators and copies look at all
-    # sizes before they write, others need not, and divisions that round find integers that are zero as they go.
-    whole = torch.Tag.pointwise in op.tags or op._schema.name == "aten::copy_"
-    again = kind != Kind.IN_PLACE or (whole and "rounding_mode" not in signature.names)
-    if again and _table is not None and current is not None:
-        by_python = frozenset(({HALF, BFLOAT16} if rounds else set()) | ({INT32} if wide_labels else set()))
-        fast.enable_boxed(_table, op, kind, place, current, by_python, signature.lists)
+    # What fails without Python is tried again by it, which says where it failed. Others may have written some elements before.
+    if _table is None or current is None or (kind == Kind.IN_PLACE and not _looks_first(op)):
+        return
+    by_python = frozenset(({HALF, BFLOAT16} if rounds else set()) | ({INT32} if wide_labels else set()))
+    fast.enable_boxed(_table, op, kind, place, current, by_python, hosts=op._schema.name == "aten::copy_")
+
+
+def _looks_first(op: Any) -> bool:
+    """Whether an operator that fails has not written yet; divisions that round find integers that are zero as they go."""
+    draws, pointwise = torch.Tag.nondeterministic_seeded in op.tags, torch.Tag.pointwise in op.tags
+    return draws or name_of(op) in _CHECKED_FIRST or (pointwise and "rounding_mode" not in signature_of(op).names)
 
 
 def _kind(op: Any, signature: Signature) -> tuple[Kind, int]:
     """How generated code can run `op`, and the place that `Word.PLACE` says."""
-    if signature.outs or "generator" in signature.names or len(signature.names) > MOST_ARGUMENTS:
+    if signature.outs or len(signature.names) >= MOST_ARGUMENTS:
         return Kind.SLOW, 0
     if op._schema.name.startswith(("aten::_foreach_", "aten::_fused_")):
         return _kind_of_lists(signature), signature.versioned_list
@@ -191,7 +206,7 @@ def _kind(op: Any, signature: Signature) -> tuple[Kind, int]:
         return Kind.IN_PLACE, signature.in_place.position
     if signature.new_results_only and signature.only_tensors:
         return Kind.TENSOR if signature.one_tensor else Kind.TUPLE, 0
-    return Kind.SLOW, 0
+    return (Kind.VALUE if signature.new_results_only and signature.only_values else Kind.SLOW), 0
 
 
 def _kind_of_lists(signature: Signature) -> Kind:

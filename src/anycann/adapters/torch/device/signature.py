@@ -20,7 +20,8 @@ class Signature:
     """The arguments and results of one operator, by what must be done with them.
 
     `tensors` and `lists` are the positions of tensors and lists of tensors; `returned` has an entry a result: None for a new tensor.
-    `one_tensor`, `one_list` and `only_tensors` are about the results. `outs` are the names of the arguments that an `out=` operator fills.
+    `one_tensor`, `one_list`, `only_tensors` and `only_values` are about the results; `optional_lists`: some list is of tensors or none.
+    `outs` are the names of the arguments that an `out=` operator fills.
     `versioned_list` is the position of a list whose tensors get another version when they are written, as on the cpu, or -1: no kernel that
     is given aliases counts for the tensors themselves.
     """
@@ -33,6 +34,8 @@ class Signature:
     one_tensor: bool
     one_list: bool
     only_tensors: bool
+    only_values: bool
+    optional_lists: bool
     tensors_by_position: bool
     versioned_list: int
 
@@ -66,6 +69,8 @@ def signature_of(op: Any) -> Signature:
         outs=tuple(argument.name for argument in arguments if argument.kwarg_only and _written(argument) and returns_outs),
         one_tensor=len(results) == 1 and str(results[0].type) == "Tensor",
         one_list=len(results) == 1 and str(results[0].type) == "List[Tensor]",
+        only_values=all(str(result.type) in ("bool", "int", "float") for result in results),
+        optional_lists="List[Optional[Tensor]]" in kinds,
         only_tensors=all(str(result.type) == "Tensor" for result in results),
         versioned_list=0 if op._schema.name.startswith("aten::_foreach_") and _written(arguments[0]) else -1,
         tensors_by_position=not any(argument.kwarg_only and "Tensor" in str(argument.type) for argument in arguments),
