@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from anycann.adapters.torch.operators.attention import inference
-from anycann.adapters.torch.operators.attention.inference import Call, Quantisation
+from anycann.adapters.torch.operators.attention.inference import Call
+from anycann.adapters.torch.operators.attention.key_scales import Quantisation
 from anycann.adapters.torch.operators.attention.masks import Sparsity
 from anycann.adapters.torch.operators.registry import bound, composed, opaque, refuse_given
 
