@@ -7,6 +7,7 @@ step; they are given back first, and so counted. From Linux's /proc.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import ctypes
 import gc
 from pathlib import Path
@@ -20,11 +21,17 @@ from torch.nn import functional
 import anycann
 from anycann.adapters.torch.graph.backend import anycann as backend
 from anycann.adapters.torch.graph.report import reports
+from benchmarks.networks.resnet import ResNet50
 from benchmarks.torch_compile import Encoder
 from benchmarks.torch_device import Work, resnet18
 
+Case = tuple[Callable[[], torch.nn.Module], Callable[[], torch.Tensor]]
 WAYS = ("cpu", "npu", "graph")
-CASES = ("ResNet-18, batch 64", "encoder, batch 16 x 64")
+CASES: dict[str, Case] = {
+    "ResNet-18, batch 64": (resnet18, lambda: torch.randn(64, 3, 32, 32)),
+    "ResNet-50, batch 64": (ResNet50, lambda: torch.randn(64, 3, 32, 32)),
+    "encoder, batch 16 x 64": (Encoder, lambda: torch.randint(0, 1000, (16, 64))),
+}
 _STATUS = Path("/proc/self/status")
 
 
@@ -32,8 +39,9 @@ def step_of(case: str, way: str) -> Work:
     """A step of SGD with momentum; `graph` is torch.compile with the backend anycann on the cpu."""
     torch.manual_seed(0)
     device = "npu" if way == "npu" else "cpu"
-    model, x = (resnet18(), torch.randn(64, 3, 32, 32)) if case == CASES[0] else (Encoder(), torch.randint(0, 1000, (16, 64)))
-    model, x, y = model.to(device), x.to(device), torch.randint(0, 10, (len(x),)).to(device)
+    make, inputs = CASES[case]
+    model, x = make().to(device), inputs().to(device)
+    y = torch.randint(0, 10, (len(x),)).to(device)
     run = torch.compile(model, backend=backend) if way == "graph" else model
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
 
