@@ -81,3 +81,9 @@ def test_operands_without_elements_are_not_joined(operands: str) -> None:
     feeds = {"e": floats(3, 0), "x": floats(3, 2), "y": floats(3, 4)}
     assert_same(run(model, feeds), by_definition(model, feeds))
     assert "host" not in steps(compile_graph(model).program)
+
+
+def test_an_operand_without_rows_may_have_columns() -> None:
+    model = parse("g (float[0,3] e, float[4,2] x, bool[4] c) => (float[M,N] z) { k = Compress<axis=0>(x, c) z = Concat<axis=1>(e, k) }")
+    feeds = {"e": floats(0, 3), "x": floats(4, 2), "c": np.zeros(4, bool)}
+    assert_same(run(model, feeds), by_definition(model, feeds))

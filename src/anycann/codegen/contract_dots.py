@@ -144,7 +144,7 @@ def generate_dot_convolution(
         arguments = (x, method.weights.name, *zero, *tail.inputs, *(o.name for o in outputs))
         return Kernel(symbol, ir, arguments, tasks, method.scratch_bytes, shape.flops, method.rows, method.resumes)
 
-    kernel = repeats.kernel((method.plan, known), outputs, layouts, (method.weights.name,), written)
+    kernel = repeats.kernel((method.plan, known, blocked), outputs, layouts, (method.weights.name,), written)
     return Generated(kernel, (method.weights,))
 
 

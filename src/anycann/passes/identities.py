@@ -13,8 +13,8 @@ from anycann.passes.rules.rule import constant_of
 def remove_identities(graph: ir.Graph) -> list[str]:
     """Identity(x) -> x, as a Slice of all of x, also where it is an output of the graph and a node makes x.
 
-    Concat(x, e) -> x where e has no elements, such as the keys of earlier tokens before there are any. onnx_ir's pass fails on values of an
-    outer graph.
+    Concat(x, e) -> x where e has nothing along the axis, such as the keys of earlier tokens before there are any. onnx_ir's pass fails on
+    values of an outer graph.
     """
     removed = 0
     for node in list(graph):
@@ -27,8 +27,9 @@ def remove_identities(graph: ir.Graph) -> list[str]:
 
 
 def _drop_empty(node: ir.Node) -> None:
-    """Leave those operands of a Concat that have elements, if some have."""
-    kept = [value for value in node.inputs if (type_ := static_type(value)) is None or 0 not in type_.shape]
+    """Leave those operands of a Concat that add to its axis, if some do."""
+    axis = node.attributes["axis"].as_int()
+    kept = [value for value in node.inputs if (type_ := static_type(value)) is None or type_.shape[axis] != 0]
     if 0 < len(kept) < len(node.inputs):
         for number, value in enumerate(kept):
             node.replace_input_with(number, value)
