@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
+import weakref
 
 import pytest
 
@@ -142,6 +144,33 @@ def test_checkpoints_run_a_layer_again(reentrant: bool) -> None:
     (expected,) = torch.autograd.grad(layer(x)[0].square().sum(), x)
     torch.utils.checkpoint.checkpoint(lambda x: layer(x)[0], x, use_reentrant=reentrant).square().sum().backward()
     torch.testing.assert_close(x.grad, expected)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_hooks_may_lay_saved_tensors_out_anew(kind: Any) -> None:
+    layer, x = kind(6, 5, batch_first=True).npu(), torch.randn(3, 7, 6, device="npu", requires_grad=True)
+    expected = torch.autograd.grad(layer(x)[0].square().sum(), [x, *layer.parameters()])
+    with torch.autograd.graph.saved_tensors_hooks(lambda saved: saved.cpu().contiguous(), lambda kept: kept.npu()):
+        loss = layer(x)[0].square().sum()
+    _close(list(torch.autograd.grad(loss, [x, *layer.parameters()])), [gradient.cpu() for gradient in expected])
+
+
+def test_what_hooks_give_back_in_another_size_is_refused() -> None:
+    layer, x = nn.GRU(6, 5).npu(), torch.randn(7, 3, 6, device="npu")
+    with torch.autograd.graph.saved_tensors_hooks(lambda saved: saved, lambda kept: kept[..., :1]):
+        result, _ = layer(x)
+    with pytest.raises(RuntimeError, match="hooks of saved tensors"):
+        result.backward(torch.ones_like(result))
+
+
+def test_arguments_go_with_the_saved_tensors() -> None:
+    layer, x = nn.GRU(6, 5).npu(), torch.randn(7, 3, 6, device="npu").requires_grad_() * 1
+    kept, (result, _) = weakref.ref(x), layer(x)
+    del x
+    assert kept() is not None
+    result.backward(torch.ones_like(result))
+    gc.collect()
+    assert kept() is None
 
 
 def test_tensors_of_two_devices_are_refused() -> None:

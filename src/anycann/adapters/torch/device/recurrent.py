@@ -62,9 +62,9 @@ def _kernel(op: Any) -> Callable[..., Any]:
         plan = planned(given)
         order = None if plan is None else _order(plan, tensors)
         if plan is not None and order is not None:
-            results = _compute(plan, order, tensors, _Call(op, given, places, signature.lists) if recorded else None)
+            results = _compute(plan, order, tensors, _Call.without_tensors(op, given, places, signature.lists) if recorded else None)
         elif recorded:
-            results = _Recorded.apply(_Call(op, given, places, signature.lists), *tensors)
+            results = _Recorded.apply(_Call.without_tensors(op, given, places, signature.lists), *tensors)
         else:
             return without_gradients(*given)
         return tuple(results) if len(results) > 1 else results[0]
@@ -138,21 +138,30 @@ def _whole(tensors: list[Any]) -> bool:
 
 @dataclass(frozen=True)
 class _Call:
-    """An operator with its arguments, of which those at `places` may be tensors, those at `lists` are lists of them."""
+    """An operator and its arguments: at `places` are tensors, at `lists` lists of them, of which only the lengths are here."""
 
     op: Any
     args: tuple[Any, ...]
     places: tuple[int, ...]
     lists: tuple[int, ...]
 
+    @classmethod
+    def without_tensors(cls, op: Any, args: tuple[Any, ...], places: tuple[int, ...], lists: tuple[int, ...]) -> _Call:
+        """Autograd keeps it longer than the tensors that it saved."""
+        kept, given = list(args), tuple(at for at in places if at < len(args) and args[at] is not None)
+        for at in given:
+            kept[at] = None
+        for at in lists:
+            kept[at] = len(kept[at])
+        return cls(op, tuple(kept), given, lists)
+
     def run(self, tensors: Any, whole: bool = True) -> list[Any]:
-        """The results with others in the place of `_tensors`; by torch's composition unless `whole`."""
+        """The results with `tensors` in the places of those that it was given; by torch's composition unless `whole`."""
         rest, args = iter(tensors), list(self.args)
         for at in self.places:
-            if at < len(args) and args[at] is not None:
-                args[at] = next(rest)
+            args[at] = next(rest)
         for at in self.lists:
-            args[at] = [next(rest) for _ in args[at]]
+            args[at] = [next(rest) for _ in range(args[at])]
         result = self.op(*args) if whole else _composed(self.op, *args)
         return list(result) if isinstance(result, tuple) else [result]
 
@@ -164,13 +173,17 @@ class _Computed(torch.autograd.Function):
     def forward(ctx: Any, call: _Call, plan: Plan, order: Sequence[int], *tensors: Any) -> Any:
         results, outputs, steps = _layers(plan, order, tensors).forward(keep=True)
         ctx.call, ctx.plan, ctx.order, ctx.counts = call, plan, order, (len(tensors), len(outputs))
-        ctx.save_for_backward(*tensors, *outputs, *(one for step in steps for one in step))
+        saved = (*tensors, *outputs, *(one for step in steps for one in step))
+        ctx.sizes = [None if one is None else one.shape for one in saved]
+        ctx.save_for_backward(*saved)
         ctx.set_materialize_grads(False)
         return tuple(results)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         saved, (given, inner) = ctx.saved_tensors, ctx.counts
+        if any(size is not None and (one.shape != size or one.dtype != torch.float32) for one, size in zip(saved, ctx.sizes, strict=True)):
+            raise RuntimeError("hooks of saved tensors gave others back: of another size or type than those that a recurrent layer saved")
         tensors, outputs, rest = saved[:given], saved[given : given + inner], saved[given + inner :]
         needed, order = ctx.needs_input_grad[3:], ctx.order
         if torch.is_grad_enabled():

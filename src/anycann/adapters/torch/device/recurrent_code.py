@@ -135,13 +135,13 @@ class Layers:
     def backward(self, given: Tensors, outputs: Tensors, kept: Sequence[Steps], wanted: Sequence[bool]) -> list[Any]:
         """The gradients by x, the states and the weights, where `wanted`, from those by the results, of which some may be None.
 
-        `outputs` are those of all layers.
+        `outputs` are those of all layers. They and what was kept have their sizes, but hooks of saved tensors may have laid them out anew.
         """
         by_states = [self._or_zeros(one, state) for one, state in zip(given[-self.plan.states :], self.states, strict=True)]
         gradient = self._gradient(None if self.plan.one_step else given[0])
         by_weights: list[Any] = []
         for layer in reversed(range(self.plan.layers)):
-            y, by_x = self._by_steps(outputs[layer]).view(self.steps, self.rows, self.run), None
+            y, by_x = self._by_steps(outputs[layer]).contiguous().view(self.steps, self.rows, self.run), None
             found: list[Any] = []
             for place in self._places(layer):
                 by_sums, by_products = self._backward(kept[place], y, gradient, by_states, place)
@@ -185,6 +185,7 @@ class Layers:
         by_sums = self.x.new_empty(self.steps * self.rows, self.gates)
         by_products = torch.empty_like(by_sums) if self.plan.cell == "gru" else by_sums
         weight = self.weights[place * self.plan.each + 1].contiguous()
+        steps = Steps(*(None if one is None else one.contiguous() for one in steps))
         start = _at(gradient) + place % self.plan.directions * self.width * _BYTES
         self._run(self._code_back, steps, weight, y, by_states, place, (0, 0, 0, start, _at(by_sums), _at(by_products)))
         return by_sums, by_products
