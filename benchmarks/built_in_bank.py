@@ -13,7 +13,6 @@ import sys
 import tempfile
 
 import click
-import numpy as np
 
 from anycann.aoe.model_tasks import model_tasks
 from anycann.codegen.kernel_cache import KernelCache, compile_kernels, default_cache
@@ -24,7 +23,7 @@ from anycann.support.errors import AnyCANNError
 from anycann.tuning.bank import BUILT_IN
 from anycann.tuning.bank_files import OF_CORES, Entry, keep
 from anycann.tuning.journal import Journal
-from anycann.tuning.measuring import Job, Measurer
+from anycann.tuning.measuring import Job, Measurer, Timing
 from anycann.tuning.operands import inputs_of, outputs_of
 from anycann.tuning.task import TuningTask
 from anycann.tuning.tuner import Outcome, Tuner, TuningOptions, candidate_of
@@ -42,8 +41,8 @@ def tasks_of(source: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, T
     return {OF_CORES.key(task.space): task for task in found.tasks.values() if task.space.family != SPECIFIC}
 
 
-def gains(task: TuningTask, point: Point, threads: int, cache: KernelCache) -> Iterator[tuple[float, float, float]]:
-    """Seconds with the default and with `point`, and the median of their ratios, measured in turn, as often as asked for."""
+def measured(task: TuningTask, point: Point, cache: KernelCache) -> Iterator[tuple[Timing, Timing]]:
+    """The default and `point` on one thread, measured in turn, `TIMES` times."""
     generated = [task.generate(task.default), task.generate(point)]
     code = compile_kernels({g.kernel.symbol: g.kernel.ir for g in generated}, task.space.target, 1, cache=cache)
     job = Job(
@@ -51,30 +50,24 @@ def gains(task: TuningTask, point: Point, threads: int, cache: KernelCache) -> I
         inputs_of(task.recipe, task.constants),
         outputs_of(task.recipe),
         task.space.target,
-        threads,
-        ROUNDS,
+        threads=1,
+        rounds=ROUNDS,
     )
-    while True:
+    for _ in range(TIMES):
         with Measurer() as measurer:
             before, after = measurer.measure(job)
-        if not before.rounds or len(before.rounds) != len(after.rounds):
-            return
-        ratios = np.array(after.rounds) / np.array(before.rounds)
-        yield before.seconds, after.seconds, float(np.median(ratios))
+        yield before, after
 
 
 def holds(outcome: Outcome, cache: KernelCache) -> Entry | None:
     """The entry, if the gain is there each time."""
     task, found = outcome.task, []
-    for before, after, ratio in gains(task, outcome.point, 1, cache):
-        print(f"    {after / before:.3f} of the fastest rounds, {ratio:.3f} in the median", flush=True)
-        if max(after / before, ratio) > GAIN:
+    for before, after in measured(task, outcome.point, cache):
+        ratio = after.ratio(before)
+        print(f"    {ratio:.3f} of the time", flush=True)
+        if ratio > GAIN:
             return None
-        found.append((before, after))
-        if len(found) == TIMES:
-            break
-    if len(found) < TIMES:
-        return None
+        found.append((before.seconds, after.seconds))
     return Entry(task.space, outcome.point, min(before for before, _ in found), min(after for _, after in found), 1)
 
 
@@ -103,7 +96,7 @@ def gathered(models: Sequence[str], files: Sequence[Path]) -> dict[str, TuningTa
 @click.option("--journal", type=click.Path(path_type=Path), help="Write down every measurement here, or go on from it.")
 @click.option("--seed", default=0, help="Of the search.")
 def main(models: str, files: tuple[Path, ...], candidates: int, bank: Path, journal: Path | None, seed: int) -> None:
-    """Tune the kernels of models, measure what was found twice more, and keep what is faster each time."""
+    """Tune the kernels of models, measure what was found three times more, and keep what is faster each time."""
     tasks = gathered([name for name in models.split(",") if name], files)
     print(f"{len(tasks)} kernels", flush=True)
     with tempfile.TemporaryDirectory() as folder:

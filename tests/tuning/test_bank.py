@@ -106,6 +106,15 @@ def test_a_point_outside_the_space_is_not_used(tmp_path: Path) -> None:
     assert Choices(tuned=asked(tmp_path)).tile(SPACE) == SPACE.default()
 
 
+def test_of_several_banks_the_first_that_knows_the_problem_is_asked(tmp_path: Path) -> None:
+    first, second, product = tmp_path / "first", tmp_path / "second", matmul_task(target=TARGET)
+    keep([entry(columns=2)], first)
+    keep([entry(columns=1), Entry(product.space, {**product.default, "rows": 1}, 1.0, 1.0, 2)], second)
+    bank = Bank([first, second], TARGET)
+    assert bank.find(SPACE) == {**OTHER, "columns": 2}
+    assert bank.find(product.space) == {**product.default, "rows": 1}
+
+
 def test_the_environment_says_where_results_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANYCANN_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("ASCEND_CACHE_PATH", str(tmp_path / "ascend"))
