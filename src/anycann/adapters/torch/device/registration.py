@@ -14,6 +14,7 @@ from anycann.adapters.torch.device import (
     attention,
     creation,
     dispatch_table,
+    nested,
     quantised,
     recurrent,
     report,
@@ -33,7 +34,7 @@ from anycann.adapters.torch.device.virtual_devices import KNOWN_VERSIONS
 # Nothing of these but sizes and strides changes: torch's own code for the cpu does it to npu tensors as they are.
 _METADATA = (
     "as_strided", "view", "_reshape_alias", "unfold", "view_as_real", "view_as_complex", "is_set_to", "set_.source_Tensor",
-    "set_.source_Storage", "set_.source_Storage_storage_offset", "set_.source_Tensor_storage_offset",
+    "set_.source_Storage", "set_.source_Storage_storage_offset", "set_.source_Tensor_storage_offset", *nested.MAKERS,
 )  # fmt: skip
 # Composites that run as one call here: torch would split them into several, each of which is a call.
 _WHOLE = frozenset((
@@ -85,6 +86,7 @@ def install() -> None:
     attention.install()
     recurrent.install()
     sparse.install(aten_operator)
+    nested.install(aten_operator)
     quantised.install(aten_operator)
 
 
