@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+import copy
+import io
 from typing import Any
 
 import pytest
@@ -74,6 +76,25 @@ def test_level_o2_keeps_batch_norm_and_steps_masters() -> None:
     assert {master.dtype for master in masters} == {torch.float32}
     assert torch.equal(masters[0].half(), model[0].weight)
     assert model(batch()[0]).dtype is torch.float32
+
+
+@pytest.mark.parametrize("level", ["O1", "O2"])
+def test_a_model_is_saved_whole_and_copied(level: str) -> None:
+    model = torch.nn.Linear(4, 2).npu()
+    from apex import amp
+
+    amp.initialize(model, torch.optim.SGD(model.parameters(), lr=0.1), opt_level=level, verbosity=0)
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    loaded, copied = torch.load(file, weights_only=False), copy.deepcopy(model)
+    torch.nn.init.zeros_(model.weight)
+    torch.nn.init.zeros_(model.bias)
+    x = torch.ones(1, 4, device="npu")
+    assert not model(x).any()
+    assert copied(x).dtype is (torch.float16 if level == "O1" else torch.float32)
+    assert torch.allclose(copied(x).float(), loaded(x.to(loaded.weight.dtype)).float(), atol=1e-2)
+    assert loaded(x.to(loaded.weight.dtype)).any()
 
 
 def test_a_step_that_overflows_is_left_out_and_the_scale_halved(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, fields, replace
 import functools
 from typing import Any
@@ -65,22 +66,33 @@ def apply_to_model(model: nn.Module, chosen: Level) -> nn.Module:
     """Cast parameters, and inputs and outputs at the model's forward, in place; returns the model."""
     if chosen.cast_model_type is not None:
         _cast_parameters(model, chosen.cast_model_type, chosen.keep_batchnorm_fp32)
-    forward = model.forward
-    outputs = chosen.cast_model_outputs or (torch.float32 if chosen.cast_model_type is torch.float16 else None)
-
-    @functools.wraps(forward)
-    def cast_forward(*args: Any, **keywords: Any) -> Any:
-        if chosen.cast_model_type is not None:
-            args, keywords = cast((args, keywords), chosen.cast_model_type)
-        if chosen.patch_torch_functions:
-            with torch.autocast("npu", dtype=torch.float16):
-                result = forward(*args, **keywords)
-        else:
-            result = forward(*args, **keywords)
-        return result if outputs is None else cast(result, outputs)
-
-    model.forward = cast_forward
+    model.forward = _CastForward(model.forward, chosen)
     return model
+
+
+class _CastForward:
+    """A model's forward with the casts of its level. Copies of the model have their own; in a file there is the model's alone."""
+
+    def __init__(self, forward: Any, chosen: Level):
+        self._forward, self._chosen = forward, chosen
+        self._outputs = chosen.cast_model_outputs or (torch.float32 if chosen.cast_model_type is torch.float16 else None)
+        functools.update_wrapper(self, forward)
+
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        if self._chosen.cast_model_type is not None:
+            args, keywords = cast((args, keywords), self._chosen.cast_model_type)
+        if self._chosen.patch_torch_functions:
+            with torch.autocast("npu", dtype=torch.float16):
+                result = self._forward(*args, **keywords)
+        else:
+            result = self._forward(*args, **keywords)
+        return result if self._outputs is None else cast(result, self._outputs)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _CastForward:
+        return _CastForward(copy.deepcopy(self._forward, memo), self._chosen)
+
+    def __reduce__(self) -> Any:
+        return self._forward.__reduce__()
 
 
 def cast(values: Any, dtype: torch.dtype) -> Any:
