@@ -111,7 +111,8 @@ for _dtype in (296, torch.float8_e4m3fn):
 
 
 def _by_experts(x: Array, ends: Array, dst_type: Any) -> tuple[Array, Array]:
-    y, scales = np.zeros(x.shape), np.full((len(x) // 64 + len(ends), x.shape[1], 2), 2.0**-127)
+    y = np.zeros((len(x), x.shape[1] // (2 if dst_type == 296 else 1)))  # pairs of float4
+    scales = np.full((len(x) // 64 + len(ends), x.shape[1], 2), 2.0**-127)
     for group, (begin, end) in enumerate(zip([0, *ends], ends, strict=False)):
         if end > begin:
             y[begin:end], own = _quantised(x[begin:end], axis=0, dst_type=dst_type)
@@ -120,7 +121,8 @@ def _by_experts(x: Array, ends: Array, dst_type: Any) -> tuple[Array, Array]:
 
 
 _ENDS = torch.tensor([5, 5, 75, 140], dtype=torch.int32)
-case("npu_grouped_dynamic_mx_quant", randn(150, 4), _ENDS, options={"dst_type": torch.float8_e5m2}, reference=_by_experts)
+for _dtype in (torch.float8_e5m2, 296):
+    case("npu_grouped_dynamic_mx_quant", randn(150, 4), _ENDS, options={"dst_type": _dtype}, reference=_by_experts)
 
 
 # products, and back to floats: what a test multiplies is made by the operator, which the cases above compare
@@ -147,6 +149,14 @@ def _values_of_fours(x: Array, scales: Array, **_: Any) -> Array:
     return _values_of(_TYPES_BY_NUMBER[296][0][codes & 7] * np.where(codes > 7, -1, 1), scales, -1)
 
 
+_BYTES = _X.view(torch.uint8)
+case(
+    "npu_anti_mx_quant",
+    _BYTES,
+    _BY_ROW,
+    options={"dst_type": 6},
+    reference=lambda x, s, **_: _values_of(_X.double().numpy(), s, -1),
+)
 case("npu_anti_mx_quant", *_FOURS, options={"src_type": 296, "dst_type": torch.float16}, reference=_values_of_fours)
 
 
@@ -163,6 +173,16 @@ def _scaled_product(x: Array, w: Array, scale: Array, *, pertoken_scale: Array, 
 
 
 case("npu_quant_matmul", _X, _W, rand(6), options={"pertoken_scale": rand(5), "output_dtype": 6}, reference=_scaled_product, tolerance=1e-3)
+_SCALE = rand(6)
+case(
+    "npu_quant_matmul",
+    _X,
+    _W,
+    torch.ops.npu.npu_trans_quant_param(_SCALE),
+    options={"output_dtype": 6},
+    reference=lambda x, w, scale, **_: x @ w * _SCALE.double().numpy(),
+    tolerance=1e-3,
+)
 _EXPERTS, _BY_EXPERT = _made(randn(2, 70, 6), -2)
 
 
@@ -179,6 +199,22 @@ case(
     options={"scale": [_BY_EXPERT], "per_token_scale": [_BY_ROW], "group_list": torch.tensor([2, 5]), **_GROUPED},
     reference=_expert_products,
     tolerance=1e-4,
+)
+
+
+def _scaled_experts(x: Any, w: Any, *, scale: Any, per_token_scale: Any, group_list: Array, **_: Any) -> list[Array]:
+    ends = list(zip([0, *group_list], group_list, strict=False))
+    return [np.concatenate([x[0][b:e] @ w[0][i] * scale[0][i] * per_token_scale[0][b:e, None] for i, (b, e) in enumerate(ends)])]
+
+
+_BY_CHANNEL = {"scale": [rand(2, 6)], "per_token_scale": [rand(5)], "group_list": torch.tensor([2, 5])}
+case(
+    "npu_grouped_matmul",
+    [_X],
+    [_EXPERTS],
+    options=_BY_CHANNEL | {"split_item": 3, "group_type": 0, "output_dtype": torch.float32},
+    reference=_scaled_experts,
+    tolerance=1e-3,
 )
 
 

@@ -154,8 +154,8 @@ def _by_blocks(x: Array, *, row_block_size: int = 1, col_block_size: int = 128, 
     for i, r in enumerate(rows):
         for j, c in enumerate(columns):
             block = (..., slice(r, r + row_block_size), slice(c, c + col_block_size))
-            scale[..., i, j] = np.maximum(np.abs(x[block]).max((-2, -1)) / 127, min_scale)
-            y[block] = np.rint(x[block] / np.where(scale[..., i, j] == 0, 1, scale[..., i, j])[..., None, None])
+            scale[..., i, j] = np.minimum(np.abs(x[block]).max((-2, -1)) / 127, 1 / min_scale if min_scale else np.inf)
+            y[block] = _int8(x[block] / np.where(scale[..., i, j] == 0, 1, scale[..., i, j])[..., None, None])
     return y, scale
 
 
@@ -164,4 +164,5 @@ _EXACT[..., 0::2] = 127
 case("npu_dynamic_block_quant", _EXACT, reference=_by_blocks)
 case("npu_dynamic_block_quant", _EXACT[0], options={"row_block_size": 2, "col_block_size": 50}, reference=_by_blocks)
 case("npu_dynamic_block_quant", torch.cat((_EXACT[0], torch.zeros(1, 130))), options={"min_scale": 0.0}, reference=_by_blocks)
-case("npu_dynamic_block_quant", _EXACT[0], options={"min_scale": 2.0}, reference=_by_blocks)
+for _least in (0.25, 2.0):  # a bound that no scale reaches, and one that all do
+    case("npu_dynamic_block_quant", _EXACT[0], options={"min_scale": _least}, reference=_by_blocks)

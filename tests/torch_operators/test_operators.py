@@ -120,6 +120,13 @@ for _case in sorted(CASES, key=_takes_float8):
     _FIRST_CASES.setdefault(_case.operator, _case)
 
 
+@pytest.mark.parametrize(("number", "columns"), [(296, 2), (torch.float8_e5m2, 4)])
+def test_experts_of_microscaling_need_no_values_for_shapes(number: Any, columns: int) -> None:
+    ends = torch.empty(3, dtype=torch.int32, device="meta")
+    y, scales = torch.ops.npu.npu_grouped_dynamic_mx_quant(torch.empty(150, 4, device="meta"), ends, dst_type=number)
+    assert (y.shape, scales.shape) == ((150, columns), (5, 4, 2))
+
+
 # torch has no allclose for its float8 types, with which test_schema compares
 _OF_FLOAT8 = {
     "npu_anti_mx_quant",

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from anycann.adapters.torch.operators import packing
 from anycann.adapters.torch.operators.activations import fast_gelu
-from anycann.adapters.torch.operators.float8_products import FLOAT8, float8_product
+from anycann.adapters.torch.operators.float8_products import FLOAT8, float8_product, is_of_powers
 from anycann.adapters.torch.operators.microscaling import GROUP
 from anycann.adapters.torch.operators.precision import dtype_of, wide
 from anycann.adapters.torch.operators.quantised_products import dequantised_weight, integer_product
@@ -89,8 +89,10 @@ def _product(
         y = sums.float() * packing.scale_of(scale)
         y = y if tokens is None else y * tokens[:, None]
     elif x.dtype in FLOAT8:
-        scales = None if not a.scale else a.scale[group] if len(a.scale) > 1 else a.scale[0]
-        y = float8_product(_NAME, x, weight, scales[group] if scales is not None and scales.dim() == weight.dim() + 2 else scales, tokens)
+        given = a.scale[group if len(a.scale) > 1 else 0] if a.scale else None
+        if given is not None and is_of_powers(given):  # (depth / 64, columns, 2), which `_of_group` could take for one of each group
+            scale = given[group] if given.dim() == weight.dim() + 2 else given
+        y = float8_product(_NAME, x, weight, scale, tokens)
     elif x.is_floating_point() and weight.dtype == x.dtype:
         y = wide(x) @ wide(weight)
     else:
@@ -148,6 +150,8 @@ def _by_depth(a: SimpleNamespace, dtype: torch.dtype) -> torch.Tensor:
     begins = [0, *ends[:-1]]
     if x.dtype not in FLOAT8:
         return torch.stack([wide(x[:, b:e]) @ wide(weight[b:e]) for b, e in zip(begins, ends, strict=True)]).to(dtype)
+    of_powers = bool(a.scale and a.per_token_scale) and is_of_powers(a.scale[0]) and is_of_powers(a.per_token_scale[0])
+    require(of_powers, _NAME, "float8 in groups of the depth", "scale and per_token_scale of float8_e8m0fnu")
     scale, by_row = a.scale[0], a.per_token_scale[0]
     products = []
     for group, (b, e) in enumerate(zip(begins, ends, strict=True)):  # as `npu_grouped_dynamic_mx_quant` lays scales

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.nn import functional
 
 from anycann.adapters.torch.operators.precision import dtype_of, wide
-from anycann.adapters.torch.operators.registry import composed, refuse, require, sizes
+from anycann.adapters.torch.operators.registry import composed, opaque, refuse, require, sizes
 
 GROUP = 32
 _FLOAT4_E2M1 = (45, 296)  # torch's number, which a torch.dtype becomes, and torch_npu's
@@ -181,11 +182,18 @@ def dynamic_block_mx_quant(
     return _paired(y, kind), *(scales.view(torch.float8_e8m0fnu) for scales in (along_last, along_rows))
 
 
-@composed(
+def _grouped_shape(x: torch.Tensor, group_index: torch.Tensor, dst_type: int = 23, **_: Any) -> _Pair:
+    dtype = _format("npu_grouped_dynamic_mx_quant", dst_type).dtype
+    rows, columns = x.shape
+    y = x.new_empty(rows, columns, dtype=dtype) if dtype else x.new_empty(rows, columns // 2, dtype=torch.uint8)
+    return y, x.new_empty(rows // (2 * GROUP) + group_index.shape[0], columns, 2, dtype=torch.float8_e8m0fnu)
+
+
+@opaque(
     "npu_grouped_dynamic_mx_quant(Tensor x, Tensor group_index, *, str round_mode='rint', int dst_type=23, int blocksize=32, "
     "int? scale_alg=0, float? dst_type_max=0.0) -> (Tensor, Tensor)",
+    shape=_grouped_shape,
     missing=_MISSING,
-    differentiable=False,
 )
 def grouped_dynamic_mx_quant(
     x: torch.Tensor,
@@ -233,9 +241,11 @@ def mx_values(x: torch.Tensor, scales: torch.Tensor, axis: int) -> torch.Tensor:
 def anti_mx_quant(
     x: torch.Tensor, mxscale: torch.Tensor, *, axis: int | None = -1, dst_type: int | None = 15, src_type: int | None = 292
 ) -> torch.Tensor:
-    """The values of what `npu_dynamic_mx_quant` made in groups of 32, as bfloat16 unless dst_type says otherwise."""
+    """The values of what `npu_dynamic_mx_quant` made in groups of 32, as bfloat16 unless dst_type says otherwise; src_type says what
+    bytes are: float8, or pairs of float4_e2m1."""
     operator = "npu_anti_mx_quant"
-    _format(operator, 292 if src_type is None else src_type, "src_type")
+    kind = _format(operator, _FLOAT4_E2M1[1] if src_type is None else src_type, "src_type")
+    x = x.view(kind.dtype) if x.dtype == torch.uint8 and kind.dtype is not None else x
     axis = -1 if axis is None else axis
     values = mx_values(x, mxscale, axis if axis < 0 else axis - x.dim())
     return values.to(dtype_of(dst_type, operator, "dst_type", torch.bfloat16))
