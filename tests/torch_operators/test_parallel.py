@@ -50,6 +50,8 @@ def test_what_is_not_computed_between_ranks_is_refused_by_name() -> None:
     dispatch = packet("npu_moe_distribute_dispatch_v2")
     with pytest.raises(NotImplementedError, match="shared_expert_rank_num=1"):
         dispatch(*given, 6, shared_expert_rank_num=1)
+    with pytest.raises(NotImplementedError, match="scales is not supported: quant_mode 0"):
+        dispatch(*given, 6, scales=torch.ones(6, 3))
     with pytest.raises(RuntimeError, match="7 experts on 2 ranks; accepted: a multiple of ep_world_size"):
         dispatch(*given, 7)
     with pytest.raises(RuntimeError, match="sum up to the rows of gmm_x"):

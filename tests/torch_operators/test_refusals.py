@@ -13,6 +13,7 @@ from tests.torch_operators.walk import packet  # noqa: E402
 
 _Q = torch.randn(2, 4, 3, 8)
 _BYTES = torch.zeros(3, 8, dtype=torch.int8)
+_EIGHT = torch.zeros(2, 4, dtype=torch.float8_e4m3fn)
 
 REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("npu_scaled_masked_softmax", (_Q, _Q > 0, 1.0, True), {}, "fixed_triu_mask"),
@@ -52,6 +53,13 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("npu_dtype_cast", (_Q, 5, 1), {}, "input_dtype"),
     ("npu_dynamic_mx_quant", (_Q,), {"dst_type": 297}, "dst_type=297"),
     ("npu_dynamic_mx_quant", (_Q,), {"dst_type": torch.float8_e5m2, "scale_alg": 2}, "scale_alg=2"),
+    ("npu_quant_matmul", (_EIGHT, _EIGHT.T, torch.ones(2)), {"group_sizes": [1, 1, 32]}, "group_sizes=[1, 1, 32]"),
+    (
+        "npu_quant_lightning_indexer",
+        (_BYTES[:, None, None], _BYTES[:, None, None], torch.ones(3, 1, 1), *[torch.ones(3, 1, 1)] * 2, 0, 0),
+        {"query_dtype": 290},
+        "query_dtype",
+    ),
     ("npu_mm_all_reduce_base", (_Q, _Q, "any"), {"reduce_op": "max"}, "reduce_op='max'"),
     ("npu_mm_all_reduce_base", (_Q, _Q, "any"), {"comm_quant_scale_1": torch.ones(1)}, "comm_quant_scale_1"),
 ]
@@ -82,6 +90,13 @@ WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
         {},
         r"\(2, 3\) float16; accepted: equal shapes and dtypes",
     ),
+    (
+        "npu_grouped_matmul",
+        ([_EIGHT], [_EIGHT.T]),
+        {"group_list": torch.tensor([4]), "group_type": 2, "split_item": 3},
+        "accepted: scale and per_token_scale of float8_e8m0fnu",
+    ),
+    ("npu_dynamic_block_quant", (torch.ones(2, 3),), {"min_scale": -1.0}, "min_scale=-1.0; accepted: 0 or more"),
     ("npu_rms_norm", (torch.ones(2, 3, dtype=torch.int32), torch.ones(3, dtype=torch.int32)), {}, "int32; accepted: floats"),
     ("npu_dynamic_quant", (torch.ones(2, 3, dtype=torch.int32),), {}, r"npu_dynamic_quant: \(2, 3\) int32; accepted: floats"),
     ("npu_fusion_attention", (_Q, _Q, _Q, 4, "BNSD"), {"atten_mask": torch.ones(5, 5)}, "a mask of .* float32; accepted: bool or uint8"),

@@ -110,11 +110,15 @@ def _prepared(operator: str, a: SimpleNamespace, tokens: torch.Tensor, experts: 
 def _dispatch(operator: str, a: SimpleNamespace, results: _Seven) -> _Seven:
     if a.quant_mode not in (0, 2):
         refuse(operator, f"quant_mode={a.quant_mode}", "0 (as they are) and 2 (int8, a scale for each token) are computed")
+    if a.quant_mode == 0 and a.x.is_floating_point():
+        refuse_given(operator, "quant_mode 0 sends floats as they are", scales=a.scales)
     backend = _group(operator, a)
     places, experts, sent = _routes(a)
     received = torch.empty_like(sent)
     backend.alltoall_base(received, sent, [], []).wait()
     order, outgoing, incoming = by_expert(received), sent.sum(1).tolist(), received.sum(1).tolist()
+    told = f"{len(order)} rows come with global_bs={a.global_bs}, which has room for {len(results[0])}"
+    require(len(order) <= len(results[0]), operator, told, "0, or the most tokens of a rank times ep_world_size")
     rows, scales = _prepared(operator, a, places // a.expert_ids.shape[1], experts)
     weights = None if a.expert_scales is None else a.expert_scales.float().flatten()[places]
     for result, given in ((results[0], rows), (results[1], scales), (results[6], weights)):

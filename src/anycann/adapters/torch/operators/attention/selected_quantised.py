@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from anycann.adapters.torch.operators.attention.selected import lightning_indexer, sparse_flash_attention
-from anycann.adapters.torch.operators.precision import wide
+from anycann.adapters.torch.operators.precision import dtype_of, wide
 from anycann.adapters.torch.operators.registry import bound, composed, refuse, refuse_given, require, sizes
 
 _LIMITS = "int pre_tokens=9223372036854775807, int next_tokens=9223372036854775807"
@@ -39,6 +39,9 @@ def quant_lightning_indexer(*given: Any, **options: Any) -> torch.Tensor:
     for name in ("query_quant_mode", "key_quant_mode"):
         if getattr(a, name) != 0:
             refuse(_INDEXER, f"{name}={getattr(a, name)}", "0 (a scale for each token and head) is documented")
+    for name, x in (("query_dtype", a.query), ("key_dtype", a.key)):
+        dtype = dtype_of(getattr(a, name), _INDEXER, name, x.dtype)
+        require(dtype == x.dtype, _INDEXER, f"{name} {dtype} of {sizes(x)}", "the dtype that the tensor has")
     of_bytes = a.query.dtype in _BYTES and a.key.dtype in _BYTES
     fits = of_bytes and a.query_dequant_scale.shape == a.query.shape[:-1] and a.key_dequant_scale.shape == a.key.shape[:-1]
     told = sizes(a.query, a.key, a.query_dequant_scale, a.key_dequant_scale)
