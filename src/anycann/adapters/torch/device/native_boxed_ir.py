@@ -10,13 +10,14 @@ vector of values of 16 bytes: 8 of content, then the kind (`ATen/core/ivalue.h`)
 from __future__ import annotations
 
 from anycann.adapters.torch.device.native_alias_ir import alias_ir
+from anycann.adapters.torch.device.native_references_ir import references_ir
 from anycann.adapters.torch.device.native_stack_ir import GENERATOR, stack_ir
 from anycann.adapters.torch.device.native_words import BYTES_AT, FUNCTION_AT, LIST_AT, MOST_ARGUMENTS, SELF_AT, Kind, Word, loads, word_of
 
 
 def boxed_ir() -> str:
     """`torch_npu_boxed`. Exceptions of the operator end in `@try`, or go on when the references are given back; those of `python` pass."""
-    return "".join((_boxed(), _generator(), _try(), _results(), _back(), stack_ir(), alias_ir()))
+    return "".join((_boxed(), _generator(), _try(), _results(), _back(), stack_ir(), references_ir(), alias_ir()))
 
 
 def _boxed() -> str:

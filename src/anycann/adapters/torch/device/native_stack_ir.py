@@ -1,4 +1,4 @@
-"""The generated code that looks at the values on torch's stack, and counts who refers to them.
+"""The generated code that looks at the values on torch's stack.
 
 A value has 16 bytes: 8 of content, then its kind (`ATen/core/ivalue.h`).
 """
@@ -8,13 +8,12 @@ from __future__ import annotations
 from anycann.adapters.torch.device.native_words import LIST_AT, Kind, Word, loads, word_of
 
 TENSOR, DOUBLE, INT, BOOL, STRING, LIST, DEVICE, GENERATOR = 1, 3, 5, 10, 12, 14, 18, 26  # kinds of values
-NO_OBJECT = (0, DOUBLE, INT, BOOL, DEVICE)  # of the kinds that `@usual` lets pass all others refer to an object
 CPU_DEVICE = 0xFF00  # c10::Device in 16 bits: cpu, no index
 
 
 def stack_ir() -> str:
-    """`@usual`: whether code can take the arguments; `@hold`, `@let_go`, `@drop_values`: their references."""
-    return "".join((_usual(), _merge(), _look_value(), _look_device(), _look_list(), _look_tensor(), _refers(), _hold(), _let_go()))
+    """`@usual`: whether code can take the arguments."""
+    return "".join((_usual(), _merge(), _look_value(), _look_device(), _look_list(), _look_tensor()))
 
 
 def _usual() -> str:
@@ -311,90 +310,5 @@ nowhere:
 
 refuse:
   ret i64 -2
-}}
-"""
-
-
-def _refers() -> str:
-    """`@refers`: whether a value of some kind refers to an object."""
-    cases = "\n".join(f"    i32 {kind}, label %done" for kind in NO_OBJECT)
-    return f"""
-define internal i1 @refers(ptr %table, ptr %object, i32 %kind) alwaysinline {{
-entry:
-{loads("undefined")}
-  switch i32 %kind, label %object.kind [
-{cases}
-  ]
-
-object.kind:
-  %object.i = ptrtoint ptr %object to i64
-  %real = icmp ne i64 %object.i, %undefined
-  ret i1 %real
-
-done:
-  ret i1 false
-}}
-"""
-
-
-def _hold() -> str:
-    """`@hold`: one reference more to the object of a value of some kind, if it has one."""
-    return """
-define internal void @hold(ptr %table, ptr %object, i32 %kind) {
-entry:
-  %refers = call i1 @refers(ptr %table, ptr %object, i32 %kind)
-  br i1 %refers, label %more, label %done
-
-more:
-  %count.p = call ptr @at(ptr %object, i64 8)
-  %before = atomicrmw add ptr %count.p, i64 1 seq_cst
-  br label %done
-
-done:
-  ret void
-}
-"""
-
-
-def _let_go() -> str:
-    """`@let_go`: one reference less to the object of a value of some kind, if it has one.
-
-    The last but one and the last reference are given back by torch, which knows what to free and that Python may hold the object.
-    """
-    return f"""
-define internal void @let_go(ptr %table, ptr %object, i32 %kind) {{
-entry:
-{loads("allocate", "delete_tensor")}
-  %refers = call i1 @refers(ptr %table, ptr %object, i32 %kind)
-  br i1 %refers, label %less, label %done
-
-less:
-  %count.p = call ptr @at(ptr %object, i64 8)
-  %now = load atomic i64, ptr %count.p monotonic, align 8
-  br label %try
-
-try:
-  %old = phi i64 [%now, %less], [%seen, %exchange]
-  %references = and i64 %old, 4294967295
-  %many = icmp ugt i64 %references, 2
-  br i1 %many, label %exchange, label %by_torch
-
-exchange:
-  %fewer = sub i64 %old, 1
-  %pair = cmpxchg ptr %count.p, i64 %old, i64 %fewer acq_rel monotonic
-  %seen = extractvalue {{i64, i1}} %pair, 0
-  %well = extractvalue {{i64, i1}} %pair, 1
-  br i1 %well, label %done, label %try
-
-by_torch:
-  %allocate.f = inttoptr i64 %allocate to ptr
-  %holder = call ptr %allocate.f(i64 8)
-  store ptr %object, ptr %holder
-  %delete_tensor.f = inttoptr i64 %delete_tensor to ptr
-  call void %delete_tensor.f(ptr %holder)
-  br label %done
-
-done:
-  ret void
 }}
 """
