@@ -12,7 +12,7 @@ from anycann.adapters.torch.operators import packing
 from anycann.adapters.torch.operators.activations import fast_gelu
 from anycann.adapters.torch.operators.precision import wide
 from anycann.adapters.torch.operators.quantised_products import dequantised_weight, integer_product
-from anycann.adapters.torch.operators.registry import Body, bound, composed, refuse, require
+from anycann.adapters.torch.operators.registry import Body, bound, composed, refuse, refuse_given, require, sizes
 
 _FFN = "npu_ffn"
 _GATES = {"geglu": lambda x: functional.gelu(x, approximate="tanh"), "swiglu": functional.silu, "reglu": torch.relu}
@@ -43,11 +43,16 @@ def ffn(*given: Any, **options: Any) -> torch.Tensor:
     a = bound(_FFN, given, options)
     if a.activation not in _FFN_ACTIVATIONS:
         refuse(_FFN, f"activation={a.activation!r}", ", ".join(_FFN_ACTIVATIONS) + " are computed")
-    plain = a.x.is_floating_point() and a.weight1.is_floating_point() and a.expert_tokens is None and a.expert_tokens_index is None
+    of_experts = a.expert_tokens is not None or a.expert_tokens_index is not None
+    plain = a.x.is_floating_point() and a.weight1.is_floating_point() and not of_experts
     if a.activation in _GATES and not plain:
         refuse(_FFN, f"activation={a.activation!r} of {a.x.dtype} or with experts", "it is for floats without experts")
+    if a.x.is_floating_point():
+        refuse_given(_FFN, "it is for int8", scale=a.scale, offset=a.offset, deq_scale1=a.deq_scale1, deq_scale2=a.deq_scale2)
+    fits = a.weight1.dim() == a.weight2.dim() == (3 if of_experts else 2)
+    require(fits, _FFN, f"weights of {sizes(a.weight1, a.weight2)}", "(k, n), or (experts, k, n) with expert_tokens or their index")
     rows = a.x.reshape(-1, a.x.shape[-1])
-    if a.expert_tokens is None and a.expert_tokens_index is None:
+    if not of_experts:
         y = _expert(a, rows, None)
     else:
         ends = a.expert_tokens_index or [sum(a.expert_tokens[: i + 1]) for i in range(len(a.expert_tokens))]

@@ -49,12 +49,12 @@ def _beside(
     heads, length, width = x.shape[1:]
     if mode == 0 and scale.numel() in (1, heads * width):
         return scale.reshape(()) if scale.numel() == 1 else scale.reshape(1, heads, 1, width)
-    if mode == 1 and scale.dim() >= 2:
+    if mode == 1 and scale.dim() >= 2 and scale.shape[-1] >= length:
         rows = scale.reshape(-1, scale.shape[-1])
         return rows[entry if rows.shape[0] > 1 else 0][None, None, :length, None]
     if mode == 2 and scale.numel() == heads:
         return scale.reshape(1, heads, 1, 1)
-    if mode == 3 and scale.dim() >= 3 and scale.shape[-2] == heads:
+    if mode == 3 and scale.dim() >= 3 and scale.shape[-2] == heads and scale.shape[-1] >= length:
         return scale.reshape(-1, heads, scale.shape[-1])[entry, :, :length][None, ..., None]
     if mode in (4, 5) and table is not None and scale.dim() == mode - 2:
         pages = scale if mode == 5 else scale[:, None]
