@@ -35,10 +35,9 @@ def _packed(*shape: int, narrow: int, rope: int, tile: int, dtype: torch.dtype) 
 def _of_latent_bytes(query: Array, key: Array, value: Array, chosen: Array, scale: float, *_modes: int, **o: Any) -> Array:
     tile, rope = o["tile_size"], o["rope_head_dim"]
     narrow = query.shape[-1] - rope
-    own = {np.dtype("int8"): np.int8}[key.dtype]
     floats = np.ascontiguousarray(key[..., narrow : narrow + 4 * rope]).view(np.float32)
     scales = np.ascontiguousarray(key[..., narrow + 4 * rope :]).view(np.float32)
-    values = key[..., :narrow].astype(own).astype(float) * np.repeat(scales, tile, -1)[..., :narrow]
+    values = key[..., :narrow].astype(float) * np.repeat(scales, tile, -1)[..., :narrow]
     return _sparse(query, np.concatenate((values, floats), -1), values, chosen, scale, **o)[0]
 
 
