@@ -18,7 +18,7 @@ _AROUND = 30.0  # cycles around each register tile
 
 @dataclass(frozen=True)
 class AttentionSpace(Space[AttentionTile]):
-    """Tiles of `emit_attention`; of few rows, and by matrix tiles, there is one, which means nothing."""
+    """Tiles of `emit_attention`; of few rows, and of bfloat16 by matrix tiles or pairs, there is one, which means nothing."""
 
     family: ClassVar[str] = "Attention"
     version: ClassVar[int] = 1

@@ -1,4 +1,4 @@
-"""The softmax between the two products of attention by matrix tiles: rows of scores in scratch, which become weights of bfloat16."""
+"""The softmax between the two products of attention of bfloat16: rows of scores in scratch, which become weights of bfloat16."""
 
 from __future__ import annotations
 
