@@ -173,6 +173,19 @@ def test_arguments_go_with_the_saved_tensors() -> None:
     assert kept() is None
 
 
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_autocast_of_the_cpu_is_not_for_the_npu(kind: Any) -> None:
+    layer, x = kind(6, 5, 2).npu(), torch.randn(7, 3, 6, device="npu", requires_grad=True)
+    results = []
+    for enabled in (False, True):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            y, _ = layer(x)
+            with torch.no_grad():
+                assert torch.equal(layer(x)[0], y)
+            results.append([y, *torch.autograd.grad(y, [x, *layer.parameters()], torch.ones_like(y))])
+    assert all(one.dtype == torch.float32 and torch.equal(one, other) for one, other in zip(*results, strict=True))
+
+
 def test_tensors_of_two_devices_are_refused() -> None:
     with pytest.raises(RuntimeError, match="device"):
         nn.LSTM(6, 5).npu()(torch.randn(7, 3, 6))

@@ -28,6 +28,7 @@ _CELLS = ("lstm_cell", "gru_cell")  # torch puts the others together from the sa
 _PLAIN = (torch.Tensor, torch.nn.Parameter)  # no subclass: those of compilers and of distributed tensors take torch's way for them
 _DTYPES = (torch.float32, torch.float64)  # the cpu rounds 16 bits between its steps
 _CELL_BIAS = 4  # position of that argument
+_HOST_AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
 _kept: list[Any] = []
 
 
@@ -103,7 +104,13 @@ def _compute(plan: Plan, order: Sequence[int], tensors: list[Any], call: _Call |
     """The results; `call` is what autograd asks for gradients of gradients, None if it needs none."""
     if call is not None:
         return _Computed.apply(call, plan, order, *tensors)
-    return _layers(plan, order, tensors).forward(keep=False)[0]
+    with _as_declared():
+        return _layers(plan, order, tensors).forward(keep=False)[0]
+
+
+def _as_declared() -> Any:
+    """Products between the steps are of float32, which the code reads by address: the cpu's autocast is not for the npu."""
+    return torch._C._ExcludeDispatchKeyGuard(_HOST_AUTOCAST)
 
 
 def _layers(plan: Plan, order: Sequence[int], tensors: Sequence[Any]) -> Layers:
@@ -171,7 +178,8 @@ class _Computed(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, call: _Call, plan: Plan, order: Sequence[int], *tensors: Any) -> Any:
-        results, outputs, steps = _layers(plan, order, tensors).forward(keep=True)
+        with _as_declared():
+            results, outputs, steps = _layers(plan, order, tensors).forward(keep=True)
         ctx.call, ctx.plan, ctx.order, ctx.counts = call, plan, order, (len(tensors), len(outputs))
         saved = (*tensors, *outputs, *(one for step in steps for one in step))
         ctx.sizes = [None if one is None else one.shape for one in saved]
@@ -189,7 +197,8 @@ class _Computed(torch.autograd.Function):
         if torch.is_grad_enabled():
             return None, None, None, *_by_composition(ctx.call, tensors, needed, gradients)
         steps = [Steps(*rest[at : at + len(Steps._fields)]) for at in range(0, len(rest), len(Steps._fields))]
-        found = _layers(ctx.plan, order, tensors).backward(gradients, outputs, steps, [needed[at] for at in order])
+        with _as_declared():
+            found = _layers(ctx.plan, order, tensors).backward(gradients, outputs, steps, [needed[at] for at in order])
         by_tensors = [None] * given
         for at, one in zip(order, found, strict=True):
             by_tensors[at] = one if needed[at] else None
