@@ -14,6 +14,7 @@ import torch
 from anycann.adapters.torch.graph import open_graph
 from anycann.adapters.torch.graph.open_graph import boxed
 from anycann.adapters.torch.graph.report import reports
+import tests.npu_device  # noqa: F401
 
 
 def perceptron() -> Any:
@@ -49,6 +50,15 @@ def test_gradients_are_right_whoever_computes_the_sizes(compiled: Callable[..., 
         for got, wanted in zip(mine.parameters(), theirs.parameters(), strict=True):
             torch.testing.assert_close(got.grad, wanted.grad, rtol=1e-4, atol=1e-4)
     assert [report.kind for report in reports()] == ["forward", "backward"] * 2
+
+
+def test_pytorch_takes_tensors_that_lie_otherwise_than_was_traced(compiled: Callable[..., Any]) -> None:
+    convolution = torch.nn.Conv2d(3, 4, 3).npu()
+    run = compiled(lambda x: torch.nn.functional.adaptive_avg_pool2d(convolution(x), 2).flatten(1), dynamic=True)
+    for count in (2, 3):
+        x = torch.randn(count, 3, 8, 8, device="npu").to(memory_format=torch.channels_last)
+        expected = torch.nn.functional.adaptive_avg_pool2d(convolution(x), 2).flatten(1)
+        torch.testing.assert_close(run(x), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_a_graph_has_a_bounded_number_of_programs(compiled: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.graph import _BoxedCodeGen
 
 from anycann.adapters.torch.graph.compiled_graph import CompiledGraph, Watch
+from anycann.adapters.torch.graph.written import called
 
 AT_MEETING = 3  # a set of sizes is compiled when it is met so often; the first that a graph meets at once
 MOST_COMPILED = 32  # sets of sizes that a graph has programs for, each with weights of its own; PyTorch computes the others
@@ -63,6 +64,8 @@ def boxed(module: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
     """The graph as a function of PyTorch's operators that takes a list, which it empties, so that inputs are freed after their last use."""
     graph = torch.fx.Graph()
     graph.output(graph.graph_copy(module.graph, {}))
+    for node in graph.nodes:
+        node.target = called(node)
     graph.set_codegen(_BoxedCodeGen())
     function: Callable[[list[Any]], Any] = torch.fx.GraphModule(module, graph).forward
     return function

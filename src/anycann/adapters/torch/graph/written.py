@@ -94,10 +94,9 @@ class _Writer:
         if node.target is operator.getitem:
             self._line(f"{self._name(node)} = {self._text(node.args[0])}[{node.args[1]}]", node.all_input_nodes)
             return
-        target = torch.ops.aten.reshape.default if str(node.target) in _VIEWS_OF_SHAPE else node.target
         arguments = [self._text(argument) for argument in node.args]
         arguments += [f"{key}={self._text(value)}" for key, value in node.kwargs.items()]
-        self._line(f"{self._name(node)} = {self._named(target)}({', '.join(arguments)})", node.all_input_nodes)
+        self._line(f"{self._name(node)} = {self._named(called(node))}({', '.join(arguments)})", node.all_input_nodes)
 
     def _lay_out(self, node: Node, port: Port) -> None:
         """Make sure that an input lies as the program reads it."""
@@ -151,6 +150,11 @@ class _Writer:
         name = f"c{id(value)}"
         self._space[name] = value
         return name
+
+
+def called(node: Node) -> Any:
+    """What is called for a node: views become reshapes, which copy tensors that lie otherwise than the view needs."""
+    return torch.ops.aten.reshape.default if str(node.target) in _VIEWS_OF_SHAPE else node.target
 
 
 def attribute(node: Node) -> Any:
