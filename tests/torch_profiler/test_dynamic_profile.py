@@ -56,10 +56,33 @@ def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="init was not called"):
         profiler.start()
     (tmp_path / "x.json").write_text("{")
-    with pytest.raises(RuntimeError, match=r"x\.json cannot be read as JSON settings"):
+    with pytest.raises(RuntimeError, match=r"x\.json cannot be read as settings"):
         profiler.start(str(tmp_path / "x.json"))
     with pytest.raises(ValueError, match="cur_step -1; accepted: an integer from 0 on"):
         profiler.set_state({"cur_step": -1})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "accepted"),
+    [
+        ("activities", ["GPU"], 'a list of "CPU" and "NPU"'),
+        ("activities", "CPU", 'a list of "CPU" and "NPU"'),
+        ("active", 0, "a whole number from 1 on"),
+        ("start_step", "3", "the number of a step, or -1"),
+        ("with_stack", 1, "true or false"),
+        ("rank_list", [-1], "a list of ranks"),
+    ],
+)
+def test_a_setting_of_another_kind_is_said_and_the_program_goes_on(
+    name: str, value: object, accepted: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    profiler = DynamicProfile()
+    profiler.init(str(tmp_path))
+    (tmp_path / "profiler_config.json").write_text(json.dumps({"prof_dir": str(tmp_path), "start_step": -1, name: value}))
+    profiler.step()
+    profiler.step()
+    assert _recordings(tmp_path) == []
+    assert f"{name} is {value!r}; accepted: {accepted}" in caplog.text
 
 
 def test_programs_find_it_under_the_profiler() -> None:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import json
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,21 @@ DEFAULTS: dict[str, Any] = {
     "start_step": 0,
     "is_rank": False,
     "rank_list": [],
+}
+
+
+# what is accepted in place of a default: whether a value is, and in words
+_ACCEPTED: dict[str, tuple[Callable[[Any], bool], str]] = {
+    **dict.fromkeys(("analyse", "is_rank", *_SWITCHES), (lambda value: isinstance(value, bool), "true or false")),
+    "activities": (
+        lambda value: isinstance(value, list) and all(isinstance(name, str) and hasattr(names.ProfilerActivity, name) for name in value),
+        'a list of "CPU" and "NPU"',
+    ),
+    "prof_dir": (lambda value: isinstance(value, str), "a folder's path"),
+    "active": (lambda value: _is_whole(value, 1), "a whole number from 1 on"),
+    "warmup": (lambda value: _is_whole(value, 0), "a whole number from 0 on"),
+    "start_step": (lambda value: _is_whole(value, _AT_ONCE), "the number of a step, or -1: at once"),
+    "rank_list": (lambda value: isinstance(value, list) and all(_is_whole(rank, 0) for rank in value), "a list of ranks"),
 }
 
 
@@ -62,7 +78,8 @@ class DynamicProfile:
         """The end of a step of the program."""
         self._step += 1
         if self._path is not None and self._stamp() != self._seen:
-            self._seen, self._waiting = self._stamp(), self._read(self._path)
+            self._seen = self._stamp()  # before it is read, so that what is written meanwhile is read again
+            self._waiting = self._read(self._path)
         if self._profile is not None:
             self._profile.step()
             self._left -= 1
@@ -85,7 +102,7 @@ class DynamicProfile:
             raise RuntimeError("dynamic_profile.start: no config_path, and init was not called")
         self._waiting = self._read(path)
         if self._waiting is None:
-            raise RuntimeError(f"dynamic_profile.start: {path} cannot be read as JSON settings")
+            raise RuntimeError(f"dynamic_profile.start: {path} cannot be read as settings; a warning said why")
         self._begin()
 
     def _stamp(self) -> tuple[int, int] | None:
@@ -97,10 +114,12 @@ class DynamicProfile:
 
     def _read(self, path: Path) -> dict[str, Any] | None:
         try:
-            return DEFAULTS | json.loads(path.read_text())
+            settings: dict[str, Any] = DEFAULTS | json.loads(path.read_text())
+            _check(settings)
         except (OSError, ValueError, TypeError) as error:
             _warn(f"{path}: {error}; nothing is recorded")
             return None
+        return settings
 
     def _begin(self) -> None:
         settings, self._waiting = self._waiting or {}, None
@@ -115,6 +134,17 @@ class DynamicProfile:
             **{name: settings[name] for name in _SWITCHES},
         )
         self._profile.start()
+
+
+def _check(settings: dict[str, Any]) -> None:
+    """Raises ValueError for a value that a setting cannot have. Settings of newer versions, unknown here, are left alone."""
+    for name, (accepts, accepted) in _ACCEPTED.items():
+        if not accepts(settings[name]):
+            raise ValueError(f"{name} is {settings[name]!r}; accepted: {accepted}")
+
+
+def _is_whole(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 def _rank() -> int:
