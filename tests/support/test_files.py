@@ -155,7 +155,8 @@ def test_a_folder_or_a_device_is_not_replaced(tmp_path):
             write_whole(place, b"")
 
 
-def test_a_folder_that_may_not_be_written_is_a_device_error(tmp_path):
+@pytest.mark.parametrize("mode", [0o555, 0o000], ids=["not written", "not entered"])
+def test_a_folder_that_may_not_be_used_is_a_device_error(mode, tmp_path):
     code = """
 import os, sys
 from anycann.support.errors import DeviceError
@@ -168,9 +169,9 @@ except DeviceError as error:
     print(error)
 """
     closed = tmp_path / "closed"
-    closed.mkdir(mode=0o555)
-    for folder in (closed, *closed.parents[:3]):
-        if folder != closed and folder.stat().st_uid == os.geteuid() and folder != Path("/tmp"):
+    closed.mkdir(mode=mode)
+    for folder in closed.parents:
+        if not folder.stat().st_mode & 0o001 and folder.stat().st_uid == os.geteuid():
             folder.chmod(0o755)
     with child(code, str(closed / "model.om")) as process:
         assert process.stdout.read() == f"can't write {closed / 'model.om'}: permission denied\n"

@@ -26,9 +26,9 @@ def atomic_write(path: str | os.PathLike[str], mode: int = 0o666) -> Iterator[Bi
     beside it is removed. Raises DeviceError (full disk, no permission) or UsageError (no such folder), naming the file.
     """
     place = Path(os.path.realpath(path))
-    if place.exists() and not place.is_file():
-        raise UsageError(f"{place} is not a regular file and can't be replaced; accepted: the path of a file")
     try:
+        if place.exists() and not place.is_file():
+            raise UsageError(f"{place} is not a regular file and can't be replaced; accepted: the path of a file")
         _remove_leftovers(place)
         partial, file = _open_beside(place, mode)
     except OSError as error:
