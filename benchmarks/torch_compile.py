@@ -1,7 +1,7 @@
 """torch.compile with the backend anycann beside PyTorch's eager mode, Inductor, and atc's program of the same model.
 
-`python -m benchmarks.torch_compile`: inference of ResNet-50, ViT and BERT; training steps of ResNet-18 and ResNet-50 (32 x 32 pictures)
-and of an encoder of six layers. All ways of one case take turns in one process; medians, and the median over the rounds of other /
+`python -m benchmarks.torch_compile`: inference of ResNet-50 and of two sizes of ViT and BERT; training steps of ResNet-18 and
+ResNet-50 (32 x 32 pictures) and of an encoder of six layers. All ways of one case take turns in one process; medians, and the median over the rounds of other /
 anycann: above 1 anycann is faster. Inductor needs a C++ compiler; without one it is left out, and that is said.
 """
 
@@ -107,7 +107,10 @@ def cases(ways: Iterable[str]) -> Iterable[tuple[str, Callable[[], dict[str, Wor
     pictures, ids = torch.randn(1, 3, 224, 224), torch.randint(0, 1000, (1, 128))
     yield "ResNet-50 inference", lambda: inference(ResNet50(), (pictures,), ways)
     yield "ViT-S/16 inference", lambda: inference(VisionTransformer(384, 12, 6), (pictures,), ways)
-    yield "BERT (6 layers of 384) inference", lambda: inference(Bert(384, 6, 6, 1536, 5000), (ids, torch.ones_like(ids), ids * 0), ways)
+    yield "ViT-B/16 inference", lambda: inference(VisionTransformer(), (pictures,), ways)
+    words = (ids, torch.ones_like(ids), ids * 0)
+    yield "BERT (6 layers of 384) inference", lambda: inference(Bert(384, 6, 6, 1536, 5000), words, ways)
+    yield "BERT-base inference", lambda: inference(Bert(), words, ways)
     yield "ResNet-18 training, batch 64", lambda: training(resnet18(), torch.randn(64, 3, 32, 32), ways)
     yield "ResNet-50 training, batch 64", lambda: training(ResNet50(), torch.randn(64, 3, 32, 32), ways)
     yield "encoder of 6 layers, training, batch 16 x 64", lambda: training(Encoder(), torch.randint(0, 1000, (16, 64)), ways)
