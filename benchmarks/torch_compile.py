@@ -1,8 +1,9 @@
 """torch.compile with the backend anycann beside PyTorch's eager mode, Inductor, and atc's program of the same model.
 
 `python -m benchmarks.torch_compile`: inference of ResNet-50 and of two sizes of ViT and BERT; training steps of ResNet-18 and
-ResNet-50 (32 x 32 pictures) and of an encoder of six layers. All ways of one case take turns in one process; medians, and the median over the rounds of other /
-anycann: above 1 anycann is faster. Inductor needs a C++ compiler; without one it is left out, and that is said.
+ResNet-50 (32 x 32 pictures) and of an encoder of six layers. All ways of one case take turns in one process; medians, and the median
+over the rounds of other / anycann: above 1 anycann is faster. Inductor needs a C++ compiler; without one it is left out, and that is
+said.
 """
 
 from __future__ import annotations
