@@ -82,8 +82,11 @@ def _instructions(target: Target) -> dict[str, str]:
     }
     words["BLOCK_FIELDS"] = "\n".join(_field(field) for field in Block)
     if target.is_x86:
-        return words | {"PAUSE_TYPE": "@llvm.x86.sse2.pause()", "PAUSE": "@llvm.x86.sse2.pause()", "FUTEX": "@syscall(i64 202"}
-    return words | {"PAUSE_TYPE": "@llvm.aarch64.hint(i32)", "PAUSE": "@llvm.aarch64.hint(i32 1)", "FUTEX": "@syscall(i64 98"}
+        pause, pause_type, numbers = "@llvm.x86.sse2.pause()", "@llvm.x86.sse2.pause()", (202, 203, 204)
+    else:
+        pause, pause_type, numbers = "@llvm.aarch64.hint(i32 1)", "@llvm.aarch64.hint(i32)", (98, 122, 123)
+    calls = dict(zip(("FUTEX", "SET_PROCESSORS", "GET_PROCESSORS"), (f"@syscall(i64 {number}" for number in numbers), strict=True))
+    return words | {"PAUSE": pause, "PAUSE_TYPE": pause_type} | calls
 
 
 def _field(field: Block) -> str:
