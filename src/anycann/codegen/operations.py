@@ -10,7 +10,7 @@ from anycann.codegen.values import Value
 from anycann.support.errors import UnsupportedError
 from anycann.te import dtypes
 from anycann.te.dtypes import DType
-from anycann.te.expression import Op
+from anycann.te.expression import Const, Op
 
 _COMPARE = {"lt": ("olt", "slt", "ult"), "le": ("ole", "sle", "ule"), "gt": ("ogt", "sgt", "ugt"), "ge": ("oge", "sge", "uge"),
             "eq": ("oeq", "eq", "eq"), "ne": ("une", "ne", "ne")}  # fmt: skip
@@ -58,21 +58,24 @@ def _integer_op(e: Emitter, expr: Op, operands: list[Value], kind: DType) -> Val
         return e.select(e.compare("slt", operands[0], e.zero(operands[0].type)), e.binary("sub", e.zero(operands[0].type), operands[0]),
                         operands[0]) if signed else operands[0]  # fmt: skip
     if name in ("div", "rem", "floordiv", "floormod"):
-        return _division(e, name, operands, signed)
+        return _division(e, name, operands, kind, isinstance(expr.operands[1], Const))
     raise UnsupportedError(f"no integer operation {name} on {kind}")
 
 
-def _division(e: Emitter, name: str, operands: list[Value], signed: bool) -> Value:
+def _division(e: Emitter, name: str, operands: list[Value], kind: DType, by_constant: bool) -> Value:
     """Integer division that cannot trap: x / 0 gives x, smallest / -1 the smallest. div and rem truncate; floor* round down."""
     a, b = operands
+    signed = kind.kind == "int"
     zero, one = e.zero(a.type), e.const(1, a.type)
     b = e.select(e.compare("eq", b, zero), one, b)
+    by_floats = a.lanes > 1 and kind.nbytes <= 4 and not by_constant
     if not signed:
-        return e.binary("udiv" if name in ("div", "floordiv") else "urem", a, b)
+        quotient, remainder = _divided_by_floats(e, a, b, kind) if by_floats else (e.binary("udiv", a, b), e.binary("urem", a, b))
+        return quotient if name in ("div", "floordiv") else remainder
     minus = e.compare("eq", b, e.const(-1, a.type))
     safe = e.select(minus, one, b)
-    quotient = e.select(minus, e.binary("sub", zero, a), e.binary("sdiv", a, safe))
-    remainder = e.select(minus, zero, e.binary("srem", a, safe))
+    quotient, remainder = _divided_by_floats(e, a, safe, kind) if by_floats else (e.binary("sdiv", a, safe), e.binary("srem", a, safe))
+    quotient, remainder = e.select(minus, e.binary("sub", zero, a), quotient), e.select(minus, zero, remainder)
     if name in ("div", "rem"):
         return quotient if name == "div" else remainder
     negative = e.compare("slt", e.binary("xor", remainder, b), zero)
@@ -80,3 +83,14 @@ def _division(e: Emitter, name: str, operands: list[Value], signed: bool) -> Val
     if name == "floordiv":
         return e.binary("sub", quotient, e.cast("zext", adjust, a.element))
     return e.select(adjust, e.binary("add", remainder, b), remainder)
+
+
+def _divided_by_floats(e: Emitter, a: Value, b: Value, kind: DType) -> tuple[Value, Value]:
+    """Quotient, towards zero, and remainder of vectors of integers. Processors divide vectors of floats only, and LLVM lane by lane.
+
+    Exact: a / b is further from the next integer than the quotient's rounding, for a needs fewer bits than the float has.
+    """
+    element, sign = "double" if kind.nbytes == 4 else "float", "s" if kind.kind == "int" else "u"
+    ratio = e.binary("fdiv", *(e.cast(f"{sign}itofp", value, element) for value in (a, b)))
+    quotient = e.cast(f"fpto{sign}i", ratio, a.element)
+    return quotient, e.binary("sub", a, e.binary("mul", quotient, b))
