@@ -68,9 +68,9 @@ LIMIT_ULP = {
 }
 
 
-def build(name: str, element: str, lanes: int, operands: int) -> Emitter:
+def build(name: str, element: str, lanes: int, operands: int, target: Target) -> Emitter:
     """out[i] = f(in[i]...) for task i of `lanes` elements."""
-    e = Emitter()
+    e = Emitter(scales=target.has("avx512f"))
     inputs, output = [e.argument(i) for i in range(operands)], e.argument(operands)
     size, type_ = NUMPY[element].itemsize, vector_type(element, lanes)
     with e.loop(e.begin, e.end) as loop:
@@ -86,7 +86,7 @@ def compute(name: str, element: str, operands: list[np.ndarray], target_name: st
     tasks = -(-operands[0].size // lanes)
     padded = [np.resize(x, tasks * lanes).astype(NUMPY[element]) for x in operands]
     output = np.full(tasks * lanes, -777, NUMPY[element])
-    Compiled(build(name, element, lanes, len(operands)), "math", target)([*padded, output], tasks)
+    Compiled(build(name, element, lanes, len(operands), target), "math", target)([*padded, output], tasks)
     return output[: operands[0].size]
 
 
@@ -268,7 +268,7 @@ def test_the_larger_and_the_smaller_of_a_nan_is_nan(name: str, reference: Callab
 
 def test_remainders_of_doubles_are_refused_with_a_sentence() -> None:
     with pytest.raises(UnsupportedError, match="remainder is generated for float"):
-        build("fmod", "double", 4, 2)
+        build("fmod", "double", 4, 2, by_name("host"))
 
 
 def test_registers_of_other_types_are_refused() -> None:
@@ -280,5 +280,5 @@ def test_registers_of_other_types_are_refused() -> None:
 @pytest.mark.parametrize("target", sorted(NAMED))
 def test_no_function_calls_anything_outside_on_any_target(target: str) -> None:
     for name in sorted({*vector_math.UNARY, *vector_math.BINARY, *vector_math.GATES}):
-        e = build(name, "float", NAMED[target].lanes, 2 if name in vector_math.BINARY else 1)
+        e = build(name, "float", NAMED[target].lanes, 2 if name in vector_math.BINARY else 1, NAMED[target])
         assert undefined_symbols(emit_object(e.finish("check")[1], NAMED[target])) == [], name

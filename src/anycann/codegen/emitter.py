@@ -33,9 +33,10 @@ class Loop:
 
 @dataclass
 class Emitter(Instructions):
-    """Writes one kernel function. `finish()` returns the module text."""
+    """Writes one kernel function. `finish()` returns the module text. scales: one instruction multiplies vectors by powers of two."""
 
     block: str = "entry"
+    scales: bool = False
 
     def __post_init__(self) -> None:
         self.args = Value("%args", POINTER)

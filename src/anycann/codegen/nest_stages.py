@@ -33,6 +33,7 @@ class StageWriter:
     def __init__(self, nest: FlatNest, dtypes_: Sequence[DType], target: Target, vector: Var | None, emitter: Emitter | None = None):
         self.nest, self.dtypes, self.target = nest, dtypes_, target
         self.e = emitter or Emitter()
+        self.e.scales = target.has("avx512f")
         self.vector = vector
         self.existing: int | None = None  # lanes that ever exist, where they are few and no guard but their number says so
         self.unroll = UNROLL

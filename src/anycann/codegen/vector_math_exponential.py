@@ -85,18 +85,17 @@ CONSTANTS = {
 def exp(e: Emitter, x: Value) -> Value:
     """e^x; 0 and inf beyond the format, denormal results rounded once more. <= 1.5 ulp."""
     constants = CONSTANTS[format_of(x).element]
-    x = at_most(e, at_least(e, x, constants.exp_underflow), constants.exp_overflow)
-    n, tail = _reduced_exp(e, x)
-    return _scale(e, add(e, tail, real(e, x, 1.0)), n)
+    shifted, r = _reduced(e, at_most(e, at_least(e, x, constants.exp_underflow), constants.exp_overflow))
+    return _scale(e, polynomial(e, r, (1.0, 1.0, *constants.exp_tail)), shifted)
 
 
 def exp2(e: Emitter, x: Value) -> Value:
     """2^x: the fraction's exponential times a power of two. <= 1.5 ulp."""
     form = format_of(x)
     x = at_most(e, at_least(e, x, -form.bias - form.mantissa_bits - 2.0), form.bias + 2.0)
-    whole, n = _nearest_integer(e, x)
-    tail = _exp_minus_one_near_zero(e, mul(e, sub(e, x, whole), real(e, x, math.log(2.0))))
-    return _scale(e, add(e, tail, real(e, x, 1.0)), n)
+    shifted = add(e, x, real(e, x, form.magic))
+    r = mul(e, sub(e, x, _whole(e, shifted)), real(e, x, math.log(2.0)))
+    return _scale(e, polynomial(e, r, (1.0, 1.0, *CONSTANTS[form.element].exp_tail)), shifted)
 
 
 def expm1(e: Emitter, x: Value) -> Value:
@@ -160,8 +159,8 @@ def sinh(e: Emitter, x: Value) -> Value:
 def cosh(e: Emitter, x: Value) -> Value:
     """t + 1 / (4 t) for t = e^|x| / 2, which overflows only where cosh does. <= 2 ulp."""
     magnitude = at_most(e, absolute(e, x), CONSTANTS[format_of(x).element].exp_overflow + 1.0)
-    n, tail = _reduced_exp(e, magnitude)
-    t = _scale(e, add(e, tail, real(e, x, 1.0)), e.binary("sub", n, integer(e, x, 1)))
+    shifted, r = _reduced(e, magnitude)
+    t = _scale(e, polynomial(e, r, (1.0, 1.0, *CONSTANTS[format_of(x).element].exp_tail)), sub(e, shifted, real(e, x, 1.0)))
     return add(e, t, div(e, real(e, x, 0.25), t))
 
 
@@ -230,31 +229,29 @@ def _is_tiny(e: Emitter, x: Value) -> Value:
 def _quarter_expm1(e: Emitter, x: Value) -> Value:
     """(e^x - 1) / 4: a quarter, so that the power of two stays in range until sinh overflows. Denormal x loses its last bits."""
     constants = CONSTANTS[format_of(x).element]
-    n, tail = _reduced_exp(e, at_most(e, at_least(e, x, constants.minus_one), constants.exp_overflow + 0.5))
-    power = _power_of_two(e, e.binary("sub", n, integer(e, x, 2)), x)
+    shifted, r = _reduced(e, at_most(e, at_least(e, x, constants.minus_one), constants.exp_overflow + 0.5))
+    tail = mul_add(e, polynomial(e, r, constants.exp_tail), mul(e, r, r), r)
+    power = _power_of_two(e, e.binary("sub", _integer(e, shifted), integer(e, x, 2)), x)
     return mul_add(e, tail, power, sub(e, power, real(e, x, 0.25)))
 
 
-def _reduced_exp(e: Emitter, x: Value) -> tuple[Value, Value]:
-    """(n, t) with e^x = 2^n (1 + t)."""
+def _reduced(e: Emitter, x: Value) -> tuple[Value, Value]:
+    """(n + magic, r) with x = n ln 2 + r, n a whole number in the low bits of the first, and |r| <= ln 2 / 2. Any bits for NaN."""
     form = format_of(x)
     constants = CONSTANTS[form.element]
-    n_float, n = _nearest_integer(e, mul(e, x, real(e, x, 1.0 / math.log(2.0))))
-    r = scaled_add(e, n_float, -constants.ln2_high, x)
-    return n, _exp_minus_one_near_zero(e, scaled_add(e, n_float, -constants.ln2_low, r))
+    shifted = add(e, mul(e, x, real(e, x, 1.0 / math.log(2.0))), real(e, x, form.magic))
+    whole = _whole(e, shifted)
+    return shifted, scaled_add(e, whole, -constants.ln2_low, scaled_add(e, whole, -constants.ln2_high, x))
 
 
-def _exp_minus_one_near_zero(e: Emitter, r: Value) -> Value:
-    """e^r - 1 for |r| <= ln 2 / 2."""
-    tail = polynomial(e, r, CONSTANTS[format_of(r).element].exp_tail)
-    return mul_add(e, tail, mul(e, r, r), r)
+def _whole(e: Emitter, shifted: Value) -> Value:
+    """n of n + magic."""
+    return sub(e, shifted, real(e, shifted, format_of(shifted).magic))
 
 
-def _nearest_integer(e: Emitter, x: Value) -> tuple[Value, Value]:
-    """The nearest integer as a float and as an integer of the same size; any bits for NaN."""
-    form = format_of(x)
-    shifted = add(e, x, real(e, x, form.magic))
-    return sub(e, shifted, real(e, x, form.magic)), e.binary("sub", to_bits(e, shifted), integer(e, x, form.magic_bits))
+def _integer(e: Emitter, shifted: Value) -> Value:
+    """n of n + magic as an integer of the same size."""
+    return e.binary("sub", to_bits(e, shifted), integer(e, shifted, format_of(shifted).magic_bits))
 
 
 def _power_of_two(e: Emitter, n: Value, like: Value) -> Value:
@@ -262,8 +259,14 @@ def _power_of_two(e: Emitter, n: Value, like: Value) -> Value:
     return from_bits(e, e.binary("shl", e.binary("add", n, integer(e, like, form.bias)), integer(e, like, form.mantissa_bits)))
 
 
-def _scale(e: Emitter, x: Value, n: Value) -> Value:
-    """x * 2^n in two steps, because 2^n alone leaves the format where the product is denormal or just below overflow."""
+def _scale(e: Emitter, x: Value, shifted: Value) -> Value:
+    """x * 2^n for n + magic: in two steps, as 2^n alone leaves the format where the product is denormal or just below overflow."""
+    suffix = {"<16 x float>": "ps", "<8 x double>": "pd"}.get(x.type)
+    if e.scales and suffix:
+        lanes, current = Value("-1", f"i{x.lanes}"), e.const(4, "i32")
+        operands = [x, _whole(e, shifted), e.zero(x.type), lanes, current]
+        return e.call(f"llvm.x86.avx512.mask.scalef.{suffix}.512", x.type, operands)
+    n = _integer(e, shifted)
     first = e.binary("ashr", n, integer(e, x, 1))
     second = e.binary("sub", n, first)
     return mul(e, mul(e, x, _power_of_two(e, first, x)), _power_of_two(e, second, x))
