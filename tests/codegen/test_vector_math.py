@@ -24,6 +24,11 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
     return np.where(x < 0, t, LONG(1)) / (1 + t)
 
 
+def tanh_of_softplus(x: np.ndarray) -> np.ndarray:
+    t = np.exp(x)
+    return t * (t + 2) / (t * (t + 2) + 2)
+
+
 REFERENCE: dict[str, Callable[..., np.ndarray]] = {
     "abs": np.abs,
     "acos": np.arccos,
@@ -56,6 +61,7 @@ REFERENCE: dict[str, Callable[..., np.ndarray]] = {
     "sqrt": np.sqrt,
     "tan": np.tan,
     "tanh": np.tanh,
+    "tanh_of_softplus": lambda x: np.where(x < 0, tanh_of_softplus(np.minimum(x, 0)), np.tanh(np.log1p(np.exp(np.minimum(x, 90))))),
     "trunc": np.trunc,
 }
 LIMIT_ULP = {
@@ -64,7 +70,7 @@ LIMIT_ULP = {
     **dict.fromkeys(("exp", "exp2", "log", "rsqrt", "cosh"), 1.6),
     **dict.fromkeys(("expm1", "log1p", "softplus", "sin", "cos", "acos"), 2.1),
     **dict.fromkeys(("tanh", "sigmoid", "sinh", "asinh", "acosh", "atanh", "asin", "atan"), 3.1),
-    **dict.fromkeys(("tan", "erf"), 4.0),
+    **dict.fromkeys(("tan", "erf", "tanh_of_softplus"), 4.0),
 }
 
 

@@ -125,6 +125,23 @@ def test_gelu_is_found_however_it_is_written(text: str, told_of: str) -> None:
     assert_same(run(model, feeds), by_definition(model, feeds))
 
 
+@pytest.mark.parametrize(
+    ("text", "told_of"),
+    [
+        ("s = Softplus(x) t = Tanh(s) y = Mul(x, t)", "applied"),
+        ("s = Softplus(x) t = Tanh(s) y = Mul(t, x)", "applied"),
+        ("s = Softplus(x) t = Tanh(s) z = Mul(t, x) y = Add(z, s)", ""),
+        ("r = Relu(x) s = Softplus(r) t = Tanh(s) y = Mul(x, t)", "skipped"),
+        ("s = Tanh(x) t = Softplus(s) y = Mul(x, t)", ""),
+    ],
+)
+def test_mish_is_found_however_it_is_written(text: str, told_of: str) -> None:
+    model = parse(f"g (float[3,40] x) => (float[3,40] y) {{ {text} }}")
+    assert [line.split()[1] for line in told(model) if line.startswith("MishOfParts") and " y" in line] == ([told_of] if told_of else [])
+    feeds = {"x": 9 * floats(3, 40)}
+    assert_same(run(model, feeds), by_definition(model, feeds))
+
+
 def test_weights_that_others_use_stay_as_they_are() -> None:
     text = """g (float[2,4,7,7] x) => (float[2,6,5,5] y, float[2,6,5,5] z) {
         c = Conv(x, w) y = BatchNormalization(c, scale, shift, mean, variance) r = Relu(x) z = Conv(r, w) }"""

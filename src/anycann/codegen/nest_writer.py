@@ -9,14 +9,13 @@ from anycann.codegen.accesses import Stage
 from anycann.codegen.kernel import Kernel, RowTasks
 from anycann.codegen.lanes import Flat
 from anycann.codegen.nest_stages import StageWriter
-from anycann.codegen.vector_loop import vector_cycles
+from anycann.codegen.vector_loop import EXPENSIVE, vector_cycles
 from anycann.te.expression import Op, Var
 from anycann.te.traversal import walk
 
 SERIAL_WORK = 16_384  # element operations below which splitting costs more than it gains
 PARALLEL_PARTS = 64
 _TASK_CYCLES = 100  # that make the finding of a task's place nothing
-_EXPENSIVE = {"exp", "log", "tanh", "erf", "gelu", "gelu_tanh", "sigmoid", "pow", "sin", "cos", "sqrt", "div", "softplus"}
 
 
 class NestWriter(StageWriter):
@@ -102,7 +101,7 @@ class NestWriter(StageWriter):
 
 
 def _work(stage: Stage) -> int:
-    per_element = sum(8 if isinstance(x, Op) and x.name in _EXPENSIVE else 1 for x in walk(stage.body))
+    per_element = sum(8 if isinstance(x, Op) and x.name in EXPENSIVE else 1 for x in walk(stage.body))
     return per_element * math.prod(v.extent for v in stage.over)
 
 

@@ -17,8 +17,8 @@ from anycann.te.nest import Inliner
 from anycann.te.tensor import Placeholder
 from anycann.te.traversal import children, rewrite, substitute, walk
 
-COSTLY = frozenset({"exp", "log", "tanh", "erf", "gelu", "gelu_tanh", "sigmoid", "pow", "sin", "cos", "softplus"})
-LIMIT_BYTES = 128 * 1024
+COSTLY = frozenset({"exp", "log", "tanh", "tanh_of_softplus", "erf", "gelu", "gelu_tanh", "sigmoid", "pow", "sin", "cos", "softplus"})
+LIMIT_BYTES = 512 * 1024
 PREFIX = "row:"  # names of rows among the placeholders of a nest
 
 

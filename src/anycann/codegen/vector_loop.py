@@ -7,12 +7,13 @@ import math
 
 from anycann.codegen.accesses import FlatNest, Stage
 from anycann.codegen.lanes import Flat
+from anycann.codegen.rows import COSTLY
 from anycann.codegen.strided import STRIDES
 from anycann.te.expression import Expr, Load, Op, Var
 from anycann.te.simplify import Linear, linear
 from anycann.te.traversal import children, walk
 
-EXPENSIVE = frozenset({"exp", "log", "tanh", "erf", "gelu", "gelu_tanh", "sigmoid", "pow", "sin", "cos", "sqrt", "div", "softplus"})
+EXPENSIVE = COSTLY | {"sqrt", "div"}
 # Cycles of a function of a vector and of one number, of an operation, around a stage, to combine the lanes of a vector, and to read a row
 # that was just kept. They come near what was measured in cycles a row, with the lanes along the row and over rows: softmax of 8 numbers 71
 # and 28, of 37 101 and 148, layer normalisation of 11 24 and 26, of 19 33 and 43, the mean of 16 8 and 11, of 43 10 and 20.

@@ -38,6 +38,7 @@ from anycann.codegen.vector_math_exponential import (
     sinh,
     softplus,
     tanh,
+    tanh_of_softplus,
 )
 from anycann.codegen.vector_math_gates import GATES
 from anycann.codegen.vector_math_special import erf, fmod, mod, pow
@@ -72,6 +73,7 @@ UNARY: dict[str, Callable[[Emitter, Value], Value]] = {
     "sqrt": sqrt,
     "tan": tan,
     "tanh": tanh,
+    "tanh_of_softplus": tanh_of_softplus,
     "trunc": trunc,
 }
 BINARY: dict[str, Callable[[Emitter, Value, Value], Value]] = {"fmax": fmax, "fmin": fmin, "fmod": fmod, "mod": mod, "pow": pow}
@@ -131,5 +133,6 @@ __all__ = [
     "sqrt",
     "tan",
     "tanh",
+    "tanh_of_softplus",
     "trunc",
 ]

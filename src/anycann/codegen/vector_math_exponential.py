@@ -130,8 +130,18 @@ def log1p(e: Emitter, x: Value) -> Value:
 def tanh(e: Emitter, x: Value) -> Value:
     """t / (t + 2) for t = e^2|x| - 1. <= 3 ulp."""
     magnitude = at_most(e, absolute(e, x), -0.5 * CONSTANTS[format_of(x).element].minus_one)
-    t = expm1(e, add(e, magnitude, magnitude))
+    n, tail = _power_and_tail(e, add(e, magnitude, magnitude))
+    power = _power_of_two(e, n, x)
+    t = mul_add(e, tail, power, sub(e, power, real(e, x, 1.0)))
     return copy_sign(e, div(e, t, add(e, t, real(e, x, 2.0))), x)
+
+
+def tanh_of_softplus(e: Emitter, x: Value) -> Value:
+    """n / (n + 2) for n = (1 + e^x)^2 - 1 = e^x (e^x + 2): what Mish multiplies x by. <= 4 ulp."""
+    two = real(e, x, 2.0)
+    t = exp(e, at_most(e, x, -CONSTANTS[format_of(x).element].minus_one))
+    n = mul(e, t, add(e, t, two))
+    return div(e, n, add(e, n, two))
 
 
 def sigmoid(e: Emitter, x: Value) -> Value:
@@ -229,17 +239,22 @@ def _is_tiny(e: Emitter, x: Value) -> Value:
 def _quarter_expm1(e: Emitter, x: Value) -> Value:
     """(e^x - 1) / 4: a quarter, so that the power of two stays in range until sinh overflows. Denormal x loses its last bits."""
     constants = CONSTANTS[format_of(x).element]
-    shifted, r = _reduced(e, at_most(e, at_least(e, x, constants.minus_one), constants.exp_overflow + 0.5))
-    tail = mul_add(e, polynomial(e, r, constants.exp_tail), mul(e, r, r), r)
-    power = _power_of_two(e, e.binary("sub", _integer(e, shifted), integer(e, x, 2)), x)
+    n, tail = _power_and_tail(e, at_most(e, at_least(e, x, constants.minus_one), constants.exp_overflow + 0.5))
+    power = _power_of_two(e, e.binary("sub", n, integer(e, x, 2)), x)
     return mul_add(e, tail, power, sub(e, power, real(e, x, 0.25)))
+
+
+def _power_and_tail(e: Emitter, x: Value) -> tuple[Value, Value]:
+    """(n, t) with e^x = 2^n (1 + t), n an integer."""
+    shifted, r = _reduced(e, x)
+    return _integer(e, shifted), mul_add(e, polynomial(e, r, CONSTANTS[format_of(x).element].exp_tail), mul(e, r, r), r)
 
 
 def _reduced(e: Emitter, x: Value) -> tuple[Value, Value]:
     """(n + magic, r) with x = n ln 2 + r, n a whole number in the low bits of the first, and |r| <= ln 2 / 2. Any bits for NaN."""
     form = format_of(x)
     constants = CONSTANTS[form.element]
-    shifted = add(e, mul(e, x, real(e, x, 1.0 / math.log(2.0))), real(e, x, form.magic))
+    shifted = mul_add(e, x, real(e, x, 1.0 / math.log(2.0)), real(e, x, form.magic))
     whole = _whole(e, shifted)
     return shifted, scaled_add(e, whole, -constants.ln2_low, scaled_add(e, whole, -constants.ln2_high, x))
 

@@ -79,7 +79,7 @@ _unary("Softsign", lambda a: a / (x.unary("abs", a) + 1.0), lambda rng: [Sample(
 # onnx.reference computes erf, and the constants of HardSwish and Gelu, in float32
 _unary("HardSwish", lambda a: a * x.clamp(a * (1 / 6) + 0.5, 0.0, 1.0), unary_samples(types=["float16"]))
 _unary("Erf", named("erf"), unary_samples(types=["float16"]))
-_unary("Mish", lambda a: a * x.unary("tanh", x.unary("softplus", a)))
+_unary("Mish", lambda a: a * x.unary("tanh_of_softplus", a))
 
 
 def _arithmetic_samples(low: float, high: float) -> Samples:

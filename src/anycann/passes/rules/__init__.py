@@ -22,6 +22,7 @@ from anycann.passes.rules.gelu import GeluOfParts
 from anycann.passes.rules.integer_products import IntegerConvolution, IntegerGemm, IntegerMatMul
 from anycann.passes.rules.line_convolution import ConvolutionOfLines
 from anycann.passes.rules.microsoft_attention import MultiHeadAttention, PackedAttention
+from anycann.passes.rules.mish import MishOfParts
 from anycann.passes.rules.move_dequantize import DequantizeLater, QuantizedAgain, QuantizeEarlier, UnsignedBytes
 from anycann.passes.rules.onnx_attention import LowerAttention
 from anycann.passes.rules.padded_convolution import PaddingOfConvolution, PaddingOfWideConvolution
@@ -46,9 +47,9 @@ RULES: tuple[Rule, ...] = (
     DequantizeLSTM(), FoldBatchNormalization(), SplitZeroPoint(), ProductOfEinsum(), ProductOfFourier(), ProductOfFrames(),
     MovedConvolution(), ScatterOfUnpool(),
     FuseAttention(), MultiHeadAttention(), PackedAttention(), LowerAttention(), ReshapeAttention(), TransposeAttention(),
-    BoundSuppression(), BoundPlaces(), WriteRange(), SeparateWindows(), SeparateMaxPool(), GeluOfParts(), MultiplyBeforeErf(),
-    PointwiseConvolution(), ConvolutionOfLines(), PaddingOfWideConvolution(), OneHotProduct(), FunctionOfRows(), TabulateBytes(),
-    ImageOfSequence(), SequenceOfImage(), TwoTransposes(), TransposedOperand(),
+    BoundSuppression(), BoundPlaces(), WriteRange(), SeparateWindows(), SeparateMaxPool(), GeluOfParts(),
+    MishOfParts(), MultiplyBeforeErf(), PointwiseConvolution(), ConvolutionOfLines(), PaddingOfWideConvolution(),
+    OneHotProduct(), FunctionOfRows(), TabulateBytes(), ImageOfSequence(), SequenceOfImage(), TwoTransposes(), TransposedOperand(),
 )  # fmt: skip
 
 
