@@ -104,11 +104,42 @@ def test_what_attention_multiplies_is_narrow(target: Target) -> None:
     assert {narrow[f"{name}/stored"] for name in "qkv"} == {"bfloat16"}
 
 
-def test_what_attention_multiplies_is_narrow_together_or_not_at_all() -> None:
+def test_attention_reads_copies_of_all_it_multiplies_where_the_model_shows_its_keys() -> None:
     model = attention()
     model.graph.output.add().CopyFrom(onnx.helper.make_tensor_value_info("k", onnx.TensorProto.FLOAT, [40, 64]))
-    types = {name: location.spec.dtype for name, location in program(model, WITH_TILES).values.items()}
+    found = program(model, WITH_TILES)
+    types = {name: location.spec.dtype for name, location in found.values.items()}
     assert {types[name] for name in "qkv"} == {"float32"}
+    assert [types[name] for name in types if name.endswith("/copied")] == ["bfloat16"] * 3
+    feeds = {"x": floats(40, 64, seed=9), "mask": np.zeros((1, 1, 40, 40), np.float32)}
+    got, want = run(model, feeds, precision_mode="mixed_bfloat16"), run(model, feeds)
+    for one, other in zip(got, want, strict=True):
+        assert np.linalg.norm(one - other) < 2e-2 * np.linalg.norm(other)
+
+
+@pytest.mark.parametrize(("columns", "copied"), [(64, {"a/copied"}), (4, set())])
+def test_a_product_reads_a_copy_of_what_the_model_shows_where_it_multiplies_enough(columns: int, copied: set[str]) -> None:
+    types = f"(float[9,64] x) => (float[9,64] a, float[9,{columns}] y, float[9,{columns}] z)"
+    text = f"g {types} {{ a = Tanh(x) y = MatMul(a, w) z = MatMul(a, v) }}"
+    model = parse(text, w=floats(64, columns) * 0.2, v=floats(64, columns, seed=1) * 0.2)
+    kept = stored(program(model, WITH_TILES))
+    assert {name for name, dtype in kept.items() if name.startswith("a") and dtype == "bfloat16"} == copied
+    feeds = {"x": floats(9, 64, seed=9)}
+    for got, want in zip(run(model, feeds, precision_mode="mixed_bfloat16"), run(model, feeds), strict=True):
+        np.testing.assert_allclose(got, want, atol=0.05)
+
+
+def test_a_recurrent_layer_behind_another_multiplies_a_copy_of_its_sequence() -> None:
+    text = """g (float[5,2,9] x) => (float[5,1,2,64] y) {
+        a = LSTM<hidden_size=64>(x, w, r) f = Squeeze(a, one) y = LSTM<hidden_size=64>(f, v, r) }"""
+    w, v, r = (floats(1, 256, inputs, seed=seed) * 0.2 for seed, inputs in enumerate((9, 64, 64)))
+    model = parse(text, w=w, v=v, r=r, one=np.array([1]))
+    found = program(model, WITH_TILES)
+    assert stored(found)["f/copied"] == "bfloat16"
+    assert sum(task.symbol.startswith("dots") for task in tasks(found)) == 2
+    feeds = {"x": floats(5, 2, 9, seed=3)}
+    (got,), (want,) = run(model, feeds, precision_mode="mixed_bfloat16"), run(model, feeds)
+    np.testing.assert_allclose(got, want, atol=0.03)
 
 
 @pytest.mark.parametrize("target", [processor(), by_name("avx2")], ids=["host", "avx2"])

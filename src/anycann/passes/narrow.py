@@ -8,11 +8,15 @@ A value stays float32 where something else than a kernel reads it. Attention by 
 narrow together or not at all. Images are narrow wherever they are read. Of sequences and matrices
 only products read a narrow copy: the sums along a transformer's residual connections, and what normalises them, keep 24 bits. The error
 of BERT is 0.004 so and was 0.010, for two bytes an element.
+
+group: Recurrent -> v          v has to stay float32 (a kernel that nothing joins makes it, the model shows it, the host reads it):
+group: Recurrent(v, ..)        group: Cast -> c, for the products and the attention that read v
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from math import prod
 from typing import TypeAlias
 
 import onnx_ir as ir
@@ -28,6 +32,7 @@ from anycann.te.nest import contractions
 Use: TypeAlias = tuple[ir.Node, int]  # a node, and the number of the operand that it reads
 IMAGE_RANK = 4
 _ATTENDED = 3  # operands of an attention that are multiplied
+_LEAST_USES = 32  # multiplications with an element that pay for its copy
 _MOVED_OPERANDS = {"Concat": None, "Split": 1, "Slice": 1, "Transpose": 1}  # how many of the first operands are moved; None: all
 
 
@@ -51,6 +56,7 @@ def narrow_values(
         if image or any(node in multiplying for value in values for node, _ in value.uses()):
             for value in values:
                 narrower.narrow(graph, value, multiplying, both=not image)
+    narrower.copy_what_stayed_wide(graph)
 
 
 class _Narrower:
@@ -174,6 +180,30 @@ class _Narrower:
         group.nodes.append(stored)
         self._hand_on(graph, outer, stored.outputs[0], multiplying)
 
+    def copy_what_stayed_wide(self, graph: ir.Graph) -> None:
+        """A kernel of its own gives products and attention a narrow copy of what is still float32, where they multiply enough for it."""
+        copies: dict[ir.Value, ir.Value] = {}
+        for node in list(graph):
+            for value, number in self._multiplied_wide(node):
+                if value not in copies:
+                    cast = self._cast(graph, value, ir.DataType.BFLOAT16, "copied", apart := Group([]))
+                    graph.insert_before(node, cast)
+                    apart.nodes.append(cast)
+                    copies[value] = cast.outputs[0]
+                node.replace_input_with(number, copies[value])
+
+    def _multiplied_wide(self, node: ir.Node) -> list[tuple[ir.Value, int]]:
+        """The float32 operands of a node that it would multiply as bfloat16: all that an attention multiplies, or none."""
+        products = self.products(node) if self.engines.get(node) == Engine(AICORE) and node not in self.kept else None
+        if not products or any(value is not None and is_exact(value) for value in node.inputs[:_ATTENDED]):
+            return []
+        if isinstance(products[0], Attention):
+            numbers = range(len(self._attended(node)))
+        else:
+            numbers = range(int(self._multiplies((node, 0), products[0]) and _uses_of_an_element(node) >= _LEAST_USES))
+        found = [(node.inputs[number], number) for number in numbers]
+        return [(value, number) for value, number in found if value is not None and value.dtype == ir.DataType.FLOAT]
+
     def _reads_wide(self, node: ir.Node, multiplying: set[ir.Node]) -> bool:
         return not self._moves(node) and node not in multiplying
 
@@ -206,6 +236,16 @@ def _interpolates(node: ir.Node) -> bool:
     Three bilinear enlargements of 256 planes to 64 x 64 took 7.6 ms, then 3.6 (`python -m benchmarks.layers`).
     """
     return node.op_type == "Resize" and node.attributes.get_string("mode", "nearest") != "nearest"
+
+
+def _uses_of_an_element(node: ir.Node) -> float:
+    """How many multiplications a product does with each element of its first operand; its weights are the second."""
+    x, weights = static_type(node.inputs[0]), static_type(node.inputs[1])
+    result = static_type(node.outputs[0])
+    if x is None or weights is None or result is None or 0 in x.shape:
+        return 0
+    places = prod(result.shape[2:]) * result.shape[0] if node.op_type == "Conv" else prod(x.shape[:-1])
+    return prod(weights.shape) * places / prod(x.shape)
 
 
 def _join(family: dict[ir.Value, list[ir.Value]], one: ir.Value, other: ir.Value) -> None:
