@@ -14,6 +14,7 @@ from anycann.codegen.kernels.running import Scan, emit_running
 from anycann.codegen.kernels.scatter import ScatterPointers, ScatterProblem, emit_scatter
 from anycann.codegen.kernels.suppression import SuppressionProblem, emit_suppression
 from anycann.codegen.kernels.top_k import TopK, emit_top_k
+from anycann.codegen.kernels.top_k_rows import emit_top_k_of_rows, takes_rows
 from anycann.codegen.kernels.trees import TreePointers, TreesProblem, emit_trees, scratch_bytes
 from anycann.codegen.tail import Generated, memory_name
 from anycann.codegen.values import Value
@@ -59,6 +60,8 @@ def _emit(e: Emitter, routine: Routine, target: Target, operands: list[Value], r
     """(tasks, bytes of scratch memory)."""
     if isinstance(routine, Selection):
         problem = TopK(routine.outer, routine.extent, routine.inner, routine.count, routine.largest, routine.x.dtype)
+        if takes_rows(problem, target.lanes):
+            return emit_top_k_of_rows(e, problem, target, operands[0], results.get(0), results.get(1)), 0
         return emit_top_k(e, problem, target, operands[0], results.get(0), results.get(1)), problem.scratch_bytes
     if isinstance(routine, Running):
         size = (routine.outer, routine.extent, routine.inner)

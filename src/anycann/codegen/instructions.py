@@ -204,3 +204,24 @@ class Instructions:
         name = f"llvm.masked.store.{mangle(value.type)}.p0"
         self.declarations[name] = f"declare void @{name}({value.type}, ptr, {mask.type})"
         self.do(f"call void @{name}({value.type} {value.text}, ptr align {align} {pointer.text}, {mask.type} {mask.text})")
+
+    def gather(self, pointer: Value, offsets: Value, element: str, align: int) -> Value:
+        """The elements at `offsets` elements from a pointer, lane by lane."""
+        type_, places, mask = self._apart(pointer, offsets, element)
+        name = f"llvm.masked.gather.{mangle(type_)}.{mangle(places.type)}"
+        self.declarations[name] = f"declare {type_} @{name}({places.type}, {mask.type}, {type_})"
+        text = f"call {type_} @{name}({places.type} align {align} {places.text}, {mask.type} {mask.text}, {type_} poison)"
+        return self.op(text, type_)
+
+    def scatter(self, value: Value, pointer: Value, offsets: Value, align: int, mask: Value | None = None) -> None:
+        """Store each lane at `offsets` elements from a pointer, the lanes where `mask` is true if there is one."""
+        type_, places, every = self._apart(pointer, offsets, value.element)
+        name, mask = f"llvm.masked.scatter.{mangle(type_)}.{mangle(places.type)}", mask or every
+        self.declarations[name] = f"declare void @{name}({type_}, {places.type}, {mask.type})"
+        self.do(f"call void @{name}({type_} {value.text}, {places.type} align {align} {places.text}, {mask.type} {mask.text})")
+
+    def _apart(self, pointer: Value, offsets: Value, element: str) -> tuple[str, Value, Value]:
+        """The vector type, the pointers, and a mask of all lanes."""
+        lanes = offsets.lanes
+        text = f"getelementptr inbounds {element}, ptr {pointer.text}, {offsets.type} {offsets.text}"
+        return vector_type(element, lanes), self.op(text, vector_type(POINTER, lanes)), self.const(1, vector_type("i1", lanes))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from anycann.codegen.accesses import Stage
 from anycann.codegen.conversions import to_storage
 from anycann.codegen.lanes import Lanes
-from anycann.codegen.values import Value, mangle, vector_type
+from anycann.codegen.values import Value
 from anycann.te import dtypes
 from anycann.te.dtypes import DType
 from anycann.te.expression import Expr, Op, Var
@@ -77,9 +77,4 @@ def _scatter(lanes: Lanes, stage: Stage, value: Value, pointer: Value, dtype: DT
     assert stage.address is not None
     stored = to_storage(e, value, dtype)
     indices = lanes.spread(lanes.value(stage.address))
-    pointers = vector_type("ptr", lanes.lanes)
-    addresses = e.op(f"getelementptr inbounds {dtype.storage}, ptr {pointer.text}, {indices.type} {indices.text}", pointers)
-    mask = lanes.mask or e.const(1, vector_type("i1", lanes.lanes))
-    name = f"llvm.masked.scatter.{mangle(stored.type)}.v{lanes.lanes}p0"
-    e.declarations[name] = f"declare void @{name}({stored.type}, {pointers}, {mask.type})"
-    e.do(f"call void @{name}({stored.type} {stored.text}, {pointers} align {dtype.nbytes} {addresses.text}, {mask.type} {mask.text})")
+    e.scatter(stored, pointer, indices, dtype.nbytes, lanes.mask)

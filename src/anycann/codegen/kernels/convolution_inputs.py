@@ -11,7 +11,7 @@ from anycann.codegen.conversions import from_storage
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution_method import aligned_groups, channel_block, groups_of_vector, method
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
-from anycann.codegen.values import POINTER, Value, mangle, vector_type
+from anycann.codegen.values import POINTER, Value, vector_type
 from anycann.te.dtypes import DType
 
 
@@ -80,14 +80,7 @@ class Elements:
 
     def gathered(self, e: Emitter, offsets: Value) -> Value:
         """One element for each offset."""
-        lanes = offsets.lanes
-        pointers = e.op(f"getelementptr {self.dtype.storage}, ptr {self.pointer.text}, {offsets.type} {offsets.text}", f"<{lanes} x ptr>")
-        type_, mask = vector_type(self.dtype.storage, lanes), vector_type("i1", lanes)
-        name = f"llvm.masked.gather.{mangle(type_)}.v{lanes}p0"
-        e.declarations[name] = f"declare {type_} @{name}({pointers.type}, {mask}, {type_})"
-        align = f"align {self.dtype.nbytes}"
-        raw = e.op(f"call {type_} @{name}({pointers.type} {align} {pointers.text}, {mask} splat (i1 true), {type_} poison)", type_)
-        return self.widened(e, raw)
+        return self.widened(e, e.gather(self.pointer, offsets, self.dtype.storage, self.dtype.nbytes))
 
 
 # fetch(i, offset): the vector of the i-th unrolled input channel, at this many elements from the tile's pixel 0. Called where the vector

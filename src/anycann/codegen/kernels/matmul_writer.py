@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from anycann.codegen.conversions import to_storage
 from anycann.codegen.emitter import Emitter
-from anycann.codegen.values import Value, mangle, vector_type
+from anycann.codegen.values import Value, vector_type
 from anycann.te import dtypes
 from anycann.te.dtypes import DType
 
@@ -50,21 +50,11 @@ def plain_writer(pointer: Value, batch: tuple[int, ...], row: int, column: int =
         at = e.add(offset(e, index.batch, batch), e.add(e.mul(index.m, row), e.mul(index.n, column)))
         address, value = e.gep(pointer, at, dtype.storage), to_storage(e, sums, dtype)
         if column != 1 and sums.lanes > 1:
-            _scatter(e, value, address, column, mask, dtype)
+            steps = e.binary("mul", e.lane_numbers(value.lanes), e.const(column, vector_type("i64", value.lanes)))
+            e.scatter(value, address, steps, dtype.nbytes, mask)
         elif mask is None:
             e.store(value, address, dtype.nbytes)
         else:
             e.masked_store(value, address, dtype.nbytes, mask)
 
     return write
-
-
-def _scatter(e: Emitter, value: Value, address: Value, column: int, mask: Value | None, dtype: DType) -> None:
-    """Store lanes `column` elements apart."""
-    lanes = value.lanes
-    steps = e.binary("mul", e.lane_numbers(lanes), e.const(column, vector_type("i64", lanes)))
-    places = e.op(f"getelementptr inbounds {dtype.storage}, ptr {address.text}, {steps.type} {steps.text}", vector_type("ptr", lanes))
-    mask = mask or e.const(1, vector_type("i1", lanes))
-    name = f"llvm.masked.scatter.{mangle(value.type)}.v{lanes}p0"
-    e.declarations[name] = f"declare void @{name}({value.type}, {places.type}, {mask.type})"
-    e.do(f"call void @{name}({value.type} {value.text}, {places.type} align {dtype.nbytes} {places.text}, {mask.type} {mask.text})")

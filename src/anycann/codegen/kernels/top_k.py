@@ -1,4 +1,4 @@
-"""The k best elements of each row, in order: a row is read once, and what beats the k-th best so far is kept and sorted now and then.
+"""The k best elements of each row, in order: what beats the k-th best so far is kept and sorted now and then.
 
 Each candidate is one integer, the order of its value above the order of its place, so that no two are equal and one comparison decides.
 Of n elements in random order about k (1 + log(n / k)) ever become candidates.
@@ -11,12 +11,13 @@ from functools import reduce
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.sorting import BLOCK, Sorter
-from anycann.codegen.values import Value
+from anycann.codegen.values import Value, vector_type
 from anycann.target.target import Target
 from anycann.te.dtypes import DType
 
 VECTORS = 4  # looked at before deciding whether one of them holds a candidate
 LEAST_NEW = 32  # candidates that are worth putting in order
+FEW, FEW_BLOCKS = 16, 4  # elements that are found by a pass of its own, in rows of so many blocks, of how good they are at least
 CELLS_BYTES = 64
 
 
@@ -85,9 +86,10 @@ class _Row:
         e, problem = self.e, self.problem
         e.store(e.const(0), self._count, 8)
         e.store(e.const(0), self._sorted, 8)
-        e.store(e.const(-(1 << (problem.key_bits - 1)), self.key), self._least, 8)
         block = VECTORS * self.lanes if self.lanes > 1 else 1
         whole = problem.extent // block
+        few = problem.count <= FEW and problem.count < block and whole >= FEW_BLOCKS
+        e.store(self._good_enough(whole) if few else e.const(self._worst, self.key), self._least, 8)
         with e.loop(0, whole) as step:
             first = e.mul(step.index, block)
             with e.when(self._any_candidate(first, block)), e.loop(0, block, self.lanes) as vector:
@@ -97,6 +99,26 @@ class _Row:
         if problem.extent % block:
             with e.loop(whole * block, problem.extent) as element:
                 self._keep(element.index, 1)
+
+    @property
+    def _worst(self) -> int:
+        return -(1 << (self.problem.key_bits - 1))
+
+    def _good_enough(self, blocks: int) -> Value:
+        """A key that `count` elements have at least, so that few become candidates: of the best of each lane, that number `count`."""
+        e, type_ = self.e, vector_type(self.key, self.lanes)
+        with e.loop(0, blocks, carried=[e.const(self._worst, type_)] * VECTORS) as step:
+            first = e.mul(step.index, VECTORS * self.lanes)
+            keys = [self._keys(e.add(first, part * self.lanes), self.lanes) for part in range(VECTORS)]
+            step.carry([e.smax(best, key) for best, key in zip(step.values, keys, strict=True)])
+
+        def best(vectors: list[Value]) -> Value:
+            return e.reduce("smax", reduce(e.smax, vectors))
+
+        with e.loop(1, self.problem.count, carried=step.values) as turn:
+            most = e.splat(best(turn.values), self.lanes)
+            turn.carry([e.select(e.compare("eq", v, most), e.const(self._worst, type_), v) for v in turn.values])
+        return best(turn.values)
 
     def _any_candidate(self, first: Value, count: int) -> Value:
         """Whether one of `count` elements is good enough; an equal one is sorted out by its place."""
@@ -146,8 +168,7 @@ class _Row:
         e, dtype = self.e, self.problem.dtype
         at = e.gep(self.source, e.mul(place, self.problem.inner), dtype.storage)
         type_ = f"<{lanes} x {dtype.storage}>" if lanes > 1 else dtype.storage
-        key = order_key(e, e.load(at, type_, dtype.nbytes), dtype)
-        return key if self.problem.largest else e.binary("xor", key, e.const(-1, key.type))
+        return element_key(e, e.load(at, type_, dtype.nbytes), self.problem)
 
     def write(self, first: Value, values: Value | None, places: Value | None) -> None:
         """The first `count` candidates to the results."""
@@ -163,6 +184,12 @@ class _Row:
                 storage, nbytes = problem.dtype.storage, problem.dtype.nbytes
                 element = e.load(e.gep(self.source, e.mul(place, problem.inner), storage), storage, nbytes)
                 e.store(element, e.gep(values, to, storage), nbytes)
+
+
+def element_key(e: Emitter, value: Value, problem: TopK) -> Value:
+    """Integers that order elements, the best greatest."""
+    key = order_key(e, value, problem.dtype)
+    return key if problem.largest else e.binary("xor", key, e.const(-1, key.type))
 
 
 def order_key(e: Emitter, value: Value, dtype: DType) -> Value:
