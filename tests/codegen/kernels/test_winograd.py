@@ -10,6 +10,7 @@ import pytest
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution import plain_writer
+from anycann.codegen.kernels.convolution_space import WinogradSpace
 from anycann.codegen.kernels.winograd import emit_winograd
 from anycann.codegen.kernels.winograd_tile import (
     all_tiles,
@@ -117,6 +118,18 @@ def test_scratch_stays_in_the_second_level_cache():
         tile = default_winograd_tile(shape, target)
         assert scratch_bytes(shape, target.lanes, tile) <= target.l2_bytes
         assert tile.tiles <= all_tiles(shape)
+
+
+@pytest.mark.parametrize("name", ["avx512", "avx2", "sse"])
+@pytest.mark.parametrize("shape", [shape_of(64, 64, (224, 224), 3, pads=1), shape_of(32, 32, (40, 52), 3, pads=1, batch=16)], ids=str)
+def test_no_size_of_a_block_is_estimated_to_be_clearly_better_for_a_large_image(shape, name):
+    target = by_name(name)
+    space = WinogradSpace(shape, target)
+    unasked = space.default()
+    others = [replace(unasked, tiles=tiles, columns=6, blocks=blocks) for tiles in range(12, 61, 6) for blocks in (1, 2, 4)]
+    estimates = [space.estimate(tile) for tile in others if space.refusal(tile) is None]
+    assert len(estimates) > 8
+    assert space.estimate(unasked) < 1.05 * min(estimates)
 
 
 def test_it_pays_for_large_images_but_not_where_only_weights_are_moved():
