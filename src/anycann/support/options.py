@@ -99,7 +99,10 @@ CACHE_DIR = option(
     "folder for compiled kernels, tuning results and this installation's key; default: anycann in $XDG_CACHE_HOME or ~/.cache",
 )
 NUM_THREADS = option(
-    "ANYCANN_NUM_THREADS", whole_number(1, 4096), None, "threads that run a model; default: the processors this process may use"
+    "ANYCANN_NUM_THREADS",
+    whole_number(1, 4096),
+    None,
+    "threads that run a model; default: the processors that affinity and control groups leave this process",
 )
 TARGET = option(
     "ANYCANN_TARGET",

@@ -69,12 +69,12 @@ def _system() -> Iterator[Finding]:
 
 
 def _processor() -> Iterator[Finding]:
+    from anycann.support.processors import available_processors
     from anycann.target.target import host
 
     target = host()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     caches = f"L1 {format_bytes(target.l1_bytes)}, L2 {format_bytes(target.l2_bytes)}"
-    yield Finding("processor", "ok", f"{_model_name() or target.cpu} ({target.cpu}), {cores} usable cores, {caches}")
+    yield Finding("processor", "ok", f"{_model_name() or target.cpu} ({target.cpu}), {available_processors()} usable cores, {caches}")
     features = ", ".join(name for name in _FEATURES if target.has(name)) or "none known"
     width = f"{target.lanes * 32}-bit vectors (C0 = {target.lanes}), {target.registers} registers"
     narrow = target.is_x86 and target.lanes < 8
