@@ -15,8 +15,8 @@ from onnx import helper, numpy_helper
 OPSET, IR_VERSION = 24, 10
 _STEM_CHANNELS = 3
 OPERATOR, BEFORE, AFTER = "operator", "before", "after"
-# Work that takes from some microseconds to some milliseconds: operations of products, elements of all else
-FLOPS, ELEMENTS = (2e5, 4e8), (2e3, 4e6)
+# Work that takes from some microseconds to some ten milliseconds: operations of products, elements of all else
+FLOPS, ELEMENTS = (2e5, 2e9), (2e3, 4e6)
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class _Kind:
 
     def draw(self, rng: random.Random) -> Drawn | None:
         """One of them; None for sizes that do not fit each other or are too much work."""
-        most = {1: 400, 2: 112, 3: 28}[self.rank]
+        most = {1: 400, 2: 240, 3: 28}[self.rank]
         batch, stride, dilation = rng.choice(self.batches), rng.choice(self.strides), rng.choice(self.dilations)
         inputs, size = self.inputs(rng), tuple(_extent(rng, most) for _ in range(self.rank))
         group = self.group(rng, inputs) if self.group else 1

@@ -82,7 +82,7 @@ class _Search:
         found = model_tasks(job.make(), job.compiling, _Noting(known, graphs))
         self.before = found.conversion.model
         self.spaces: dict[str, Space[Any]] = {**found.algorithms, **{key_of(space): space for space in graphs}}
-        self.points: dict[str, Point] = {key: _now(space, known) for key, space in self.spaces.items()}
+        self.points: dict[str, Point] = {key: known.find(space) or space.point(space.default()) for key, space in self.spaces.items()}
         self._named = {switch for switch in GRAPH_SWITCHES if any(switch in line for r in found.conversion.reports for line in r.lines)}
         self._unknown = {key for key, space in self.spaces.items() if job.repeat or known.find(space) is None}
         self._journal = Journal(job.workspace.journal)
@@ -162,14 +162,9 @@ class _Search:
         entries = [Entry(self.spaces[key], self.points[key], *self._seconds[key], job.tuning.threads) for key in done]
         modes = keep(entries, job.bank)
         return tuple(
-            Modified(
-                self.spaces[key].family, self.spaces[key].family, _WHAT.get(self.spaces[key].family, "Impl"), *self._seconds[key], mode
-            )
-            for key, mode in zip(done, modes, strict=True)
+            Modified(e.space.family, e.space.family, "Fusion" if isinstance(e.space, GraphSpace) else "Algorithm", e.before, e.after, mode)
+            for e, mode in zip(entries, modes, strict=True)
         )
-
-
-_WHAT = {"Graph": "Fusion", "ConvAlgorithm": "Algorithm"}
 
 
 class _Noting:
@@ -182,9 +177,3 @@ class _Noting:
         if isinstance(space, GraphSpace) and space not in self._graphs:
             self._graphs.append(space)
         return self._base.find(space)
-
-
-def _now(space: Space[Any], known: Tuned) -> Point:
-    """What is chosen before anything is tried."""
-    found = known.find(space)
-    return found if found is not None and usable(space, found) is not None else space.point(space.default())
