@@ -252,10 +252,40 @@ def test_a_wrong_number_of_activations_and_an_unknown_one_are_refused() -> None:
         parse_activations("RNN", 1, ["Gelu"])
 
 
-@pytest.mark.parametrize("tile", [RecurrentTile(1, 1), RecurrentTile(2, 2), RecurrentTile(5, 1), RecurrentTile(1, 3)], ids=str)
+@pytest.mark.parametrize(
+    "tile",
+    [
+        RecurrentTile(1, 1),
+        RecurrentTile(2, 2),
+        RecurrentTile(5, 1),
+        RecurrentTile(1, 3),
+        RecurrentTile(7, 1, group=3),
+        RecurrentTile(5, 2, group=2),
+    ],
+    ids=str,
+)
 def test_any_tile_gives_the_same(tile: RecurrentTile) -> None:
     for cell in CELLS:
         check(layer(cell, 3, 7, 2, 37, direction="bidirectional"), tile=tile)
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_sequences_that_take_turns_with_any_kind_of_weights_agree(cell: str) -> None:
+    v, tile = layer(cell, 3, 7, 2, 190, has_lengths=True), RecurrentTile(4, 1, group=2)
+    numbers = np.random.default_rng(5).integers(-127, 128, v.r.shape).astype(np.float32)
+    narrow = v.r.astype(dtypes.bfloat16.numpy).astype(np.float32)
+    for r in (v.r, narrow, numbers * np.float32(0.0031)):
+        check(replace(v, r=r), tile=tile)
+
+
+@pytest.mark.parametrize(
+    ("batch", "hidden", "rows", "group"), [(1, 384, 1, 1), (8, 384, 8, 4), (8, 128, 4, 4), (16, 384, 18, 6), (64, 512, 18, 6)]
+)
+def test_tasks_have_about_as_many_sequences_each(batch: int, hidden: int, rows: int, group: int) -> None:
+    shape = layer("LSTM", 1, batch, 1, hidden).shape
+    tile = default_recurrent_tile(shape, NAMED["avx512"])
+    assert (tile.rows, tile.group) == (rows, group)
+    assert recurrent_tasks(shape, tile) == -(-batch // group)
 
 
 @pytest.mark.parametrize("target", runnable(), ids=lambda target: target.name)

@@ -1,0 +1,149 @@
+"""The recurrent product of float32 states: the sums of a block of cells, in registers for some sequences at a time.
+
+Weights may be stored narrower than they are multiplied (`RecurrentWeights.panels`). Sequences that are more than registers hold take turns
+with a part of the panel: it comes from behind the first-level cache once for all of them.
+"""
+
+from __future__ import annotations
+
+from anycann.codegen.conversions import from_storage
+from anycann.codegen.emitter import Emitter
+from anycann.codegen.kernels.matmul_shape import multiply_add
+from anycann.codegen.kernels.recurrent_kernel import RecurrentKernel, only_if, panel_offset, projected_gates
+from anycann.codegen.kernels.recurrent_state import Sequences
+from anycann.codegen.values import Value, vector_type
+
+_PART_BYTES = 1 << 14  # of a panel: half of the smallest first-level caches
+
+
+def emit_sums(e: Emitter, kernel: RecurrentKernel, sequences: Sequences, phase: int, step: Value, block: Value, source: Value) -> None:
+    """sums[row, gate, vector] = gates + source R of one block, into scratch, for all sequences of a task at once."""
+    panel = _Panel(e, kernel, sequences, phase, block)
+    for rows, condition in _heights(e, kernel, sequences):
+        with only_if(e, condition):
+            first = [total for i in range(rows) for total in _first_sums(e, kernel, sequences, phase, step, block, e.const(i))]
+            sums = [e.zero(kernel.vector)] * len(first) if kernel.head_rows else first
+            sums = panel.products(source, (0, kernel.shape.hidden), sums)
+            if kernel.head_rows:
+                sums = [panel.scaled(total, number, first[number]) for number, total in enumerate(sums)]
+            panel.store(kernel.memory.at(e, "sums"), sums)
+
+
+def emit_sums_in_turns(
+    e: Emitter, kernel: RecurrentKernel, sequences: Sequences, phase: int, step: Value, block: Value, source: Value
+) -> None:
+    """As `emit_sums`, for the groups of several tasks: each part of the panel is multiplied with all of them before the next one."""
+    panel, sums, group = _Panel(e, kernel, sequences, phase, block), kernel.memory.at(e, "sums"), kernel.tile.group
+    width = len(panel.offsets)
+    with e.loop(0, sequences.count) as row:
+        first = [e.zero(kernel.vector)] * width if kernel.head_rows else _first_sums(e, kernel, sequences, phase, step, block, row.index)
+        panel.store(panel.line(sums, row.index), first)
+    with e.loop(0, kernel.shape.hidden, panel.part_depth) as part:
+        end = e.smin(e.add(part.index, panel.part_depth), e.const(kernel.shape.hidden))
+        with e.loop(0, sequences.count, group) as turn:
+            here, left = panel.line(sums, turn.index), e.smin(e.const(group), e.sub(sequences.count, turn.index))
+            states = e.gep(source, e.mul(turn.index, kernel.padded), "float")
+            for rows in _turns(kernel):
+                with e.when(e.compare("eq", left, e.const(rows))):
+                    panel.store(here, panel.products(states, (part.index, end), panel.load(here, rows)))
+    if kernel.head_rows:
+        with e.loop(0, sequences.count) as row:
+            here, first = panel.line(sums, row.index), _first_sums(e, kernel, sequences, phase, step, block, row.index)
+            panel.store(here, [panel.scaled(total, number, first[number]) for number, total in enumerate(panel.load(here, 1))])
+
+
+def add_first_sums(e: Emitter, kernel: RecurrentKernel, sequences: Sequences, phase: int, step: Value, block: Value, row: Value) -> None:
+    """What the products of one sequence are added to, added to them."""
+    line = e.gep(kernel.memory.at(e, "sums"), e.mul(row, kernel.memory.sums_per_row), "float")
+    for number, first in enumerate(_first_sums(e, kernel, sequences, phase, step, block, row)):
+        place = e.gep(line, number * kernel.lanes, "float")
+        e.store(e.binary("fadd", e.load(place, kernel.vector, 4), first), place, 4)
+
+
+class _Panel:
+    """The weights of one block of cells, [hidden][gate][cell], behind what they are multiples of if they are integers."""
+
+    def __init__(self, e: Emitter, kernel: RecurrentKernel, sequences: Sequences, phase: int, block: Value):
+        gates, lanes = len(kernel.shape.phases[phase]), kernel.lanes
+        self.e, self.kernel, self.stored = e, kernel, kernel.panels
+        self.columns = gates * kernel.width
+        self.offsets = [gate * kernel.width + v * lanes for gate in range(gates) for v in range(kernel.tile.vectors)]
+        self.head = e.gep(kernel.pointers.panels, panel_offset(e, kernel, sequences, phase, block), self.stored.storage)
+        self.weights = e.gep(self.head, kernel.head_rows * self.columns, self.stored.storage)
+
+    @property
+    def part_depth(self) -> int:
+        """Rows of weights that sequences take turns with."""
+        return max(16, _PART_BYTES // (self.columns * self.stored.nbytes))
+
+    def products(self, states: Value, cells: tuple[Value | int, Value | int], sums: list[Value]) -> list[Value]:
+        """sums + states R over the hidden cells of a range, for as many sequences as there are sums."""
+        e, kernel, columns = self.e, self.kernel, len(self.offsets)
+        with e.loop(*cells, carried=sums) as k:
+            weights = self._row(k.index)
+            totals = []
+            for i in range(len(sums) // columns):
+                state = e.load(e.gep(states, e.add(k.index, i * kernel.padded), "float"), "float", 4)
+                factor = e.splat(state, kernel.lanes)
+                totals += [multiply_add(e, factor, weight, k.values[i * columns + j]) for j, weight in enumerate(weights)]
+            k.carry(totals)
+        return list(k.values)
+
+    def _row(self, cell: Value) -> list[Value]:
+        e, stored = self.e, self.stored
+        row = e.gep(self.weights, e.mul(cell, self.columns), stored.storage)
+        type_ = vector_type(stored.storage, self.kernel.lanes)
+        loaded = [e.load(e.gep(row, offset, stored.storage), type_, stored.nbytes) for offset in self.offsets]
+        return [e.cast("sitofp", raw, "float") if self.kernel.head_rows else from_storage(e, raw, stored) for raw in loaded]
+
+    def scaled(self, total: Value, number: int, first: Value) -> Value:
+        """A sum of integer weights, times what they are multiples of, and what it is added to."""
+        offset = self.offsets[number % len(self.offsets)]
+        return multiply_add(self.e, total, self.e.load(self.e.gep(self.head, offset, "float"), self.kernel.vector, 4), first)
+
+    def line(self, sums: Value, row: Value) -> Value:
+        """Where the sums of one sequence are."""
+        return self.e.gep(sums, self.e.mul(row, self.kernel.memory.sums_per_row), "float")
+
+    def load(self, sums: Value, rows: int) -> list[Value]:
+        """The sums of `rows` sequences."""
+        return [self.e.load(self._place(sums, number), self.kernel.vector, 4) for number in range(rows * len(self.offsets))]
+
+    def store(self, sums: Value, totals: list[Value]) -> None:
+        """Keep the sums of as many sequences as there are."""
+        for number, total in enumerate(totals):
+            self.e.store(total, self._place(sums, number), 4)
+
+    def _place(self, sums: Value, number: int) -> Value:
+        line, column = divmod(number, len(self.offsets))
+        return self.e.gep(sums, line * self.kernel.memory.sums_per_row + self.offsets[column], "float")
+
+
+def _heights(e: Emitter, kernel: RecurrentKernel, sequences: Sequences) -> list[tuple[int, Value | None]]:
+    """The numbers of sequences a task may have, with the condition under which it has them."""
+    rest = kernel.shape.batch % kernel.tile.rows
+    if not rest:
+        return [(kernel.tile.rows, None)]
+    if kernel.shape.batch < kernel.tile.rows:
+        return [(rest, None)]
+    return [(rows, e.compare("eq", sequences.count, e.const(rows))) for rows in (kernel.tile.rows, rest)]
+
+
+def _turns(kernel: RecurrentKernel) -> list[int]:
+    """The numbers of sequences that may have a turn: a group, or what is left in the last one."""
+    return sorted({kernel.tile.group, kernel.shape.batch % kernel.tile.group} - {0})
+
+
+def _first_sums(
+    e: Emitter, kernel: RecurrentKernel, sequences: Sequences, phase: int, step: Value, block: Value, row: Value
+) -> list[Value]:
+    """What the products of one sequence are added to: its projected gates, or zero where these are added after the reset gate."""
+    shape = kernel.shape
+    start = projected_gates(e, kernel, sequences, step, block, row)
+    sums = []
+    for gate in shape.phases[phase]:
+        is_separate = shape.cell == "GRU" and shape.linear_before_reset and gate == 2
+        for v in range(kernel.tile.vectors):
+            place = e.gep(start, gate * kernel.width + v * kernel.lanes, "float")
+            sums.append(e.zero(kernel.vector) if is_separate else e.load(place, kernel.vector, 4))
+    return sums
