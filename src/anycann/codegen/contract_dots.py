@@ -228,7 +228,7 @@ def _load_zero(e: Emitter, shape: ConvolutionShape) -> Value:
 def takes_matmul(operator: MatMul, constants: Constants, target: Target) -> bool:
     """True for bytes or bfloat16 times one known matrix, where the processor has no better way."""
     a, b = operator.a, operator.b
-    if a.rank < 2 or b.rank != 2 or operator.transpose_a or 0 in (*a.shape, *b.shape) or 1 in b.shape:
+    if operator.scale is not None or a.rank < 2 or b.rank != 2 or operator.transpose_a or 0 in (*a.shape, *b.shape) or 1 in b.shape:
         return False
     if a.dtype is dtypes.bfloat16:
         return b.dtype in FLOATS and multiplies_bfloat(target) and _value(b, constants) is not None

@@ -16,10 +16,13 @@ from anycann.codegen.kernels.matmul import (
     b_arrangement,
     emit_matmul,
     pack_b,
+    pack_columns,
+    panel_width,
     scratch_bytes,
     wants_groups,
     wants_packing,
 )
+from anycann.codegen.kernels.matmul_packing import columns_arrangement
 from anycann.codegen.kernels.matmul_space import MatmulSpace
 from anycann.codegen.nest_kernel import Output
 from anycann.codegen.repeats import Repeats
@@ -30,7 +33,7 @@ from anycann.target.target import Target
 from anycann.te import dtypes
 from anycann.te.contractions import MatMul
 from anycann.te.dtypes import DType
-from anycann.te.tensor import Constant, Contraction
+from anycann.te.tensor import Constant, Contraction, Tensor
 
 ACCUMULATORS: dict[DType, DType] = {
     dtypes.float32: dtypes.float32,
@@ -44,12 +47,12 @@ ACCUMULATORS: dict[DType, DType] = {
 
 def refuse_matmul(operator: MatMul) -> str | None:
     """Why no kernel computes this product, or None."""
-    for tensor in (operator.a, operator.b):
+    for tensor in (operator.a, operator.b) if operator.scale is None else (operator.a,):
         if tensor.dtype not in ACCUMULATORS:
             return f"a matrix product of {tensor.dtype}"
         if tensor.rank < 2:
             return f"a matrix product of a rank-{tensor.rank} operand"
-    if ACCUMULATORS[operator.a.dtype] is not ACCUMULATORS[operator.b.dtype]:
+    if operator.scale is None and ACCUMULATORS[operator.a.dtype] is not ACCUMULATORS[operator.b.dtype]:
         return f"a matrix product of {operator.a.dtype} and {operator.b.dtype}"
     return None
 
@@ -68,6 +71,7 @@ def matmul_shape(operator: MatMul, result: Sequence[int]) -> MatmulShape:
         a_dtype=a.dtype,
         b_dtype=b.dtype,
         accumulator=ACCUMULATORS[a.dtype],
+        scale_rows=operator.scale_rows,
     )
 
 
@@ -91,7 +95,7 @@ def generate_matmul(
     choices: Choices,
     repeats: Repeats,
 ) -> Generated:
-    """The kernel of a product and its tail; arguments: A, B (packed if constant), what the tail reads, outputs."""
+    """The kernel of a product and its tail; arguments: A, B (packed if constant), its scales, what the tail reads, outputs."""
     shape = matmul_shape(operator, anchor.shape)
     known = operator.b.value if isinstance(operator.b, Constant) else constants(memory_name(operator.b))
     packed: tuple[Packed, ...] = ()
@@ -105,22 +109,32 @@ def generate_matmul(
         arrangement = b_arrangement(shape, target, tile, tuple(operator.b.shape), operator.transpose_b)
         packed = (pack("panels", pack_b(shape, target, tile, columns), name, arrangement),)
         name = packed[0].name
+    if operator.scale is not None:
+        packed = (*packed, _packed_scales(operator.scale, constants, panel_width(shape, target, tile)))
+    names = (name, *(each.name for each in packed[1:]))
 
     def written() -> Kernel:
         tail = Tail(anchor, outputs, layouts, target, len(anchor.shape) - 1, split=False)
         e = Emitter()
-        pointers = (e.argument(0), e.argument(1))
-        writer = tail.writer(e, 2)
+        a, b, *scales = (e.argument(n) for n in range(1 + len(names)))
+        writer = tail.writer(e, 1 + len(names))
 
         def write(emitter: Emitter, index: MatmulIndex, sums: Value, mask: Value | None) -> None:
             tail.write(writer, emitter, (*index.batch, index.m, index.n), sums, mask)
 
-        tasks = emit_matmul(e, shape, target, tile, *pointers, write)
+        tasks = emit_matmul(e, shape, target, tile, a, b, write, scales=scales[0] if scales else None)
         symbol, ir = e.finish("matmul")
-        arguments = (memory_name(operator.a), name, *tail.inputs, *(o.name for o in outputs))
+        arguments = (memory_name(operator.a), *names, *tail.inputs, *(o.name for o in outputs))
         return Kernel(symbol, ir, arguments, tasks, scratch_bytes(shape, target, tile), shape.flops)
 
-    return Generated(repeats.kernel((shape, tile), outputs, layouts, (name,), written), packed)
+    return Generated(repeats.kernel((shape, tile), outputs, layouts, names, written), packed)
+
+
+def _packed_scales(scale: Tensor, constants: Constants, width: int) -> Packed:
+    """The scales of B in panels as its columns are."""
+    known = scale.value if isinstance(scale, Constant) else constants(memory_name(scale))
+    assert known is not None
+    return pack("scales", pack_columns(known, width), memory_name(scale), columns_arrangement(known.shape, width, transposed=False))
 
 
 def _matrix_strides(shape: Sequence[int], batches: int) -> tuple[int, ...]:

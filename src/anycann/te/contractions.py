@@ -55,12 +55,17 @@ class WeightGradient:
 
 @dataclass(frozen=True, eq=False)
 class MatMul:
-    """c[*batch, m, n] = sum over k of a[*batch, m, k] * b[*batch, k, n], batch dimensions broadcast; transpose_* swap the last two axes."""
+    """c[*batch, m, n] = sum over k of a[*batch, m, k] * b[*batch, k, n], batch dimensions broadcast; transpose_* swap the last two axes.
+
+    scale: b [k, n] is constant integers, and b[k, n] stands for b[k, n] * scale[k // scale_rows, n], constant too.
+    """
 
     a: Tensor
     b: Tensor
     transpose_a: bool = False
     transpose_b: bool = False
+    scale: Tensor | None = None
+    scale_rows: int = 0
 
 
 @dataclass(frozen=True, eq=False)

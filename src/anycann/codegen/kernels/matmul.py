@@ -59,12 +59,14 @@ def emit_matmul(
     *,
     start: Start | None = None,
     inline: bool = False,
+    scales: Value | None = None,
 ) -> int:
     """Write the kernel's loop over its tasks `e.begin..e.end` and return how many tasks there are (0 if there is nothing to write).
 
     write(e, index, sums, mask): consume a vector of finished sums, whose lanes run along n from `index.n` on; lanes outside `mask` are
     meaningless (None: all exist). With n == 1, `sums` may be a scalar. start(e, index): what the sums begin with, in place of zero.
     inline: call `write` once per register of the tile (saves a trip through scratch; for short k and short writers), not once in a loop.
+    scales: those of a B of integers, in panels as `pack_columns` makes them of [rows of scales, N].
     """
     if 0 in (shape.batches, shape.m, shape.n):
         return 0
@@ -73,7 +75,9 @@ def emit_matmul(
         sizes = (*shape.batch[len(inner.batch) :], shape.m)
         write, start = _unfolded(write, sizes), _unfolded(start, sizes) if start else None
     lanes, group = lanes_of(shape.accumulator, target.lanes), k_group(inner, target) if inner.packed or tile.copy else 1
-    kernel = PanelKernel(inner, tile, lanes, a, b, write, start, inline, streams(inner, target, tile), unroll(inner, target, tile), group)
+    kernel = PanelKernel(
+        inner, tile, lanes, a, b, write, start, inline, streams(inner, target, tile), unroll(inner, target, tile), group, scales
+    )
     return emit_dots(e, kernel) if method(inner) == "dot" else emit_panels(e, kernel)
 
 

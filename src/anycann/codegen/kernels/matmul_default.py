@@ -196,7 +196,7 @@ _ROWS_PER_COPY = 384
 
 def _copies(shape: MatmulShape, target: Target) -> bool:
     if shape.packed:
-        return False
+        return shape.scale_rows > 0
     return shape.b.column != 1 or k_group(shape, target) > 1 or (shape.m >= _COPY_ROWS and shape.b.row * shape.b_dtype.nbytes >= _FAR_BYTES)
 
 

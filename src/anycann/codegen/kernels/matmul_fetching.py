@@ -34,7 +34,7 @@ _MOST_LATER_BYTES = 1 << 19
 def fetches_later(kernel: PanelKernel) -> bool:
     """True if the next panel is fetched while one is used."""
     nbytes = kernel.shape.k * kernel.width * kernel.right.dtype.nbytes
-    return kernel.shape.packed and (kernel.heights.count > 1 or nbytes <= _MOST_LATER_BYTES)
+    return kernel.shape.packed and not kernel.shape.scale_rows and (kernel.heights.count > 1 or nbytes <= _MOST_LATER_BYTES)
 
 
 def later_part(e: Emitter, kernel: PanelKernel, panel: Panel, tile: Value, rows_of_b: Value, count: Value) -> Value:

@@ -19,7 +19,14 @@ _ROWS_A_COLUMN, _LEAST_K = 2, 32
 def k_group(shape: MatmulShape, target: Target) -> int:
     """How many neighbours of k a register holds for each column; 1 where the lanes run along n alone."""
     shape, lanes = folded(shape), lanes_of(shape.accumulator, target.lanes)
-    suits = shape.accumulator.is_float and not shape.grouped and shape.a.column == 1 and shape.k >= _LEAST_K and shape.n > 1
+    suits = (
+        shape.accumulator.is_float
+        and not shape.grouped
+        and not shape.scale_rows
+        and shape.a.column == 1
+        and shape.k >= _LEAST_K
+        and shape.n > 1
+    )
     if not suits or shape.m < (2 if shape.packed else _ROWS_A_COLUMN * shape.n):
         return 1
     return max(1, lanes // (1 << (shape.n - 1).bit_length()))

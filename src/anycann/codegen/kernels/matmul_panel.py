@@ -12,6 +12,7 @@ from anycann.codegen.kernels.matmul_narrow_steps import emit_narrow_copy, emit_s
 from anycann.codegen.kernels.matmul_packing import PanelCopy, emit_copy
 from anycann.codegen.kernels.matmul_pairs import emit_pair_sums, pair_panel_bytes
 from anycann.codegen.kernels.matmul_rows import RowGather, emit_gather
+from anycann.codegen.kernels.matmul_scaled import ScaledCopy, emit_scaled_copy
 from anycann.codegen.kernels.matmul_shape import Operand, addition, first_lanes, multiply_add
 from anycann.codegen.kernels.matmul_tile import row_chunks
 from anycann.codegen.kernels.matmul_writer import MatmulIndex, batch_index, offset
@@ -237,6 +238,8 @@ def _rows_of_b(e: Emitter, kernel: PanelKernel, panel: Panel, k: Value, count: V
     shape, width = kernel.shape, kernel.width
     batch = offset(e, panel.batch, shape.b.batch)
     source = Operand(shape.b_dtype, shape.accumulator)
+    if shape.scale_rows:
+        return _scaled_rows(e, kernel, panel, k, count), width
     if shape.packed:
         panels = -(-shape.n // width)
         number = e.add(e.mul(batch, panels), panel.number)
@@ -256,6 +259,19 @@ def _rows_of_b(e: Emitter, kernel: PanelKernel, panel: Panel, k: Value, count: V
     rest = shape.k % kernel.lanes if not kernel.is_blocked or kernel.tile.depth % kernel.lanes == 0 else None
     emit_copy(e, PanelCopy(source, shape.b.row, shape.b.column, panel.columns, width, kernel.lanes, rest or None), place, count, copy)
     return copy, width
+
+
+def _scaled_rows(e: Emitter, kernel: PanelKernel, panel: Panel, k: Value, count: Value) -> Value:
+    """The copy in scratch of what is stored as integers with scales."""
+    shape, width = kernel.shape, kernel.width
+    assert kernel.scales is not None
+    source = Operand(shape.b_dtype, shape.accumulator)
+    copy = ScaledCopy(source, width, panel.vectors, kernel.lanes, shape.k, shape.scale_rows, min(kernel.tile.depth, shape.k))
+    place = source.step(e, kernel.b, e.mul(e.add(e.mul(panel.number, shape.k), k), width))
+    scales = e.gep(kernel.scales, e.mul(panel.number, copy.blocks * width), shape.accumulator.register)
+    to = e.gep(e.scratch, kernel.sums_bytes, "i8")
+    emit_scaled_copy(e, copy, place, scales, k, count, to)
+    return to
 
 
 def _tile(rows: int, vectors: int) -> list[tuple[int, int]]:

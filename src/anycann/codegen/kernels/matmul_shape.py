@@ -29,6 +29,7 @@ class MatmulShape:
     next n. packed: B lies in the panels of `pack_columns`; its batch strides then count matrices, and its other strides mean nothing.
     grouped: packed, with neighbours of k side by side for dot product instructions (8-bit integers, bfloat16).
     accumulator: the type of the sums (float32 for float16 and bfloat16 operands, int32 for 8-bit integers).
+    scale_rows: B holds integers, packed, of which so many rows share the scales of their columns (`matmul_scaled.py`); 0: no scales.
     """
 
     batch: tuple[int, ...]
@@ -42,6 +43,7 @@ class MatmulShape:
     a_dtype: DType = dtypes.float32
     b_dtype: DType = dtypes.float32
     accumulator: DType = dtypes.float32
+    scale_rows: int = 0
 
     def __post_init__(self) -> None:
         assert len(self.a.batch) == len(self.b.batch) == len(self.batch), self
@@ -105,6 +107,8 @@ class Operand:
             return value
         if self.dtype.is_float:
             return e.cast("fpext", value, self.accumulator.register)
+        if self.accumulator.is_float:
+            return e.cast("sitofp" if self.dtype.is_signed else "uitofp", value, self.accumulator.register)
         return e.cast("sext" if self.dtype.is_signed else "zext", value, self.accumulator.register)
 
     def load(self, e: Emitter, pointer: Value, lanes: int, mask: Value | None = None) -> Value:

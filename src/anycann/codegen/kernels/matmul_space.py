@@ -53,7 +53,7 @@ class MatmulSpace(Space[MatmulTile]):
 
     @property
     def _must_copy(self) -> bool:
-        return not self.problem.packed and self.problem.b.column != 1
+        return self.problem.scale_rows > 0 or (not self.problem.packed and self.problem.b.column != 1)
 
     @property
     def _most_vectors(self) -> int:
@@ -63,7 +63,7 @@ class MatmulSpace(Space[MatmulTile]):
     def _panel_parameters(self) -> tuple[Parameter, ...]:
         shape = self._shape
         rows = range(1, max(1, min(shape.m, most_rows(shape, self.target, 1))) + 1)
-        copies = (0,) if shape.packed else (1,) if self._must_copy else (0, 1)
+        copies = (1,) if self._must_copy else (0,) if shape.packed else (0, 1)
         return (
             Parameter("vectors", tuple(range(1, self._most_vectors + 1))),
             Parameter("rows", tuple(rows)),
@@ -84,8 +84,8 @@ class MatmulSpace(Space[MatmulTile]):
             return f"{tile.row_blocks} blocks of {tile.rows} rows are more than there are"
         if (shape.grouped and tile.depth < shape.k) or (tile.depth < shape.k and tile.depth % 16) or tile.depth > max(1, shape.k):
             return f"depth {tile.depth} of {shape.k}"
-        if (tile.copy and shape.packed) or (self._must_copy and not tile.copy):
-            return "B is copied if its rows do not lie in order, never if it is packed"
+        if (tile.copy and shape.packed and not self._must_copy) or (self._must_copy and not tile.copy):
+            return "B is copied if its rows do not lie in order or have scales, never if it is packed without"
         return None
 
     def _dot_parameters(self) -> tuple[Parameter, ...]:

@@ -42,7 +42,7 @@ _FEW_ROWS, _FEW_LONG_ROWS, _LONG_COLUMN = 12, 48, 256
 
 def wants_packing(shape: MatmulShape) -> bool:
     """True if a constant B should be given in panels; a single column is best read as it is."""
-    return not (shape.n == 1 and shape.a.column == 1)
+    return shape.scale_rows > 0 or not (shape.n == 1 and shape.a.column == 1)
 
 
 # Rows of A whose neighbours along k lie so far apart share their cache sets, and each is another page: [1024, 1024] x [1024, 256] with A
@@ -69,7 +69,7 @@ def streams(shape: MatmulShape, target: Target, tile: MatmulTile) -> int:
 
 def is_streamed(shape: MatmulShape) -> bool:
     """True for one row and a long constant B: memory is what it waits for."""
-    return shape.m == 1 and shape.packed and not shape.grouped and shape.k >= _STREAMED_K
+    return shape.m == 1 and shape.packed and not shape.grouped and not shape.scale_rows and shape.k >= _STREAMED_K
 
 
 # A core that two threads share starts three instructions a cycle for each. A tile of 9 x 3, two multiply-adds a cycle, has 3.4 if it counts

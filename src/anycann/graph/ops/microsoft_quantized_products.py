@@ -11,6 +11,7 @@ from anycann.graph.ops.common import broadcast_index, floats, infer_as, integers
 from anycann.graph.ops.quantize import parameter
 from anycann.graph.ops.quantized_products import integer_product
 from anycann.graph.ops.quantized_values import DOMAIN
+from anycann.graph.ops.scaled_products import scaled_product
 from anycann.graph.registry import Lowering, NotLowered, Sample, TensorType, operator
 from anycann.te import dtypes
 from anycann.te import expression as x
@@ -93,16 +94,12 @@ def matmul_of_few_bits(context: Lowering) -> Tensor:
     assert packed is not None
     assert scales is not None
     shifted = _without_zero_points(unpacked(packed.reshape(columns, -1), bits, depth), points, bits, block)
-    weights = te.table(np.ascontiguousarray(shifted.T.astype(np.int8 if bits == 4 else np.int16)))
-    factors = te.table(np.ascontiguousarray(scales.reshape(columns, -(-depth // block)).T))
+    fits = not shifted.size or (shifted.min() >= -128 and shifted.max() <= 127)
+    weights = te.table(np.ascontiguousarray(shifted.T.astype(np.int8 if fits else np.int16)))
+    factors = te.table(np.ascontiguousarray(scales.reshape(columns, -(-depth // block)).T.astype(np.float32)))
     bias = context.operand(5) if context.has(5) else None
 
-    def element(*index: Expr) -> Expr:
-        *row, column, k = index
-        weight = x.cast(weights[k, column], dtypes.float32) * x.cast(factors[k // block, column], dtypes.float32)
-        return x.cast(source[(*row, k)], dtypes.float32) * weight
-
-    sums = te.reduce("sum", type_.shape, [depth], element)
+    sums = scaled_product(source, weights, factors, block)
 
     def finished(*index: Expr) -> Expr:
         value: Expr = sums[index]

@@ -32,6 +32,7 @@ from anycann.passes.rules.quantised_gemm import IntegerQGemm
 from anycann.passes.rules.reciprocals import MultiplyBeforeErf
 from anycann.passes.rules.requantise import QuantizeByProduct
 from anycann.passes.rules.rule import Rule, replace
+from anycann.passes.rules.scaled_weights import FloatWeights, ScaledWeights
 from anycann.passes.rules.separate_pool import SeparateMaxPool
 from anycann.passes.rules.suppression import BoundSuppression
 from anycann.passes.rules.table_rows import FunctionOfRows, OneHotProduct
@@ -43,7 +44,7 @@ from anycann.passes.rules.zero_points import SplitZeroPoint
 RULES: tuple[Rule, ...] = (
     PaddingOfConvolution(), UnsignedBytes(), DequantizeLater(), QuantizeEarlier(), QuantizedAgain(),
     IntegerConvolution(), IntegerMatMul(), IntegerGemm(), IntegerQGemm(),
-    QuantizeByProduct(),
+    QuantizeByProduct(), ScaledWeights(), FloatWeights(),
     DequantizeLSTM(), FoldBatchNormalization(), SplitZeroPoint(), ProductOfEinsum(), ProductOfFourier(), ProductOfFrames(),
     MovedConvolution(), ScatterOfUnpool(),
     FuseAttention(), MultiHeadAttention(), PackedAttention(), LowerAttention(), ReshapeAttention(), TransposeAttention(),
