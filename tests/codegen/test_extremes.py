@@ -1,4 +1,4 @@
-"""The largest of a window, written out or in loops: every element counts, at borders too, and a NaN is never lost."""
+"""The largest and the mean of a window, written out or in loops: every element counts, at borders too, and a NaN is never lost."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from anycann import InferenceSession, SessionOptions
 from anycann.target.target import by_name
 
-# input, kernel, strides, pads, ceil_mode; windows of 2 to 16 elements are written out where they are whole
+# input, kernel, strides, pads, ceil_mode; windows of 2 to 27 elements are written out where they are whole
 WINDOWS = [
     ((3, 28, 11, 13), (3, 3), (2, 2), (0, 0, 0, 0), 1),
     ((1, 20, 9, 8), (3, 3), (2, 2), (1, 1, 1, 1), 0),
@@ -18,6 +18,8 @@ WINDOWS = [
     ((1, 5, 20), (5,), (3,), (2, 1), 0),
     ((1, 3, 4, 6, 5), (2, 2, 2), (1, 2, 1), (1, 0, 0, 0, 1, 1), 0),
     ((1, 18, 12, 12), (5, 5), (1, 1), (2, 2, 2, 2), 0),
+    ((1, 2, 5, 7, 21), (3, 3, 3), (2, 1, 2), (1, 1, 1, 1, 1, 1), 0),
+    ((1, 2, 17, 18), (7, 4), (3, 1), (3, 1, 2, 2), 0),
 ]
 
 
@@ -32,12 +34,12 @@ def largest(x: np.ndarray, y: np.ndarray, kernel: tuple[int, ...], strides: tupl
 
 
 def pool_model(
-    shape: tuple[int, ...], kernel: tuple[int, ...], strides: tuple[int, ...], pads: tuple[int, ...], ceil: int
+    shape: tuple[int, ...], kernel: tuple[int, ...], strides: tuple[int, ...], pads: tuple[int, ...], ceil: int, op: str = "MaxPool"
 ) -> onnx.ModelProto:
     """Of the feed as it is, and of the feed in blocks of channels, as the convolution leaves it."""
     attributes = f"kernel_shape={list(kernel)}, strides={list(strides)}, pads={list(pads)}, ceil_mode={ceil}"
     dims = ",".join(map(str, shape))
-    text = f"g (float[{dims}] x) => (float[] y, float[] z) {{ y = MaxPool<{attributes}>(x) b = Conv(x, w) z = MaxPool<{attributes}>(b) }}"
+    text = f"g (float[{dims}] x) => (float[] y, float[] z) {{ y = {op}<{attributes}>(x) b = Conv(x, w) z = {op}<{attributes}>(b) }}"
     model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 20]> {text}')
     for output in model.graph.output:
         output.type.tensor_type.ClearField("shape")
@@ -75,3 +77,24 @@ def test_nan_wins_on_either_side(operator: str, right: np.ufunc, target: str) ->
     a[[0, 5, 36]], b[[0, 7, 35]], a[9], b[9] = np.nan, np.nan, np.inf, -np.inf
     (y,) = InferenceSession(model, SessionOptions(target=by_name(target))).run(None, {"a": a, "b": b})
     np.testing.assert_array_equal(y, right(a, b))
+
+
+def mean(x: np.ndarray, y: np.ndarray, kernel: tuple[int, ...], strides: tuple[int, ...], pads: tuple[int, ...]) -> np.ndarray:
+    """Window by window, of the elements that are there."""
+    result = np.empty(y.shape)
+    for place in np.ndindex(*y.shape[2:]):
+        starts = [p * s - b for p, s, b in zip(place, strides, pads[: len(kernel)], strict=True)]
+        window = tuple(slice(max(0, start), start + extent) for start, extent in zip(starts, kernel, strict=True))
+        result[(..., *place)] = np.mean(x[(..., *window)], axis=tuple(range(2, x.ndim)), dtype=np.float64)
+    return result
+
+
+@pytest.mark.parametrize(("window", "target"), CASES, ids=[f"{'x'.join(map(str, window[0]))} {target}" for window, target in CASES])
+def test_the_mean_of_each_window_is_that_of_what_is_there(
+    window: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...], int], target: str
+) -> None:
+    shape, kernel, strides, pads, _ = window
+    session = InferenceSession(pool_model(*window[:4], 0, "AveragePool"), SessionOptions(target=by_name(target), poison=True))
+    x = np.random.default_rng().uniform(0.5, 1.5, shape).astype(np.float32)
+    for y in session.run(None, {"x": x}):
+        np.testing.assert_allclose(y, mean(x, y, kernel, strides, pads), rtol=1e-6)

@@ -44,6 +44,13 @@ def extreme(e: Emitter, kind: str, values: list[Value]) -> Value:
     return e.select(nan, e.const(math.nan, values[0].type), values[0])
 
 
+def total(e: Emitter, values: list[Value]) -> Value:
+    """The sum of several floats, lane by lane: by pairs, so that additions do not wait for each other."""
+    while len(values) > 1:
+        values = [e.binary("fadd", a, b) for a, b in zip(values[::2], values[1::2], strict=False)] + values[len(values) & ~1 :]
+    return values[0]
+
+
 def combine_all(e: Emitter, kind: str, dtype: DType, totals: list[Value]) -> Value:
     """Several vectors (a power of two) by pairs, then the lanes of what is left by halves: a scalar."""
     while len(totals) > 1:

@@ -9,7 +9,7 @@ from math import prod
 
 from anycann.codegen.accesses import FlatNest, Stage
 from anycann.codegen.clipping import Bounds, clip
-from anycann.codegen.combining import combine, combine_all, extreme, neutral
+from anycann.codegen.combining import combine, combine_all, extreme, neutral, total
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.lanes import Lanes
 from anycann.codegen.stores import emit_store
@@ -20,7 +20,7 @@ from anycann.te.dtypes import DType
 from anycann.te.expression import Op, Var
 from anycann.te.traversal import walk
 
-_WRITTEN_OUT = range(2, 17)  # elements of a window of which the largest is found without loops
+_WRITTEN_OUT = range(2, 28)  # elements of a window that is reduced without loops
 UNROLL = 4  # accumulators of a long row: additions of one do not wait for each other
 
 
@@ -147,11 +147,11 @@ class StageWriter:
                 totals[number - whole] = add(totals[number - whole], self.e.const(number))
             return reduce(lambda a, b: combine(self.e, kind, dtype, a, b), totals)
 
-        if dtype.is_float and kind in ("max", "min") and not stage.keeps and prod(v.extent for v in stage.over) in _WRITTEN_OUT:
+        if dtype.is_float and kind in ("max", "min", "sum") and not stage.keeps and prod(v.extent for v in stage.over) in _WRITTEN_OUT:
             whole = self._whole(bounds)
             if whole is None:
-                return self._extreme(stage, here)
-            return self.e.either(whole, lambda: self._extreme(stage, here), lambda: nest(stage.over, start))
+                return self._window(stage, here)
+            return self.e.either(whole, lambda: self._window(stage, here), lambda: nest(stage.over, start))
         return nest(stage.over, start)
 
     def _whole(self, bounds: Mapping[Var, Bounds]) -> Value | None:
@@ -165,16 +165,16 @@ class StageWriter:
             found = whole if found is None else self.e.binary("and", found, whole)
         return found
 
-    def _extreme(self, stage: Stage, lanes: Callable[[], Lanes]) -> Value:
-        """The largest or smallest element of a small window, written out. What lanes get that do not exist is never read."""
+    def _window(self, stage: Stage, lanes: Callable[[], Lanes]) -> Value:
+        """The largest or smallest element of a small window, or its sum, written out. What lanes get that do not exist is never read."""
         assert stage.kind is not None
-        found = []
+        found = list[Value]()
         for place in product(*(range(v.extent) for v in stage.over)):
             self.values |= {v: self.e.const(index) for v, index in zip(stage.over, place, strict=True)}
             here = lanes()
             value = here.value(stage.body)
             found.append(here.spread(value) if here.lanes > 1 else value)
-        return extreme(self.e, stage.kind, found)
+        return total(self.e, found) if stage.kind == "sum" else extreme(self.e, stage.kind, found)
 
     def _limits(self, variable: Var, bounds: Bounds) -> tuple[Value, Value]:
         scalar = Lanes(self.e, 1, None, self.values, self.pointers)

@@ -7,10 +7,11 @@ import math
 
 import numpy as np
 
-from anycann.graph.ops.common import all_inside, floats, guarded, index_map, integer, integers, retyped
+from anycann.graph.ops.common import all_inside, floats, guarded, integers, retyped
 from anycann.graph.ops.reduction import reduce_axes, row_of
 from anycann.graph.ops.windows import Window, window
 from anycann.graph.registry import Lowering, Sample, operator
+from anycann.te import dtypes
 from anycann.te import expression as x
 from anycann.te import tensor as te
 from anycann.te.dtypes import DType
@@ -102,11 +103,11 @@ def max_pool(context: Lowering) -> Sequence[Tensor]:
 
 # ---- mean
 def _tap_counts(view: Window, axis: int, out: int, include_padding: bool) -> np.ndarray:
-    """How many taps of each output position along an axis count: those inside the tensor, or inside its padded extent."""
+    """How many taps of each output position along an axis count, as float32: those inside the tensor, or inside its padded extent."""
     low = -view.begins[axis] if include_padding else 0
     high = view.size[axis] + (view.ends[axis] if include_padding else 0)
     places = np.arange(out)[:, None] * view.strides[axis] - view.begins[axis] + np.arange(view.kernel[axis]) * view.dilations[axis]
-    return np.asarray(((places >= low) & (places < high)).sum(axis=1))
+    return np.asarray(((places >= low) & (places < high)).sum(axis=1), np.float32)
 
 
 @operator("AveragePool", samples=_samples({"count_include_pad": 0}, {"count_include_pad": 1}))
@@ -118,9 +119,9 @@ def average_pool(context: Lowering) -> Tensor:
     counts = [_tap_counts(view, axis, out, include) for axis, out in enumerate(type_.shape[2:])]
 
     def element(*index: Expr) -> Expr:
-        count: Expr = integer(1)
+        count: Expr = x.const(1.0, dtypes.float32)
         for number, place in zip(counts, index[2:], strict=True):
-            count = count * index_map(number, place)
+            count = count * (te.table(number)[place] if np.ptp(number) else float(number[0]))
         return total[index] / x.cast(count, type_.dtype)
 
     return te.compute(type_.shape, element)
