@@ -142,6 +142,25 @@ def test_mish_is_found_however_it_is_written(text: str, told_of: str) -> None:
     assert_same(run(model, feeds), by_definition(model, feeds))
 
 
+@pytest.mark.parametrize(
+    ("shape", "repeats", "applies"),
+    [
+        ((3, 9), (4, 3), True),
+        ((2, 3, 5), (1, 2, 1), True),
+        ((1, 1, 40), (2, 1, 3), True),
+        ((5, 3), (1, 7), False),
+        ((1, 9), (4, 1), False),
+        ((3, 9), (0, 2), False),
+    ],
+)
+def test_repeated_blocks_are_copied_as_rows(shape: tuple[int, ...], repeats: tuple[int, ...], applies: bool) -> None:
+    dims, size = (",".join(map(str, sizes)) for sizes in (shape, np.multiply(shape, repeats)))
+    model = parse(f"g (float[{dims}] x) => (float[{size}] y) {{ t = Tile(x, r) y = Neg(t) }}", r=np.array(repeats, np.int64))
+    assert any(line.startswith("ExpandOfTile") and line.split()[1] == "applied" for line in told(model)) == applies
+    feeds = {"x": floats(*shape)}
+    assert_same(run(model, feeds), by_definition(model, feeds))
+
+
 def test_weights_that_others_use_stay_as_they_are() -> None:
     text = """g (float[2,4,7,7] x) => (float[2,6,5,5] y, float[2,6,5,5] z) {
         c = Conv(x, w) y = BatchNormalization(c, scale, shift, mean, variance) r = Relu(x) z = Conv(r, w) }"""

@@ -147,12 +147,19 @@ class StageWriter:
                 totals[number - whole] = add(totals[number - whole], self.e.const(number))
             return reduce(lambda a, b: combine(self.e, kind, dtype, a, b), totals)
 
-        if dtype.is_float and kind in ("max", "min", "sum") and not stage.keeps and prod(v.extent for v in stage.over) in _WRITTEN_OUT:
+        if self._is_small_window(stage):
             whole = self._whole(bounds)
             if whole is None:
                 return self._window(stage, here)
             return self.e.either(whole, lambda: self._window(stage, here), lambda: nest(stage.over, start))
         return nest(stage.over, start)
+
+    def _is_small_window(self, stage: Stage) -> bool:
+        """Whether it is reduced without loops. Long rows that are added up have sums side by side, which need fewer registers."""
+        size, is_row = prod(v.extent for v in stage.over), len(stage.over) == 1
+        if not stage.body.dtype.is_float or stage.keeps or size not in _WRITTEN_OUT:
+            return False
+        return stage.kind in ("max", "min") or (stage.kind == "sum" and not (is_row and size >= 2 * self.unroll))
 
     def _whole(self, bounds: Mapping[Var, Bounds]) -> Value | None:
         """Whether these loops run over their whole extent; None where all do."""

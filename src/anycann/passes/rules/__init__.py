@@ -19,7 +19,7 @@ from anycann.passes.rules.dequantize_lstm import DequantizeLSTM
 from anycann.passes.rules.einsum import ProductOfEinsum
 from anycann.passes.rules.fourier import ProductOfFourier, ProductOfFrames
 from anycann.passes.rules.gelu import GeluOfParts
-from anycann.passes.rules.integer_products import IntegerConvolution, IntegerGemm, IntegerMatMul
+from anycann.passes.rules.integer_products import IntegerConvolution, IntegerGemm, IntegerMatMul, IntegerTransposedConvolution
 from anycann.passes.rules.line_convolution import ConvolutionOfLines
 from anycann.passes.rules.microsoft_attention import MultiHeadAttention, PackedAttention
 from anycann.passes.rules.mish import MishOfParts
@@ -30,6 +30,7 @@ from anycann.passes.rules.places import BoundPlaces
 from anycann.passes.rules.pointwise_convolution import PointwiseConvolution
 from anycann.passes.rules.quantised_gemm import IntegerQGemm
 from anycann.passes.rules.reciprocals import MultiplyBeforeErf
+from anycann.passes.rules.repeated_blocks import ExpandOfTile
 from anycann.passes.rules.requantise import QuantizeByProduct
 from anycann.passes.rules.rule import Rule, replace
 from anycann.passes.rules.scaled_weights import FloatWeights, ScaledWeights
@@ -43,12 +44,12 @@ from anycann.passes.rules.zero_points import SplitZeroPoint
 
 RULES: tuple[Rule, ...] = (
     PaddingOfConvolution(), UnsignedBytes(), DequantizeLater(), QuantizeEarlier(), QuantizedAgain(),
-    IntegerConvolution(), IntegerMatMul(), IntegerGemm(), IntegerQGemm(),
+    IntegerConvolution(), IntegerTransposedConvolution(), IntegerMatMul(), IntegerGemm(), IntegerQGemm(),
     QuantizeByProduct(), ScaledWeights(), FloatWeights(),
     DequantizeLSTM(), FoldBatchNormalization(), SplitZeroPoint(), ProductOfEinsum(), ProductOfFourier(), ProductOfFrames(),
     MovedConvolution(), ScatterOfUnpool(),
     FuseAttention(), MultiHeadAttention(), PackedAttention(), LowerAttention(), ReshapeAttention(), TransposeAttention(),
-    BoundSuppression(), BoundPlaces(), WriteRange(), SeparateWindows(), SeparateMaxPool(), GeluOfParts(),
+    BoundSuppression(), BoundPlaces(), WriteRange(), ExpandOfTile(), SeparateWindows(), SeparateMaxPool(), GeluOfParts(),
     MishOfParts(), MultiplyBeforeErf(), PointwiseConvolution(), ConvolutionOfLines(), PaddingOfWideConvolution(),
     OneHotProduct(), FunctionOfRows(), TabulateBytes(), ImageOfSequence(), SequenceOfImage(), TwoTransposes(), TransposedOperand(),
 )  # fmt: skip
