@@ -18,6 +18,9 @@ HEADS = {
     "four": np.float32(4.0),
     "big": np.float32(-1e9),
     "zero": np.float32(0.0),
+    "products": np.array([8, 19, 27]),
+    "values": np.array([8, 27, 16]),
+    "apart": np.array([2, 4, 19, 16]),
 }
 SPLIT = "h{0} = Reshape({0}, heads) {0}t = Transpose<perm = [0, {1}]>(h{0}) "
 USUAL = SPLIT.format("q", "2, 1, 3") + SPLIT.format("k", "2, 3, 1") + SPLIT.format("v", "2, 1, 3")
@@ -46,6 +49,10 @@ FORMS = {
     "no number becomes zero": "s = MatMul(qt, kt) w = Softmax<axis = -1>(s) n = IsNaN(w) z = Where(n, zero, w) o = MatMul(z, vt)",
     "a cap": "s = MatMul(qt, kt) a = Div(s, four) b = Tanh(a) d = Mul(b, four) w = Softmax<axis = -1>(d) o = MatMul(w, vt)",
     "a known causal mask": "s = MatMul(qt, kt) d = Add(s, causal) w = Softmax<axis = -1>(d) o = MatMul(w, vt)",
+    "heads that are joined behind the softmax": (
+        "s = MatMul(qt, kt) d = Add(s, random) w = Softmax<axis = 3>(d) a = Reshape(w, products) b = Reshape(vt, values) "
+        "c = MatMul(a, b) o = Reshape(c, apart)"
+    ),
     "a known mask of another form": "s = MatMul(qt, kt) d = Add(random, s) w = Softmax<axis = -1>(d) o = MatMul(w, vt)",
 }
 

@@ -61,7 +61,7 @@ def plan_attention(node: ir.Node) -> Plan:
     weights, result = static_type(node.inputs[0]), static_type(node.outputs[0])
     if weights is None or result is None or len(weights.shape) < 2:
         raise NotAttention("the shapes of the weights are only known when it runs")
-    rank = len(weights.shape)
+    rank = len(softmax.outputs[0].shape or ())
     if softmax.attributes.get_int("axis", -1) not in (-1, rank - 1):
         raise NotAttention("the softmax is not along the keys")
     if weights.shape[:-1] != result.shape[:-1]:
@@ -135,8 +135,13 @@ def mask_view(mask: Mask, shape: Sequence[int]) -> Strided:
 
 
 def softmax_before(node: ir.Node) -> tuple[ir.Node, bool] | None:
-    """(the softmax that makes the first operand, whether what is not a number becomes zero in between)."""
+    """(the softmax that makes the first operand, whether what is not a number becomes zero in between); heads may be joined behind it."""
     maker = _producer(node.inputs[0])
+    if maker is not None and maker.op_type == "Reshape":
+        before, after = static_type(maker.inputs[0]), static_type(maker.outputs[0])
+        if before is None or after is None or before.shape[-2:] != after.shape[-2:]:
+            return None
+        maker = _producer(maker.inputs[0])
     if maker is not None and maker.op_type == "Where":
         zero, test = constant_of(maker.inputs[1]), _producer(maker.inputs[0])
         softmax = _producer(maker.inputs[2])
