@@ -19,7 +19,6 @@ from anycann.assembly.placement import Placement, stored_bytes
 from anycann.assembly.steps import StepWriter
 from anycann.assembly.weights import ConstantSink, Weights
 from anycann.assembly.windows import find_windows, join_windows
-from anycann.codegen import contract_attention
 from anycann.codegen.kernels.arithmetic_rate import multiplies_bfloat
 from anycann.codegen.space import Choices, Tuned
 from anycann.graph.registry import TensorType, dtype_of, library, static_type
@@ -89,6 +88,8 @@ class GraphCompiler:
         engines = assign_engines(graph, registry, generators.problem)
         groups = group_nodes(graph, engines, registry, self.fuse and FUSION not in switched_off)
         if narrow:
+            from anycann.codegen import contract_attention
+
             narrow_values(graph, engines, groups, registry, lambda attention: contract_attention.multiplies_bfloat(attention, self.target))
         planar = planar_convolutions(graph, groups, generators.gains_by_planes, generators.reads_planes)
         layouts = {} if LAYOUT in switched_off else assign_layouts(graph, engines, groups, lanes, planar)

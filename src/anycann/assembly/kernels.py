@@ -10,9 +10,6 @@ import onnx_ir as ir
 
 from anycann.assembly.weights import Array, Weights, forget
 from anycann.codegen.contract import gains_by_planes, refuse, wanted_layout
-from anycann.codegen.contract_gradient import generate_gradient
-from anycann.codegen.contract_recurrent import generate_recurrent
-from anycann.codegen.contract_routine import generate_routine
 from anycann.codegen.kernel import Kernel
 from anycann.codegen.nest_kernel import Output, generate
 from anycann.codegen.recipe import Recipe
@@ -180,14 +177,20 @@ class KernelMaker:
         parts = {v.name or "": contractions([tensors[v]])[0].operator for v in group.outputs}
         gradients = {name: part for name, part in parts.items() if isinstance(part, WeightGradient)}
         if gradients:
+            from anycann.codegen.contract_gradient import generate_gradient
+
             return [Launch(self._keep(generate_gradient(name, part, self._target)), (name,)) for name, part in gradients.items()]
         routines = {name: part for name, part in parts.items() if isinstance(part, Routine)}
         if routines:
+            from anycann.codegen.contract_routine import generate_routine
+
             return [Launch(self._keep(generate_routine(routines, self._target)), tuple(routines))]
         return self._recurrent(group, parts)
 
     def _recurrent(self, group: Group, layers: Mapping[str, object]) -> list[Launch]:
         """The input projection of all steps as a matrix product into a workspace, then the loop over time."""
+        from anycann.codegen.contract_recurrent import generate_recurrent
+
         gates = f"{group.nodes[0].name}/gates"
         projection, loop, nbytes = generate_recurrent(
             layers,  # type: ignore[arg-type]

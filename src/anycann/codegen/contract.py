@@ -1,13 +1,13 @@
 """A convolution, matrix product or attention and the elementwise tail fused to it, as one kernel.
 
 The generators in kernels/ deliver finished vectors of the product; `Tail` evaluates the group's outputs on each and stores them.
+What most models have none of is imported where it is met: forty modules.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from anycann.codegen.contract_attention import generate_attention, refuse_attention
 from anycann.codegen.contract_convolution import convolution_layout, convolution_rows, generate_convolution, refuse_convolution
 from anycann.codegen.contract_convolution import gains_by_planes as convolution_gains
 from anycann.codegen.contract_dots import (
@@ -18,11 +18,7 @@ from anycann.codegen.contract_dots import (
     takes_convolution,
     takes_matmul,
 )
-from anycann.codegen.contract_gradient import gradient_layout, refuse_gradient
 from anycann.codegen.contract_matmul import generate_matmul, refuse_matmul
-from anycann.codegen.contract_picture import generate_picture
-from anycann.codegen.contract_recurrent import refuse_recurrent
-from anycann.codegen.contract_routine import refuse_routine
 from anycann.codegen.kernel import RowTasks
 from anycann.codegen.nest_kernel import Output
 from anycann.codegen.repeats import Repeats
@@ -47,12 +43,20 @@ def refuse(contraction: Contraction, is_constant: Callable[[str], bool]) -> str 
     if isinstance(operator, MatMul):
         return refuse_matmul(operator)
     if isinstance(operator, WeightGradient):
+        from anycann.codegen.contract_gradient import refuse_gradient
+
         return refuse_gradient(operator)
     if isinstance(operator, Recurrent):
+        from anycann.codegen.contract_recurrent import refuse_recurrent
+
         return refuse_recurrent(operator, is_constant)
     if isinstance(operator, Attention):
+        from anycann.codegen.contract_attention import refuse_attention
+
         return refuse_attention(operator)
     if isinstance(operator, Routine):
+        from anycann.codegen.contract_routine import refuse_routine
+
         return refuse_routine(operator)
     if isinstance(operator, Picture):
         return None
@@ -63,6 +67,8 @@ def wanted_layout(contraction: Contraction, name: str, stored: str, target: Targ
     """The layout operand `name` must have: `stored` itself if the generator reads it as it is."""
     operator = contraction.operator
     if isinstance(operator, WeightGradient):
+        from anycann.codegen.contract_gradient import gradient_layout
+
         return gradient_layout(operator, name)
     if not isinstance(operator, Convolution):
         return ND
@@ -103,7 +109,11 @@ def generate_contraction(
     if isinstance(anchor.operator, MatMul):
         return generate_matmul(anchor, anchor.operator, outputs, layouts, target, constants, choices, repeats)
     if isinstance(anchor.operator, Attention):
+        from anycann.codegen.contract_attention import generate_attention
+
         return generate_attention(anchor, anchor.operator, outputs, layouts, target, choices, repeats)
     if isinstance(anchor.operator, Picture):
+        from anycann.codegen.contract_picture import generate_picture
+
         return generate_picture(anchor, anchor.operator, outputs, layouts, target)
     raise InternalError(f"no kernel generator for {type(anchor.operator).__name__}")

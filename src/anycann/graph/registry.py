@@ -208,6 +208,7 @@ def schema_defaults(domain: str, op_type: str) -> dict[str, object]:
     }
 
 
+@cache
 def dtype_of(data_type: ir.DataType | None) -> DType | None:
     """The element type kernels know; None for one they do not (strings, int4, float8, complex)."""
     if data_type is None or data_type == ir.DataType.STRING:

@@ -19,17 +19,20 @@ def walk(*roots: Expr) -> list[Expr]:
     """Every expression below the roots, operands before users, each once."""
     order: list[Expr] = []
     seen: set[int] = set()
-    stack: list[tuple[Expr, bool]] = [(root, False) for root in reversed(roots)]
+    users: list[Expr] = []  # their operands are on the stack, None behind them
+    stack: list[Expr | None] = [*reversed(roots)]
     while stack:
-        expr, done = stack.pop()
-        if done:
-            order.append(expr)
-            continue
-        if id(expr) in seen:
-            continue
-        seen.add(id(expr))
-        stack.append((expr, True))
-        stack.extend((child, False) for child in reversed(children(expr)))
+        expr = stack.pop()
+        if expr is None:
+            order.append(users.pop())
+        elif id(expr) not in seen:
+            seen.add(id(expr))
+            operands = children(expr)
+            if operands:
+                users.append(expr)
+                stack += (None, *reversed(operands))
+            else:
+                order.append(expr)
     return order
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from math import prod
 
 from anycann.codegen.kernels.arithmetic_rate import fma_rate, has_fma, is_halved
@@ -94,6 +94,7 @@ def _row_cycles(
 _WIDENING_CYCLES = {"float32": 0.0, "float64": 0.0, "bfloat16": 0.2}
 
 
+@lru_cache(maxsize=4096)  # the candidates of a layer, and those of the next, have most steps in common
 def step_cycles(target: Target, pixels: int, blocks: int, weight_cycles: float = 0.0, widening: float = 0.0, saved: float = 0.0) -> float:
     """Cycles of one input channel and tap of a tile: limited by FMAs, by loads, or by waiting for the accumulators."""
     fmas_per_cycle = fma_rate(target) if has_fma(target) else 1.5
