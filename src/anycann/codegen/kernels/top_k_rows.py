@@ -52,8 +52,8 @@ class _Rows:
             found = self._sink(found, self._key(e.const(place)), e.const(place, places))
         carried = [value for pair in found for value in pair]
         with e.loop(problem.count, problem.extent, carried=carried) as element:
-            place_ = e.splat(e.cast("trunc", element.index, "i32"), self.lanes)
-            longer = self._sink(_pairs(element.values), self._key(element.index), place_)
+            here = e.splat(e.cast("trunc", element.index, "i32"), self.lanes)
+            longer = self._sink(_pairs(element.values), self._key(element.index), here)
             element.carry([value for pair in longer[:-1] for value in pair])
         return _pairs(element.values)
 
