@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.nest_kernel import Output
 from anycann.codegen.recipe import Recipe
 from anycann.codegen.space import Choices
@@ -20,14 +21,19 @@ from anycann.tuning.task import TuningTask, task_of
 
 def convolution_task(size: int = 20, channels: int = 32, kernel: int = 1, target: Target | None = None) -> TuningTask:
     """A convolution with a bias."""
-    target = target or host()
-    x = te.placeholder("x", (1, channels, size, size), dtypes.float32)
-    w = te.placeholder("w", (channels, channels, kernel, kernel), dtypes.float32)
-    operator = Convolution(x, w, (1, 1), (kernel // 2,) * 2, (1, 1), 1, (size, size))
-    product, bias = te.contraction(operator, x.shape, dtypes.float32), te.placeholder("bias", (channels,), dtypes.float32)
-    result = te.compute(x.shape, lambda n, c, y, x: product[n, c, y, x] + bias[c])
-    recipe = Recipe((Output("y", result, NC1HWC0),), {"x": NC1HWC0}, target)
-    return _task(recipe, "w", w.shape)
+    sizes = ((size,) * 2, (kernel,) * 2, (1, 1), (1, 1), (kernel // 2,) * 2, (size,) * 2)
+    return convolution_task_of(ConvolutionShape(1, channels, channels, 1, *sizes), target or host())
+
+
+def convolution_task_of(shape: ConvolutionShape, target: Target) -> TuningTask:
+    """A convolution of this shape with a bias, from blocks of channels to blocks of channels."""
+    x = te.placeholder("x", (shape.batch, shape.in_channels, *shape.in_size), shape.dtype)
+    w = te.placeholder("w", (shape.out_channels, shape.in_channels // shape.group, *shape.kernel), dtypes.float32)
+    operator = Convolution(x, w, shape.strides, shape.pads_begin, shape.dilations, shape.group, shape.out_size)
+    results = (shape.batch, shape.out_channels, *shape.out_size)
+    product, bias = te.contraction(operator, results, dtypes.float32), te.placeholder("bias", (shape.out_channels,), dtypes.float32)
+    result = te.compute(results, lambda n, c, y, x: product[n, c, y, x] + bias[c])
+    return _task(Recipe((Output("y", result, NC1HWC0),), {"x": NC1HWC0}, target), "w", w.shape)
 
 
 def matmul_task(m: int = 40, n: int = 50, k: int = 60, target: Target | None = None) -> TuningTask:

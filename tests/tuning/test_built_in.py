@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from anycann.codegen.kernel_cache import KernelCache, compile_kernels
 from anycann.codegen.kernels.attention_space import AttentionSpace
+from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_space import AlgorithmSpace, ConvolutionSpace, PlanesSpace, WinogradSpace
 from anycann.codegen.kernels.dot_space import DotSpace
 from anycann.codegen.kernels.matmul_space import MatmulSpace
 from anycann.codegen.kernels.winograd_words_tile import WordWinogradSpace
 from anycann.codegen.space import Choices
-from anycann.target.target import NAMED, PROCESSORS, Target
+from anycann.target.target import NAMED, PROCESSORS, Target, processor
 from anycann.te import dtypes
 from anycann.tuning import bank as banks
 from anycann.tuning.bank import BUILT_IN, Bank, open_bank
 from anycann.tuning.bank_files import OF_CORES, Entry, keep
 from anycann.tuning.identity import digest
-from tests.tuning.cases import convolution_task
+from anycann.tuning.measuring import Job, Measurer
+from anycann.tuning.operands import inputs_of, outputs_of
+from anycann.tuning.tuner import candidate_of
+from tests.tuning.cases import convolution_task, convolution_task_of
 
 TARGET = NAMED["avx2"]
 SPACE = convolution_task(target=TARGET).space
@@ -113,12 +119,49 @@ def test_a_built_in_file_that_was_changed_by_hand_is_said_and_ignored(tmp_path: 
     assert "1 of 1 entries are damaged or foreign" in caplog.text
 
 
-def test_what_is_built_in_can_be_found_and_was_measured_to_be_faster() -> None:
-    for path in sorted(BUILT_IN.rglob("*.json")):
-        for key, (kept,) in json.loads(path.read_text()).items():
-            info = kept["info_dict"]
-            assert digest(info) == key
-            assert info["version"] == FAMILIES[info["op_type"]].version, f"{path}: of an older generator; measure it again"
-            assert info["target"]["name"] in path.name
-            assert kept["performance_after_tune(us)"] <= 0.95 * kept["performance_before_tune(us)"]
-            assert kept["caches"]["l1_bytes"] >= 1024
+FILES = {path: json.loads(path.read_text()) for path in sorted(BUILT_IN.rglob("*.json"))}
+SHIPPED = [(path, key, entry) for path, content in FILES.items() for key, entries in content.items() for entry in entries]
+
+
+def space_of(info: dict[str, Any]) -> ConvolutionSpace:
+    """The space that an entry of a convolution was measured in."""
+    sizes = {f.name: tuple(v) if isinstance(v := info[f.name], list) else v for f in fields(ConvolutionShape)}
+    target = NAMED[info["target"]["name"]]
+    return ConvolutionSpace(ConvolutionShape(**{**sizes, "dtype": dtypes.BY_NAME[info["dtype"]]}), target, bool(info["blocked_input"]))
+
+
+def test_what_is_built_in_is_of_these_generators_and_was_measured_to_be_faster() -> None:
+    assert SHIPPED
+    for path, key, kept in SHIPPED:
+        info = kept["info_dict"]
+        assert digest(info) == key
+        assert info["version"] == FAMILIES[info["op_type"]].version, f"{path}: of an older generator; measure it again"
+        assert info["target"]["name"] in NAMED
+        assert path.name == f"{info['target']['name']}_{kept['core_num']}_AiCore_{info['op_type']}.json"
+        assert kept["performance_after_tune(us)"] <= 0.95 * kept["performance_before_tune(us)"]
+        assert kept["caches"]["l1_bytes"] >= 1024
+
+
+@pytest.mark.parametrize("entry", [entry for _, _, entry in SHIPPED if entry["info_dict"]["op_type"] == "Conv"], ids=str)
+def test_what_is_built_in_is_found_and_is_not_the_default(entry: dict[str, Any]) -> None:
+    space = space_of(entry["info_dict"])
+    bank = Bank([], space.target, BUILT_IN)
+    assert bank.find(space) == entry["knowledge"] != space.point(space.default())
+    assert bank.find(replace(space, problem=replace(space.problem, batch=7))) is None
+
+
+@pytest.mark.skipif(processor().lanes < 8, reason="the processor has no AVX2")
+def test_a_kernel_of_a_built_in_entry_computes_what_the_default_does(tmp_path: Path) -> None:
+    spaces = [space_of(entry["info_dict"]) for *_, entry in SHIPPED if entry["info_dict"]["target"]["name"] == "avx2"]
+    space = min(spaces, key=lambda space: space.problem.out_channels)
+    task = convolution_task_of(space.problem, space.target)
+    assert task.space == space
+    points = [task.default, Bank([], space.target, BUILT_IN).find(space)]
+    generated = [task.generate(point) for point in points if point is not None]
+    code = compile_kernels({g.kernel.symbol: g.kernel.ir for g in generated}, space.target, 1, cache=KernelCache(tmp_path))
+    inputs, outputs = inputs_of(task.recipe, task.constants), outputs_of(task.recipe)
+    job = Job(tuple(candidate_of(g, code) for g in generated), inputs, outputs, space.target, threads=1, rounds=1)
+    with Measurer() as measurer:
+        timings = measurer.measure(job)
+    assert len(code) == 2
+    assert [timing.problem for timing in timings] == ["", ""]
