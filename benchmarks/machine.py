@@ -67,9 +67,7 @@ def machine_of(facts: Mapping[str, Any]) -> Machine:
             "features": tuple(facts["features"]),
             "peak": {int(count): rate for count, rate in facts["peak"].items()},
             "rates": {int(count): rates for count, rates in facts["rates"].items()},
-            "bandwidth": {
-                int(count): Bandwidth(tuple((size, rate) for size, rate in row["levels"])) for count, row in facts["bandwidth"].items()
-            },
+            "bandwidth": {int(count): _bandwidth_of(row) for count, row in facts["bandwidth"].items()},
         }
     )
 

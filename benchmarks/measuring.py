@@ -41,6 +41,7 @@ class Speed:
 
     flops: operations of one run. answers_equal: whether AnyCANN's answers are the reference's; None where there is none. arithmetic:
     float32 operations a second that multiply-adds reached in turn with the engines, on as many threads; 0 where it was not measured.
+    share: of multiply-adds that run between the kernels, what AnyCANN's float32 kernels reach (shares.py); 0 where it was not measured.
     """
 
     latency: dict[str, Latency]
@@ -49,6 +50,7 @@ class Speed:
     absent: dict[str, str] = field(default_factory=dict)
     flops: int = 0
     arithmetic: float = 0.0
+    share: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,14 @@ def measure_speed(model: Model, threads: int, seconds: float, precision: Precisi
     outputs = {engine.name: run_all(_AsSession(engine, names), model) for engine in engines} if wanted else {}
     errors = {name: greatest_error(got, wanted) for name, got in outputs.items()}
     equal = [model.answer(got) == model.answer(right) for got, right in zip(outputs["anycann"], wanted, strict=True)] if wanted else None
-    return Speed(latency, errors, None if equal is None else all(equal), absent, ours.flops, rate)
+    share = _share(job, seconds) if ours.flops and precision == "fp32" else 0.0
+    return Speed(latency, errors, None if equal is None else all(equal), absent, ours.flops, rate, share)
+
+
+def _share(job: Job, seconds: float) -> float:
+    from benchmarks.shares import share_of  # prints tables of what is measured here
+
+    return share_of(job.path, job.feeds, job.threads, seconds)
 
 
 def _runs(engines: Sequence[Engine], job: Job, seconds: float) -> int:

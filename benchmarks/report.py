@@ -53,7 +53,7 @@ def _speed_row(model: str, speed: Speed, names: Sequence[str], peak: float) -> l
     row = [model, _times(ours), *(_times(speed.latency.get(name)) for name in names)]
     row += [f"{ratio:.2f}", TITLES[best[0]]] if best and ratio else ["", ""]
     rate = speed.flops / ours.p50
-    return [*row, f"{rate / 1e9:.0f}", f"{rate / peak:.0%}"] if speed.flops else [*row, "", ""]
+    return [*row, f"{rate / 1e9:.0f}", f"{speed.share or rate / peak:.0%}"] if speed.flops else [*row, "", ""]
 
 
 def _times(latency: Latency | None) -> str:

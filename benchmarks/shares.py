@@ -30,10 +30,10 @@ from anycann.runtime.executor import CompiledProgram
 from anycann.runtime.loader import LoadedCode
 from anycann.runtime.observe import StepEvent
 from anycann.runtime.thread_pool import ThreadPool
-from anycann.support.errors import AnyCANNError
+from anycann.support.errors import AnyCANNError, UsageError
 from anycann.target.target import Target, host
 from anycann.tools.model_options import GivenInputs, input_options
-from benchmarks.layers import Layer, chosen, loaded, source
+from benchmarks.layers import Feeds, Layer, chosen, loaded, source
 from benchmarks.peak import multiply_adds
 from benchmarks.report import markdown
 
@@ -140,9 +140,21 @@ def measure_turns(executable: CompiledProgram, feeds: Sequence[Any], threads: in
 
 
 def usual_share(turns: Sequence[Turns]) -> float:
-    """What the product within the first-level cache reaches of the multiply-adds when nobody disturbs it, less a little."""
+    """What the product within the first-level cache reaches of the multiply-adds when nobody disturbs it, less a little.
+
+    Raises UsageError for a program without kernels.
+    """
+    if not turns:
+        raise UsageError("the model has no kernel whose share could be measured: all of it runs on the host, or nothing is left of it")
     near = np.concatenate([turn.near for turn in turns])
     return float(np.percentile(near[near <= 1], 98)) * USUAL if (near <= 1).any() else 0.0
+
+
+def share_of(model: Path, feeds: Feeds, threads: int, seconds: float) -> float:
+    """Of the multiply-adds' rate: what the float32 kernels of a model reach in quiet turns; 0 for a model without any."""
+    executable, values = loaded(model.stem, model, feeds, "fp32", threads)
+    turns = measure_turns(executable, values, threads, seconds)
+    return _share(turns, usual_share(turns), 50) if turns else 0.0
 
 
 def table(turns: Sequence[Turns], usual: float) -> list[str]:
@@ -161,10 +173,13 @@ def table(turns: Sequence[Turns], usual: float) -> list[str]:
 
 def shares(turns: Sequence[Turns], usual: float) -> Mapping[str, str]:
     """Of the multiply-adds' rate: the median and quartiles of quiet turns, the median of all."""
-    flops = sum(turn.flops for turn in turns)
-    best, median, worst = (flops / _sum(turns, usual, percentile) for percentile in (25, 50, 75))
-    everything = flops / _sum(turns, 0.0, 50, quiet=False)
+    best, median, worst = (_share(turns, usual, percentile) for percentile in (25, 50, 75))
+    everything = _share(turns, 0.0, 50, quiet=False)
     return {"quiet": f"{median:.1%}", "quartiles": f"{worst:.1%} to {best:.1%}", "all turns": f"{everything:.1%}"}
+
+
+def _share(turns: Sequence[Turns], usual: float, percentile: float, quiet: bool = True) -> float:
+    return sum(turn.flops for turn in turns) / _sum(turns, usual, percentile, quiet)
 
 
 def _sum(turns: Sequence[Turns], usual: float, percentile: float, quiet: bool = True) -> float:
@@ -183,9 +198,9 @@ def main(model: str, given: GivenInputs, threads: int, seconds: float) -> None:
     try:
         executable, values = loaded(name, Path(path), feeds, "fp32", threads)
         turns = measure_turns(executable, values, threads, seconds)
+        usual = usual_share(turns)
     except (AnyCANNError, OSError) as error:
         raise click.ClickException(f"{type(error).__name__}: {error}") from None
-    usual = usual_share(turns)
     near = np.concatenate([turn.near for turn in turns])
     counted = sum(len(turn.possible) for turn in turns)
     quiet = sum(int(turn.is_quiet(usual).sum()) for turn in turns)

@@ -51,7 +51,7 @@ def tuned_row(name: str, tuning: TuningOptions, folder: Path, bank: Path, second
     workspace = Workspace(folder, name, "0")
     workspace.kernels.mkdir(parents=True, mode=0o700)
     job = Job(name, lambda: load_model(model.path()), compiling, tuning, workspace, bank)
-    search_operators(job, lambda text, done, total: None)
+    search_operators(job)
     banks: dict[str, Tuned] = {"estimated": Unasked(), "built_in": Bank([], host(), BUILT_IN), "tuned": Bank([bank], host(), BUILT_IN)}
     paths = []
     for kind, tuned in banks.items():

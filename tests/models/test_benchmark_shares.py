@@ -7,6 +7,7 @@ import pytest
 
 from anycann.codegen.objects import emit_object
 from anycann.runtime.loader import LoadedCode
+from anycann.support.errors import UsageError
 from anycann.target.target import host
 from benchmarks.layers import Layer
 from benchmarks.peak import KERNEL
@@ -40,6 +41,11 @@ def test_turns_beside_a_neighbour_on_the_core_do_not_count() -> None:
     busy = turns("b", 90, [200.0, 150.0, 120.0, 100.0, 60.0], [0.0] * 5, [0.6, 0.7, 0.8, 0.9, 1.5])
     assert usual_share([busy]) == pytest.approx(0.97 * 0.894), "multiply-adds that were slower than the product say nothing"
     assert busy.quiet(0.95).tolist() == [100.0, 120.0, 150.0], "those that were disturbed least"
+
+
+def test_a_model_without_kernels_has_no_share() -> None:
+    with pytest.raises(UsageError, match="no kernel"):
+        usual_share([])
 
 
 def test_kernels_of_one_size_are_one_row_and_the_longest_comes_first() -> None:

@@ -139,6 +139,8 @@ def test_a_table_has_a_column_for_each_engine_that_ran_anything() -> None:
     assert lines[2] == "| a | 2.00 (2.00) | 3.00 (3.00) | 1.50 | OpenVINO | 1 | 1% |"
     assert lines[3] == "| b | 1.00 (1.00) |  |  |  | 2 | 2% |"
     assert lines[4].startswith("| geometric mean |  |  | **1.50** |")
+    between = Result("a", {"fp32": {1: replace(speed(anycann=2.0), share=0.93)}})
+    assert speed_table([between], "fp32", 1, 100e9)[2].endswith("| 1 | 93% |"), "multiply-adds between the kernels count, not the peak"
 
 
 def test_the_gain_of_threads_stands_beside_that_of_multiply_adds() -> None:

@@ -44,6 +44,7 @@ def test_a_model_is_measured_beside_onnx_runtime_and_written_down(tmp_path: Path
     assert 0 <= speed["errors"]["anycann"] < 1e-4
     assert speed["latency"].keys() >= {"anycann", "onnxruntime"}
     assert speed["absent"]["torch"] == "published as an ONNX file, there is no torch module"
+    assert 0 < speed["share"] < 2
     assert speed["flops"] == result["compilation"]["flops"] > 2 * 8 * 28 * 28 * 25  # the first convolution alone: 8 channels of 5 x 5
     assert result["speed"]["bf16"]["1"]["errors"]["anycann"] < 2e-2
     assert "onnxruntime" not in result["speed"]["bf16"]["1"]["latency"]
