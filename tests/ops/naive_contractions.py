@@ -101,7 +101,7 @@ def transposed(operator: Convolution, contraction: Contraction) -> Tensor:
         ]
         inside = x.all_of(tests)
         dtype = contraction.dtype
-        value = x.cast(data[(n, channel, *places)], dtype) * x.cast(weights[(channel, o % per_group, *taps)], dtype)
+        value = less(data[(n, channel, *places)], operator.zero_point, 0, dtype) * x.cast(weights[(channel, o % per_group, *taps)], dtype)
         return x.select(inside, value, 0) if inside is not None else value
 
     return te.reduce("sum", contraction.shape, (in_group, *kernel), element)

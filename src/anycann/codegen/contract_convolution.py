@@ -24,7 +24,7 @@ from anycann.codegen.tail import Constants, Generated, Tail, memory_name
 from anycann.codegen.values import Value
 from anycann.target.target import Target
 from anycann.te import dtypes
-from anycann.te.contractions import Convolution
+from anycann.te.contractions import PLACE_CHANNELS, Convolution
 from anycann.te.expression import Const
 from anycann.te.layout import NC1HWC0, ND, NHWC, window_rows
 from anycann.te.tensor import Compute, Contraction, Placeholder, Tensor
@@ -38,7 +38,8 @@ MANY_PLANES = 32
 
 def refuse_convolution(operator: Convolution, is_constant: Callable[[str], bool]) -> str | None:
     """Why no kernel computes this convolution, or None."""
-    if operator.x.dtype not in STORED or (operator.transposed and operator.x.dtype.nbytes not in (2, 4)):
+    size, places = operator.x.dtype.nbytes, operator.w.shape[1] % PLACE_CHANNELS == 0
+    if operator.x.dtype not in STORED or (operator.transposed and size not in (2, 4) and not (size == 1 and places)):
         return f"a convolution of {operator.x.dtype}"
     computed = [t for t in (operator.w, operator.weight_zero) if isinstance(t, Placeholder) and not is_constant(t.name)]
     if computed and not operator.computed:

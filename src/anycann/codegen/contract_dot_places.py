@@ -1,7 +1,7 @@
 """A convolution as the generator of dot products sees it: its sizes, its weights, and where what it computes belongs.
 
-A transposed convolution whose windows do not meet is a product of each pixel alone: the places of a window are output channels too, all
-channels of one place after those of the one before.
+A transposed convolution is a sum over a few neighbours of each pixel, one alone if its windows do not meet: the places of a window are
+output channels too, all channels of one place after those of the one before.
 """
 
 from __future__ import annotations
@@ -16,37 +16,80 @@ from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_write import digits
 from anycann.codegen.values import Value
 from anycann.target.target import Target
-from anycann.te.contractions import Convolution
+from anycann.te import dtypes
+from anycann.te.contractions import PLACE_CHANNELS, Convolution
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
 
-def has_separate_windows(operator: Convolution, target: Target) -> bool:
-    """True for a transposed convolution each of whose results comes from one pixel, whole vectors of them from one place of its window."""
-    _, outputs, *kernel = operator.w.shape
-    windows = operator.transposed and operator.group == 1 and operator.strides == tuple(kernel) and set(operator.dilations) == {1}
+BYTES = (dtypes.uint8, dtypes.int8)
+
+
+def is_sum_of_pixels(operator: Convolution, target: Target) -> bool:
+    """True for a transposed convolution whose results at one place of all windows are sums over the same neighbours of a pixel.
+
+    Bytes may have windows that meet: taps that are not there are multiplied by zero. Others are a product of each pixel alone.
+    """
+    if not operator.transposed or operator.group != 1 or set(operator.dilations) != {1}:
+        return False
+    if any(size % step for size, step in zip(operator.out_size, operator.strides, strict=True)) or min(_last_neighbours(operator)) < 0:
+        return False
+    outputs = operator.w.shape[1]
+    if operator.x.dtype in BYTES:
+        return operator.weight_zero is None and outputs % PLACE_CHANNELS == 0
+    return _has_separate_windows(operator) and outputs % target.lanes == 0
+
+
+def _has_separate_windows(operator: Convolution) -> bool:
+    """True if each result comes from one pixel."""
     ends = [size * step for size, step in zip(operator.x.shape[2:], operator.strides, strict=True)]
-    return windows and not any(operator.pads_begin) and tuple(ends) == operator.out_size and outputs % target.lanes == 0
+    return operator.strides == tuple(operator.w.shape[2:]) and not any(operator.pads_begin) and tuple(ends) == operator.out_size
+
+
+def _last_neighbours(operator: Convolution) -> tuple[int, ...]:
+    """How many pixels back the windows that reach a place begin, along each axis: result q * stride + r gets tap d * stride + r + pad of
+    pixel q - d."""
+    sizes = zip(operator.w.shape[2:], operator.pads_begin, operator.strides, strict=True)
+    return tuple((kernel - 1 - pad) // stride for kernel, pad, stride in sizes)
+
+
+def _neighbours(operator: Convolution) -> tuple[int, ...]:
+    """Pixels along each axis whose windows reach a place."""
+    ahead = [(stride - 1 + pad) // stride for pad, stride in zip(operator.pads_begin, operator.strides, strict=True)]
+    return tuple(last + first + 1 for last, first in zip(_last_neighbours(operator), ahead, strict=True))
 
 
 def dot_shape(operator: Convolution) -> ConvolutionShape:
-    """Sizes of a convolution; of a transposed one those of its product, with a channel for each place of its window."""
+    """Sizes of a convolution; of a transposed one those of its sums, with a channel for each place of its window."""
     batch, channels, *size = operator.x.shape
     if not operator.transposed:
         return ConvolutionShape(
             batch, channels, operator.w.shape[0], operator.group, tuple(size), operator.w.shape[2:], operator.strides,
             operator.dilations, operator.pads_begin, operator.out_size, operator.x.dtype,
         )  # fmt: skip
-    one, outputs = (1,) * len(size), prod(operator.w.shape[1:])
-    return ConvolutionShape(batch, channels, outputs, 1, tuple(size), one, one, one, (0,) * len(size), tuple(size), operator.x.dtype)
+    one, outputs = (1,) * len(size), prod(operator.strides) * operator.w.shape[1]
+    ends = tuple(extent // stride for extent, stride in zip(operator.out_size, operator.strides, strict=True))
+    kernel, begins = _neighbours(operator), _last_neighbours(operator)
+    return ConvolutionShape(batch, channels, outputs, 1, tuple(size), kernel, one, one, begins, ends, operator.x.dtype)
 
 
 def product_weights(operator: Convolution, weights: Array) -> Array:
-    """Weights as `dot_shape` says: those of a transposed convolution [I, O, *kernel] become [places of a window * O, I, 1, ..]."""
+    """Weights as `dot_shape` says: those of a transposed convolution [I, O, *kernel] become [places of a window * O, I, *neighbours]."""
     if not operator.transposed:
         return weights
-    turned = np.moveaxis(weights, (0, 1), (-1, -2))
-    return turned.reshape(-1, weights.shape[0], *[1] * len(operator.strides))
+    inputs, outputs, *kernel = weights.shape
+    rank, neighbours = len(kernel), _neighbours(operator)
+    for axis, (taps, stride, pad, last) in enumerate(
+        zip(kernel, operator.strides, operator.pads_begin, _last_neighbours(operator), strict=True)
+    ):
+        place, neighbour = np.ogrid[:stride, : neighbours[axis]]
+        tap = (last - neighbour) * stride + place + pad
+        present = (tap >= 0) & (tap < taps)
+        chosen = np.take(weights, np.where(present, tap, 0).ravel(), axis=2 + axis)
+        weights = chosen * present.ravel().astype(weights.dtype).reshape(-1, *[1] * (rank - 1 - axis))
+    split = weights.reshape(inputs, outputs, *(n for pair in zip(operator.strides, neighbours, strict=True) for n in pair))
+    turned = split.transpose(*range(2, 2 + 2 * rank, 2), 1, 0, *range(3, 2 + 2 * rank, 2))
+    return turned.reshape(-1, inputs, *neighbours)
 
 
 def output_place(

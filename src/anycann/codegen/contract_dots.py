@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from anycann.codegen.contract_convolution import uses_winograd
-from anycann.codegen.contract_dot_places import dot_shape, has_separate_windows, output_place, product_weights
+from anycann.codegen.contract_dot_places import BYTES, dot_shape, is_sum_of_pixels, output_place, product_weights
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel, RowTasks
 from anycann.codegen.kernels.arithmetic_rate import multiplies_bfloat
@@ -40,7 +40,6 @@ from anycann.te.tensor import Compute, Constant, Contraction, Placeholder, Tenso
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
-BYTES = (dtypes.uint8, dtypes.int8)
 FLOATS = (dtypes.bfloat16, dtypes.float32)  # weights that are rounded to bfloat16 when they are packed
 PLANAR_CHANNELS = 4  # up to so many channels, a copy gathers the planes of a row-major image as fast as it copies
 
@@ -48,9 +47,9 @@ PLANAR_CHANNELS = 4  # up to so many channels, a copy gathers the planes of a ro
 def takes_convolution(operator: Convolution, target: Target, choices: Choices) -> bool:
     """True for bytes, or bfloat16 where it has instructions and Winograd in float32 is not faster; for groups that have channels enough.
 
-    Transposed convolutions are among them where they are products of pixels.
+    Transposed convolutions are among them where they are sums of pixels.
     """
-    if operator.computed or (operator.transposed and not has_separate_windows(operator, target)) or not _gains_in_groups(operator, target):
+    if operator.computed or (operator.transposed and not is_sum_of_pixels(operator, target)) or not _gains_in_groups(operator, target):
         return False
     if operator.x.dtype in BYTES:
         return operator.w.dtype in BYTES
@@ -91,6 +90,8 @@ def _is_planar(operator: Convolution, layout: str) -> bool:
 
 def dot_rows(operator: Convolution, target: Target, choices: Choices) -> RowTasks | str:
     """How the tasks of a convolution lie along the rows of a row-major image that it reads through a window; else why they do not."""
+    if operator.transposed:
+        return "a task of a transposed convolution is not one row of its result"
     sizes = dot_shape(operator)
     shape = as_plane(with_taps(sizes, used_taps(sizes)))
     if len(shape.in_size) != 2 or shape.in_size != sizes.in_size or is_column(shape) or shape.out_pixels * shape.batch == 0:
@@ -119,7 +120,7 @@ def generate_dot_convolution(
     window = window_rows(layouts.get(x, ND)) or 0
     known = _known_zero(operator.zero_point, constants, sizes)
     kept = weights[(slice(None), slice(None), *taps)].reshape(*weights.shape[:2], *shape.kernel)
-    by_words = not (planar or window) and choices.tile(WordAlgorithmSpace(shape, target)).winograd
+    by_words = not (planar or window or operator.transposed) and choices.tile(WordAlgorithmSpace(shape, target)).winograd
     centred = _centred(kept, weight_zero) if by_words else None
     if centred is not None and sums_fit(centred):
         method = _by_winograd(shape, target, choices, centred)

@@ -31,6 +31,7 @@ class Convolution:
     computed: bool = False
 
 
+PLACE_CHANNELS = 16  # so many results of bytes at one place of a transposed convolution's windows fill whole vectors of every target
 _WIDEST, _LEAST_INPUTS = 16, 8  # lanes of the widest vectors; input channels of a group
 
 

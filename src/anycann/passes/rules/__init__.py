@@ -19,7 +19,7 @@ from anycann.passes.rules.dequantize_lstm import DequantizeLSTM
 from anycann.passes.rules.einsum import ProductOfEinsum
 from anycann.passes.rules.fourier import ProductOfFourier, ProductOfFrames
 from anycann.passes.rules.gelu import GeluOfParts
-from anycann.passes.rules.integer_products import IntegerConvolution, IntegerGemm, IntegerMatMul
+from anycann.passes.rules.integer_products import IntegerConvolution, IntegerGemm, IntegerMatMul, IntegerTransposedConvolution
 from anycann.passes.rules.line_convolution import ConvolutionOfLines
 from anycann.passes.rules.microsoft_attention import MultiHeadAttention, PackedAttention
 from anycann.passes.rules.mish import MishOfParts
@@ -44,7 +44,7 @@ from anycann.passes.rules.zero_points import SplitZeroPoint
 
 RULES: tuple[Rule, ...] = (
     PaddingOfConvolution(), UnsignedBytes(), DequantizeLater(), QuantizeEarlier(), QuantizedAgain(),
-    IntegerConvolution(), IntegerMatMul(), IntegerGemm(), IntegerQGemm(),
+    IntegerConvolution(), IntegerTransposedConvolution(), IntegerMatMul(), IntegerGemm(), IntegerQGemm(),
     QuantizeByProduct(), ScaledWeights(), FloatWeights(),
     DequantizeLSTM(), FoldBatchNormalization(), SplitZeroPoint(), ProductOfEinsum(), ProductOfFourier(), ProductOfFrames(),
     MovedConvolution(), ScatterOfUnpool(),

@@ -11,8 +11,11 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
+from anycann.graph.ops.device import DOMAIN
+from anycann.graph.ops.transposed_integers import TRANSPOSED_INTEGERS
 from anycann.passes.rules.quantised import BYTES, Dequantised, dequantised
 from anycann.passes.rules.rule import Rule, constant_of, new_constant, new_node
+from anycann.te.contractions import PLACE_CHANNELS
 
 
 def _operands_problem(x: Dequantised | None, w: Dequantised | None, axis: int) -> str | None:
@@ -84,6 +87,69 @@ class IntegerConvolution(Rule):
         bias = _constant_bias(node.inputs[2]) if len(node.inputs) > 2 else None
         added = None if bias is None else new_constant(graph, f"{node.name}/bias", bias.reshape(spread))
         return _finish(graph, node, product, (x.scale * w.scale).reshape(spread), added)
+
+
+class IntegerTransposedConvolution(Rule):
+    """ConvTranspose(DequantizeLinear(x), DequantizeLinear(w), b) -> Cast(ConvTransposeInteger(x, w)) * scales + b, with known 8-bit w.
+
+    Its sums over neighbouring pixels fill vectors with 16 channels at each place of a window.
+    """
+
+    anchors = frozenset({("", "ConvTranspose")})
+    early = True
+
+    def check(self, node: ir.Node) -> str | None:
+        w = dequantised(node.inputs[1])
+        problem = _operands_problem(dequantised(node.inputs[0]), w, 1)
+        if problem is None and len(node.inputs) > 2 and node.inputs[2] is not None and _constant_bias(node.inputs[2]) is None:
+            return "its bias is computed at run time"
+        if problem is not None:
+            return problem
+        assert w is not None
+        return "its weights without their zero points are no bytes" if _signed(w) is None else _window_problem(node, w)
+
+    def rewrite(self, graph: ir.Graph, node: ir.Node) -> Sequence[ir.Node]:
+        x, w = _known(node, 0), _known(node, 1)
+        signed = _signed(w)
+        assert signed is not None
+        spread = (-1, *[1] * (signed.ndim - 2))
+        weights = w.integers if signed is w.known else new_constant(graph, f"{node.name}/centred", signed)
+        product = _integer_node(TRANSPOSED_INTEGERS, node, x, weights, None)
+        product.domain = DOMAIN
+        for attribute in node.attributes.values():
+            product.attributes.add(attribute)
+        bias = _constant_bias(node.inputs[2]) if len(node.inputs) > 2 else None
+        added = None if bias is None else new_constant(graph, f"{node.name}/bias", bias.reshape(spread))
+        return _finish(graph, node, product, (x.scale * w.scale).reshape(spread), added)
+
+
+def _signed(w: Dequantised) -> np.ndarray | None:
+    """Known weights of a transposed convolution less their zero point, if these are signed bytes."""
+    assert w.known is not None
+    if w.known.dtype == np.int8 and not w.zero.any():
+        return w.known
+    centred = w.known.astype(np.int16) - w.zero.astype(np.int16).reshape(-1, *[1] * (w.known.ndim - 2))
+    return centred.astype(np.int8) if centred.min(initial=0) >= -128 and centred.max(initial=0) <= 127 else None
+
+
+def _window_problem(node: ir.Node, w: Dequantised) -> str | None:
+    """Why the results of a transposed convolution are not whole windows of sums with vectors of channels."""
+    assert w.known is not None
+    _, outputs, *kernel = w.known.shape
+    rank = len(kernel)
+    strides, pads, extra = (
+        node.attributes.get_ints(name, default)
+        for name, default in (("strides", (1,) * rank), ("pads", (0,) * 2 * rank), ("output_padding", (0,) * rank))
+    )
+    if node.attributes.get_int("group", 1) != 1 or any(each != 1 for each in node.attributes.get_ints("dilations", (1,))):
+        return "it has groups or dilations"
+    if node.attributes.get_string("auto_pad", "NOTSET") != "NOTSET" or "output_shape" in node.attributes or rank > 2:
+        return "its padding follows from sizes, or it is a volume, whose channels lie far apart"
+    if outputs % PLACE_CHANNELS:
+        return f"{outputs} channels do not fill vectors at each place of a window"
+    axes = zip(kernel, strides, pads[:rank], pads[rank:], extra, strict=True)
+    whole = all(begin < taps and (taps - begin - end + more) % stride == 0 for taps, stride, begin, end, more in axes)
+    return None if whole else "its result is no whole number of windows"
 
 
 class IntegerMatMul(Rule):

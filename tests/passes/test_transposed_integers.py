@@ -1,0 +1,69 @@
+"""Transposed convolutions of dequantised bytes are sums of integers where they fill vectors; results are those of the definition."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.passes.graphs import by_definition, floats, kernels, parse, run
+
+RNG = np.random.default_rng(5)
+TEXT = """g (float[{data}] x) => (float[{result}] y) {{
+    xq = QuantizeLinear(x, sx, zx) xd = DequantizeLinear(xq, sx, zx)
+    wd = DequantizeLinear<axis=1>(w, sw, zw) bd = DequantizeLinear(b, sb)
+    c = ConvTranspose<{form}>(xd, wd, bd) r = Relu(c)
+    rq = QuantizeLinear(r, sy, zy) y = DequantizeLinear(rq, sy, zy)
+}}"""
+HALVES = "strides=[2,2]"
+
+
+def constants(inputs: int, outputs: int, *kernel: int, dtype: type = np.uint8, zero: int = 0) -> dict[str, np.ndarray]:
+    point = np.array(120 if dtype is np.uint8 else -9, dtype)
+    return {
+        "sx": np.array(0.02, np.float32), "zx": point, "sy": np.array(0.003, np.float32), "zy": point,
+        "w": RNG.integers(-100, 100, (inputs, outputs, *kernel)).astype(np.int8), "zw": np.full(outputs, zero, np.int8),
+        "sw": RNG.uniform(0.0001, 0.0003, outputs).astype(np.float32),
+        "b": RNG.integers(-3000, 3000, outputs).astype(np.int32), "sb": np.array(1e-5, np.float32),
+    }  # fmt: skip
+
+
+def model(data: str, result: str, form: str, known: dict[str, np.ndarray]) -> onnx.ModelProto:
+    return parse(TEXT.format(data=data, result=result, form=form), **known)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+@pytest.mark.parametrize(
+    ("data", "result", "form", "kernel"),
+    [
+        ("2,7,5,6", "2,16,10,12", HALVES, (2, 2)),
+        ("1,20,5,3", "1,48,10,6", f"{HALVES}, pads=[1,1,1,1]", (4, 4)),
+        ("1,7,4,5", "1,16,8,10", f"{HALVES}, pads=[1,1,1,1], output_padding=[1,1]", (3, 3)),
+        ("1,9,5,4", "1,32,5,4", "pads=[1,1,1,1]", (3, 3)),
+        ("1,6,4,5", "1,16,12,15", "strides=[3,3], pads=[2,0,0,2]", (5, 5)),
+        ("2,7,9", "2,32,72", "strides=[8], pads=[4,4]", (16,)),
+    ],
+)
+def test_windows_that_meet_or_not_are_sums_of_integers(data: str, result: str, form: str, kernel: tuple[int, ...], dtype: type) -> None:
+    shape = [int(size) for size in data.split(",")]
+    quantised = model(data, result, form, constants(shape[1], int(result.split(",")[1]), *kernel, dtype=dtype))
+    feeds = {"x": floats(*shape)}
+    (got,), (wanted,) = run(quantised, feeds), by_definition(quantised, feeds)
+    steps = np.abs(got - wanted) / 0.003
+    assert steps.max() < 1.01
+    assert (steps > 0.5).mean() < 0.01
+
+
+def test_the_kernel_multiplies_bytes_and_does_all_that_follows() -> None:
+    text = TEXT.format(data="1,20,5,3", result="1,48,10,6", form=HALVES)
+    found = kernels(text, **constants(20, 48, 2, 2))
+    assert [name for name in found if "ConvTranspose" in name] == ["ConvTransposeInteger+Cast+Mul+Add+Relu+QuantizeLinear+DequantizeLinear"]
+
+
+@pytest.mark.parametrize(
+    ("result", "form", "outputs", "zero"),
+    [("1,12,10,6", HALVES, 12, 0), ("1,16,11,7", f"{HALVES}, output_padding=[1,1]", 16, 0), ("1,16,10,6", HALVES, 16, 100)],
+)
+def test_channels_that_leave_lanes_empty_and_parts_of_windows_are_floats(result: str, form: str, outputs: int, zero: int) -> None:
+    known = constants(20, outputs, 2, 2, zero=zero)
+    assert not any("ConvTransposeInteger" in name for name in kernels(TEXT.format(data="1,20,5,3", result=result, form=form), **known))
