@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from anycann.adapters.torch.graph.compiled_graph import Frozen
-from anycann.adapters.torch.graph.graph_program import GraphProgram
 from anycann.adapters.torch.graph.unchanged import watch
 
 Change = Callable[[torch.Tensor], object]
@@ -34,7 +33,7 @@ CHANGES: dict[str, Change] = {
 
 
 def _frozen(tensors: list[torch.Tensor]) -> Frozen:
-    return Frozen(GraphProgram(lambda args: [], []), range(1, len(tensors) + 1), tensors)
+    return Frozen(lambda args: [], range(1, len(tensors) + 1), tensors)
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)

@@ -15,7 +15,6 @@ from anycann.adapters.torch.graph.compiled_graph import CompiledGraph, Watch
 from anycann.adapters.torch.graph.open_graph import OpenGraph, is_open
 from anycann.adapters.torch.graph.resizing import resizing_kept_whole
 from anycann.adapters.torch.graph.saved import save_row_major
-from anycann.adapters.torch.graph.shortcut import needs_nothing_around, shortened
 from anycann.frontends.torch_fx.decomposed import decompositions
 
 Replace = Callable[[str, torch.fx.GraphModule, Sequence[Any]], Callable[..., Any] | None]
@@ -48,24 +47,16 @@ class Backend:
     def __call__(self, module: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
         """The graph, compiled for inference or for training, as AOTAutograd decides."""
         keep_attention_whole(module)
-        by_itself: list[CompiledGraph] = []
-
-        def inference(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
-            made = self._graph(graph, "inference", inputs, weights())
-            if isinstance(made, CompiledGraph) and needs_nothing_around(graph, example_inputs):
-                by_itself.append(made)
-            return made
-
         compile_with = aot_autograd(
             fw_compiler=lambda graph, inputs: self._graph(graph, "forward", inputs, ()),
             bw_compiler=lambda graph, inputs: self._graph(graph, "backward", inputs, ()),
-            inference_compiler=inference,
+            inference_compiler=lambda graph, inputs: self._graph(graph, "inference", inputs, weights()),
             partition_fn=_partition,
             decompositions={**decompositions(), **self.settings.decompositions},
         )
         with resizing_kept_whole():
             compiled: Callable[..., Any] = compile_with(module, example_inputs)
-        return shortened(compiled, *by_itself) if by_itself else compiled
+        return compiled
 
     def _graph(self, module: torch.fx.GraphModule, kind: str, inputs: Sequence[Any], fixed: tuple[int, ...]) -> Any:
         """Weights are inputs of a graph that trains, for they change; they are built into others."""

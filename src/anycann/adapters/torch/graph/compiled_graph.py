@@ -32,31 +32,22 @@ class CompiledGraph:
         self._boxed_call = True  # AOTAutograd: arguments come as one list; in the object itself, for wrappers copy that
         self._module, self._kind, self._fixed, self._watch = module, kind, tuple(fixed), watch
         self._frozen: dict[int, Frozen] = {}
-        self._plain: GraphProgram | None = None
+        self._plain: Run | None = None
         self._rested = REST  # weights are built in at the first call
         self._seen: tuple[Any, ...] = ()
         self._lock = threading.RLock()
 
     def __call__(self, args: list[Any]) -> list[Any]:
         """The outputs for the inputs; the list of inputs is emptied."""
-        return (self._found(args) or self._new(args)).run(args)
-
-    def ready(self, args: list[Any]) -> Run | None:
-        """What computes the outputs for these inputs without an operator of PyTorch's, if there is such a program already."""
-        program = self._found(args)
-        return program.run if program is not None and program.engine_alone else None
-
-    def _found(self, args: list[Any]) -> GraphProgram | None:
-        """The program for these inputs, which is not compiled here."""
         if not self._fixed:
-            return self._plain
+            return (self._plain or self._compile_plain())(args)
         frozen = self._frozen.get(id(args[self._fixed[0]]))
-        return frozen.program if frozen is not None and frozen.holds(args) else None
+        if frozen is not None and frozen.holds(args):
+            return frozen.run(args)
+        return self._run_changed(args)
 
-    def _new(self, args: list[Any]) -> GraphProgram:
-        """The program for weights that were not built in, or have changed since."""
-        if not self._fixed:
-            return self._compile_plain()
+    def _run_changed(self, args: list[Any]) -> list[Any]:
+        """Weights that were not built in, or have changed since."""
         weights = [args[position] for position in self._fixed]
         state = tuple(_state(weight) for weight in weights)
         with self._lock:
@@ -64,23 +55,24 @@ class CompiledGraph:
             self._seen = state
             first_time = id(weights[0]) not in self._frozen
             if self._rested >= REST or first_time:
-                return self._freeze(weights)
+                run = self._freeze(weights)
+                return run(args)
             self._frozen[id(weights[0])].forget()
-        return self._plain or self._compile_plain()
+        return (self._plain or self._compile_plain())(args)
 
-    def _freeze(self, weights: Sequence[torch.Tensor]) -> GraphProgram:
+    def _freeze(self, weights: Sequence[torch.Tensor]) -> Run:
         given = [node for node in self._module.graph.nodes if node.op == "placeholder"]
         constants = {given[position]: weight for position, weight in zip(self._fixed, weights, strict=True)}
         program = self._compiled(constants)
         if len(self._frozen) >= MOST_FROZEN:
             del self._frozen[next(iter(self._frozen))]
-        self._frozen[id(weights[0])] = Frozen(program, self._fixed, weights)
-        return program
+        self._frozen[id(weights[0])] = Frozen(program.run, self._fixed, weights)
+        return program.run
 
-    def _compile_plain(self) -> GraphProgram:
+    def _compile_plain(self) -> Run:
         with self._lock:
             if self._plain is None:
-                self._plain = self._compiled({})
+                self._plain = self._compiled({}).run
             return self._plain
 
     def _compiled(self, constants: dict[torch.fx.Node, torch.Tensor]) -> GraphProgram:
@@ -98,8 +90,8 @@ class Frozen:
     `holds(args)` says whether these arguments have the weights that are built in.
     """
 
-    def __init__(self, program: GraphProgram, positions: Sequence[int], weights: Sequence[torch.Tensor]):
-        self.program = program
+    def __init__(self, run: Run, positions: Sequence[int], weights: Sequence[torch.Tensor]):
+        self.run = run
         self._weights = [_Weight(position, weight) for position, weight in zip(positions, weights, strict=True)]
         self.holds: Callable[[list[Any]], bool] = watch(positions, weights) or self._holds
 

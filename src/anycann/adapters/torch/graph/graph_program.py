@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 import operator
 
 import torch
@@ -31,11 +30,6 @@ class GraphProgram:
     def in_engine(self) -> int:
         """How many operators the engine computes."""
         return sum(len(part.nodes) for part in self.parts if part.engine)
-
-    @cached_property
-    def engine_alone(self) -> bool:
-        """Whether PyTorch computes nothing; it makes results and views of them."""
-        return all(part.engine for part in self.parts)
 
 
 def compile_graph(graph: torch.fx.Graph, constants: Mapping[Node, torch.Tensor], threads: int) -> GraphProgram:
