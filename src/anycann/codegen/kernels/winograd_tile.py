@@ -212,7 +212,7 @@ _LOOP_FMAS = 80
 
 
 # With fewer tasks than this, the output channels are cut too; each such task of another thread transforms the same inputs again.
-_ENOUGH_TASKS, _LEAST_BLOCKS = 8, 4
+_ENOUGH_TASKS, _LEAST_BLOCKS = 8, 2
 
 
 def _splits(shape: ConvolutionShape, lanes: int, tile: WinogradTile) -> int:
