@@ -43,10 +43,29 @@ def agrees(model: onnx.ModelProto, rows: int) -> None:
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, ml_dtypes.int4, ml_dtypes.uint4])
 @pytest.mark.parametrize(
     ("form", "parameters"),
-    [("", ()), ("<axis=1>", (24,)), ("<axis=0>", (40,)), ("<axis=0, block_size=16>", (3, 24)), ("<axis=1, block_size=8>", (40, 3))],
+    [("", ()), ("<axis=1>", (24,)), ("<axis=0, block_size=16>", (3, 24))],
 )
 def test_weights_with_scales_of_any_form_are_one_kernel(dtype: type, form: str, parameters: tuple[int, ...]) -> None:
     model = model_of(PLAIN, 3, form, q=numbers(dtype, 40, 24), s=scales(*parameters), z=numbers(dtype, *parameters))
+    assert kernels(model) == ["ScaledMatMul"]
+    agrees(model, 3)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, ml_dtypes.uint4])
+@pytest.mark.parametrize(("form", "parameters"), [("<axis=0>", (40,)), ("<axis=1, block_size=8>", (40, 3))])
+def test_weights_with_scales_for_every_row_are_floats_which_take_less(dtype: type, form: str, parameters: tuple[int, ...]) -> None:
+    model = model_of(PLAIN, 3, form, q=numbers(dtype, 40, 24), s=scales(*parameters), z=numbers(dtype, *parameters))
+    assert kernels(model) == ["MatMul"]
+    agrees(model, 3)
+
+
+@pytest.mark.parametrize("form", ["transB=1", "transB=0"])
+def test_blocks_run_along_either_axis_of_a_gemm(form: str) -> None:
+    transposed = "transB=1" in form
+    text = PLAIN.replace("y = MatMul(x, w)", f"y = Gemm<{form}>(x, w)")
+    sizes, counts = ((24, 40), (24, 3)) if transposed else ((40, 24), (3, 24))
+    blocks = f"<axis={int(transposed)}, block_size=16>"
+    model = model_of(text, 3, blocks, q=numbers(np.uint8, *sizes), s=scales(*counts), z=numbers(np.uint8, *counts))
     assert kernels(model) == ["ScaledMatMul"]
     agrees(model, 3)
 

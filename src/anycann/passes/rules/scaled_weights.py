@@ -29,7 +29,7 @@ class _Weights:
 
 
 class ScaledWeights(Rule):
-    """MatMul or Gemm(x, DequantizeLinear(w), b) -> ScaledMatMul(x, w, scales) + b, with constant w of up to 8 bits."""
+    """MatMul or Gemm(x, DequantizeLinear(w), b) -> ScaledMatMul(x, w, scales) + b, with constant w of 4 or 8 bits; rows share scales."""
 
     anchors = frozenset({("", "MatMul"), ("", "Gemm")})
     early = True
@@ -40,13 +40,12 @@ class ScaledWeights(Rule):
             return ""
         if node.attributes.get_int("transA", 0) or any(node.attributes.get_float(name, 1.0) != 1 for name in ("alpha", "beta")):
             return "its first operand is transposed, or it has factors"
-        return None if _weights(node, dequantise) is not None else "its weights are no known matrix of bytes with float32 scales"
+        return _problem(node, dequantise)
 
     def rewrite(self, graph: ir.Graph, node: ir.Node) -> Sequence[ir.Node]:
         dequantise = _dequantise(node)
         assert dequantise is not None
         weights = _weights(node, dequantise)
-        assert weights is not None
         name, bias = node.name or node.op_type, node.inputs[2] if len(node.inputs) > 2 else None
         operands = [node.inputs[0], _stored(graph, name, dequantise, weights), new_constant(graph, f"{name}/scale", weights.scale)]
         product = ir.Node(DOMAIN, SCALED_MATMUL, operands, [ir.AttrInt64("rows", weights.rows)], name=name)
@@ -71,33 +70,57 @@ def _dequantise(node: ir.Node) -> ir.Node | None:
     return found if found is not None and found.domain in ("", "com.microsoft") and found.op_type == "DequantizeLinear" else None
 
 
-def _weights(node: ir.Node, dequantise: ir.Node) -> _Weights | None:
-    """The second operand as integers and scales; None for what is not known, no matrix, wider than bytes, or has scales along both axes."""
-    known, scale, zero = (constant_of(dequantise.inputs[n]) if n < len(dequantise.inputs) else None for n in range(3))
+def _problem(node: ir.Node, dequantise: ir.Node) -> str | None:
+    """Why the second operand is not taken as integers and scales, or None."""
+    (known, scale, zero), source = _constants(dequantise), dequantise.inputs[0]
     given = len(dequantise.inputs) > 2 and dequantise.inputs[2] is not None
     if known is None or scale is None or (given and zero is None) or known.ndim != 2 or not known.size or scale.dtype != np.float32:
-        return None
-    source = dequantise.inputs[0]
+        return _UNKNOWN
     if source is None or source.dtype not in _NARROW:
-        return None
-    axis, block = dequantise.attributes.get_int("axis", 1) % 2, dequantise.attributes.get_int("block_size", 0)
-    integers, spread = known.astype(np.int16), _spread(scale, axis, block)
+        return _UNKNOWN
+    rows = _rows(node, dequantise, known.shape, scale.size)
+    return "no rows share their scales, which would be as many floats as there are weights" if rows == 1 else None
+
+
+_UNKNOWN = "its weights are no known matrix of bytes with float32 scales"
+_NARROW = (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT4, ir.DataType.UINT4)
+
+
+def _weights(node: ir.Node, dequantise: ir.Node) -> _Weights:
+    """The second operand as integers and scales."""
+    known, scale, zero = _constants(dequantise)
+    assert known is not None
+    assert scale is not None
+    axis, block = _axis_and_block(dequantise)
+    integers, spread, rows = known.astype(np.int16), _spread(scale, axis, block), _rows(node, dequantise, known.shape, scale.size)
     if zero is not None:
         points = _spread(zero.astype(np.int16), axis, block)
         integers = integers - (np.repeat(points, block, axis=axis)[: known.shape[0], : known.shape[1]] if block else points)
     if node.attributes.get_int("transB", 0):
-        integers, spread, axis = integers.T, spread.T, 1 - axis
-    (depth, columns), along_k = integers.shape, axis == 0
-    rows = (block or 1) if along_k and scale.size > 1 else depth
-    if block and not along_k:
-        spread = np.repeat(spread, block, axis=1)[:, :columns]
-        rows = 1
+        integers, spread = integers.T, spread.T
+    depth, columns = integers.shape
     spread = np.broadcast_to(spread, (-(-depth // rows), columns))
     fits = integers.min() >= -128 and integers.max() <= 127
     return _Weights(np.ascontiguousarray(integers.astype(np.int8) if fits else integers), np.ascontiguousarray(spread), rows)
 
 
-_NARROW = (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT4, ir.DataType.UINT4)
+def _rows(node: ir.Node, dequantise: ir.Node, extents: tuple[int, ...], scales: int) -> int:
+    """Rows of the operand, [K, N], that share the scales of their columns; `extents`: those of the weights as they are stored."""
+    along_k = 1 if node.attributes.get_int("transB", 0) else 0
+    axis, block = _axis_and_block(dequantise)
+    if scales == 1 or (axis != along_k and not block):
+        return extents[along_k]
+    return block if block and axis == along_k else 1
+
+
+def _constants(dequantise: ir.Node) -> tuple[np.ndarray | None, ...]:
+    """What is known of the integers, the scale and the zero point."""
+    return tuple(constant_of(dequantise.inputs[n]) if n < len(dequantise.inputs) else None for n in range(3))
+
+
+def _axis_and_block(dequantise: ir.Node) -> tuple[int, int]:
+    """The axis of a matrix along which its scales run, and the positions that share one; 0: no blocks."""
+    return dequantise.attributes.get_int("axis", 1) % 2, dequantise.attributes.get_int("block_size", 0)
 
 
 def _spread(values: np.ndarray, axis: int, block: int) -> np.ndarray:
