@@ -83,6 +83,18 @@ def test_weights_of_a_few_rows_take_a_byte_each() -> None:
     assert conversion.model.constants.nbytes < 2 * 512 * 256
 
 
+def test_weights_of_many_rows_have_the_type_of_the_rows() -> None:
+    text = "g (float16[70,512] x) => (float16[70,256] y) { w = DequantizeLinear<output_dtype=10>(q, s) y = MatMul(x, w) }"
+    model = parse(text, q=numbers(np.int8, 512, 256), s=scales())
+    model.opset_import[0].version = 23
+    conversion = convert_model(model, CompileOptions(target=AVX512))
+    assert conversion.model.constants.nbytes < 4 * 512 * 256  # two bytes each, and the integers
+    x = floats(70, 512).astype(np.float16)
+    (got,) = run(model, {"x": x})
+    q, s = (onnx.numpy_helper.to_array(each).astype(np.float32) for each in model.graph.initializer)
+    np.testing.assert_allclose(got, x.astype(np.float32) @ (q * s), rtol=5e-3, atol=0.1)
+
+
 def test_what_is_dequantised_on_both_sides_stays_a_product_of_integers() -> None:
     text = """g (uint8[3,40] x) => (float[3,24] y) {
         d = DequantizeLinear(x, t) w = DequantizeLinear(q, s) y = MatMul(d, w)

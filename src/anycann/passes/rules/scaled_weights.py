@@ -131,7 +131,7 @@ def _spread(values: np.ndarray, axis: int, block: int) -> np.ndarray:
 
 
 class FloatWeights(Rule):
-    """ScaledMatMul(x, w, scales) -> MatMul(x, w * scales), where x has many rows."""
+    """ScaledMatMul(x, w, scales) -> MatMul(x, w * scales), in the type of x, where x has many rows."""
 
     anchors = frozenset({(DOMAIN, SCALED_MATMUL)})
 
@@ -142,8 +142,11 @@ class FloatWeights(Rule):
         return None if prod(shape.numpy()[:-1]) > MOST_ROWS or len(shape) < 2 else "few rows wait for their weights"
 
     def rewrite(self, graph: ir.Graph, node: ir.Node) -> Sequence[ir.Node]:
-        weights, scale = (constant_of(node.inputs[n]) for n in (1, 2))
+        (source, *_), (weights, scale) = node.inputs, (constant_of(node.inputs[n]) for n in (1, 2))
+        assert source is not None
+        assert source.dtype is not None
         assert weights is not None
         assert scale is not None
-        known = new_constant(graph, f"{node.name}/floats", floats_of(weights, scale, node.attributes.get_int("rows")))
-        return [new_node("MatMul", [node.inputs[0], known], node.name or SCALED_MATMUL, node.outputs[0])]
+        floats = floats_of(weights, scale, node.attributes.get_int("rows")).astype(source.dtype.numpy(), copy=False)
+        known = new_constant(graph, f"{node.name}/floats", floats)
+        return [new_node("MatMul", [source, known], node.name or SCALED_MATMUL, node.outputs[0])]
