@@ -13,6 +13,7 @@ from anycann.codegen.kernels.convolution import plain_writer
 from anycann.codegen.kernels.convolution_space import WinogradSpace
 from anycann.codegen.kernels.winograd import emit_winograd
 from anycann.codegen.kernels.winograd_tile import (
+    all_blocks,
     all_tiles,
     default_winograd_tile,
     scratch_bytes,
@@ -86,6 +87,13 @@ def test_calls_of_one_thread_that_go_on_give_the_same_bits(target):
         native(data, weights, got, bias, end=2)
         native.one_behind_the_other(data, weights, got, bias, step=step, begin=2)
         np.testing.assert_array_equal(got, whole)
+
+
+def test_no_task_is_without_output_channels():
+    shape, target = shape_of(16, 5 * 8, (15, 18), 3, pads=1), by_name("avx2")
+    tile = replace(default_winograd_tile(shape, target), blocks=1)
+    tasks = [_emit(shape, target, replace(tile, splits=splits))[1].tasks // all_blocks(shape, tile) for splits in range(1, 6)]
+    assert tasks == [1, 2, 3, 3, 5]
 
 
 @TARGETS

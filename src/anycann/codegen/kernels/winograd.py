@@ -72,11 +72,12 @@ def emit_winograd(
         return WinogradLaunch(0, 0)
     goes_on = resumed(e)
     kernel = _kernel(e, shape, target, tile, input_pointer, weights, write, initial)
-    before = e.select(goes_on, e.udiv(e.sub(e.begin, 1), tile.splits), e.const(-1))
     groups = -(-shape.out_blocks(target.lanes) // tile.blocks)
     per_task = -(-groups // tile.splits)
+    splits = -(-groups // per_task)  # 10 groups in 8 parts are 5 of two: the others would transform the inputs for nothing
+    before = e.select(goes_on, e.udiv(e.sub(e.begin, 1), splits), e.const(-1))
     with e.loop(e.begin, e.end, 1, [before]) as tasks:
-        block, split = digits(e, tasks.index, [all_blocks(shape, tile), tile.splits])
+        block, split = digits(e, tasks.index, [all_blocks(shape, tile), splits])
         part = _part(e, kernel, block)
         with e.when(e.compare("ne", block, tasks.values[0])):  # the next split of a block finds its inputs transformed
             _transform_inputs(e, kernel, part)
@@ -84,7 +85,7 @@ def emit_winograd(
         with e.loop(e.mul(split, per_task), stop) as group:
             _group(e, kernel, group.index, part)
         tasks.carry([block])
-    return WinogradLaunch(all_blocks(shape, tile) * tile.splits, scratch_bytes(shape, target.lanes, tile))
+    return WinogradLaunch(all_blocks(shape, tile) * splits, scratch_bytes(shape, target.lanes, tile))
 
 
 def _kernel(

@@ -25,8 +25,8 @@ class WinogradTile:
     """`tiles` 4x4 output tiles of `planes` planes are transformed together; they are multiplied `columns` times `blocks` channel blocks
     at a time.
 
-    `unroll` input channels are written out in the innermost loop. The output channels are cut into `splits` tasks. The planes of an image
-    of three dimensions, of which each is read by several results, follow each other: position plane * tiles + tile.
+    `unroll` input channels are written out in the innermost loop. The output channels are cut into `splits` tasks at most. The planes of an
+    image of three dimensions, of which each is read by several results, follow each other: position plane * tiles + tile.
     """
 
     tiles: int
