@@ -28,6 +28,7 @@ def first_version(folder: str, quota: int, period: int) -> dict[str, str]:
         ("0::/pod/inner", {"pod/cpu.max": "800000 100000\n", "pod/inner/cpu.max": "50000 100000\n"}, 0.5),
         ("4:memory:/a\n3:cpu,cpuacct:/a", first_version("cpu,cpuacct/a", 300000, 100000), 3.0),
         ("3:cpu,cpuacct:/docker/4711", first_version("cpu,cpuacct", 100000, 50000), 2.0),
+        ("3:cpuacct,cpu:/a", first_version("cpu/a", 300000, 100000), 3.0),  # "cpu" is a link to "cpu,cpuacct"
         ("3:cpu:/", first_version("cpu", -1, 100000), math.inf),
         ("0::/\n1:cpu:/", {"unified/cgroup.procs": "", **first_version("cpu", 100000, 100000)}, 1.0),
         ("0::/../other", {"cpu.max": "100000 100000\n"}, 1.0),

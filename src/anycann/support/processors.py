@@ -39,7 +39,8 @@ def _folders(membership: Path, groups: Path) -> Iterator[Path]:
         controllers, _, path = rest.partition(":")
         if path.startswith("/") and (not controllers or "cpu" in controllers.split(",")):
             group = PurePosixPath(path.lstrip("/"))
-            yield from (groups / controllers / above for above in (group, *group.parents))
+            trees = {controllers, "cpu"} if controllers else {""}  # "cpuacct,cpu" may lie in a folder "cpu,cpuacct"; "cpu" is a link to it
+            yield from (groups / tree / above for tree in trees for above in (group, *group.parents))
 
 
 def _quota(folder: Path) -> float:
