@@ -142,7 +142,7 @@ def test_what_is_built_in_is_of_these_generators_and_was_measured_to_be_faster()
         assert kept["caches"]["l1_bytes"] >= 1024
 
 
-@pytest.mark.parametrize("entry", [entry for _, _, entry in SHIPPED if entry["info_dict"]["op_type"] == "Conv"], ids=str)
+@pytest.mark.parametrize("entry", [pytest.param(entry, id=key) for _, key, entry in SHIPPED if entry["info_dict"]["op_type"] == "Conv"])
 def test_what_is_built_in_is_found_and_is_not_the_default(entry: dict[str, Any]) -> None:
     space = space_of(entry["info_dict"])
     bank = Bank([], space.target, BUILT_IN)
