@@ -130,14 +130,14 @@ def test_gelu_is_found_however_it_is_written(text: str, told_of: str) -> None:
     [
         ("s = Softplus(x) t = Tanh(s) y = Mul(x, t)", "applied"),
         ("s = Softplus(x) t = Tanh(s) y = Mul(t, x)", "applied"),
-        ("s = Softplus(x) t = Tanh(s) z = Mul(t, x) y = Add(z, s)", ""),
+        ("s = Softplus(x) t = Tanh(s) z = Mul(t, x) y = Add(z, s)", "applied"),
         ("r = Relu(x) s = Softplus(r) t = Tanh(s) y = Mul(x, t)", "skipped"),
         ("s = Tanh(x) t = Softplus(s) y = Mul(x, t)", ""),
     ],
 )
 def test_mish_is_found_however_it_is_written(text: str, told_of: str) -> None:
     model = parse(f"g (float[3,40] x) => (float[3,40] y) {{ {text} }}")
-    assert [line.split()[1] for line in told(model) if line.startswith("MishOfParts") and " y" in line] == ([told_of] if told_of else [])
+    assert [line.split()[1] for line in told(model) if line.startswith("MishOfParts")] == ([told_of] if told_of else [])
     feeds = {"x": 9 * floats(3, 40)}
     assert_same(run(model, feeds), by_definition(model, feeds))
 

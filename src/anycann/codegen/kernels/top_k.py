@@ -17,7 +17,7 @@ from anycann.te.dtypes import DType
 
 VECTORS = 4  # looked at before deciding whether one of them holds a candidate
 LEAST_NEW = 32  # candidates that are worth putting in order
-FEW, FEW_BLOCKS = 16, 4  # elements that are found by a pass of its own, in rows of so many blocks, of how good they are at least
+FEW, FEW_BLOCKS = 16, 4  # up to so many elements, of rows of at least so many blocks, are found after a pass that asks how good they are
 CELLS_BYTES = 64
 
 

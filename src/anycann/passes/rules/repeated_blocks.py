@@ -16,7 +16,7 @@ LEAST_ROW = 8  # elements that lie together before they are repeated
 
 
 class ExpandOfTile(Rule):
-    """Tile(x, r) -> Reshape(Expand(Reshape(x))), with an axis of the repeats before each axis that has more than one element."""
+    """Tile(x, r) -> Reshape(Expand(Reshape(x))), with an axis of the repeats before each axis."""
 
     anchors = frozenset({("", "Tile")})
 
