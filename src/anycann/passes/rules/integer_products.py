@@ -41,6 +41,12 @@ def _constant_bias(value: ir.Value | None) -> np.ndarray | None:
     return None if found is None else found.astype(np.float32)
 
 
+def _bias_problem(node: ir.Node) -> str | None:
+    """Why the bias of a node cannot be added as a constant, or None."""
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    return "its bias is computed at run time" if bias is not None and _constant_bias(bias) is None else None
+
+
 def _finish(graph: ir.Graph, node: ir.Node, product: ir.Node, factor: np.ndarray, bias: ir.Value | None) -> list[ir.Node]:
     """product -> Cast -> Mul(factor) -> Add(bias)."""
     name, like = node.name or node.op_type, node.outputs[0]
@@ -73,9 +79,7 @@ class IntegerConvolution(Rule):
 
     def check(self, node: ir.Node) -> str | None:
         problem = _operands_problem(dequantised(node.inputs[0]), dequantised(node.inputs[1]), 0)
-        if problem is None and len(node.inputs) > 2 and node.inputs[2] is not None and _constant_bias(node.inputs[2]) is None:
-            return "its bias is computed at run time"
-        return problem
+        return _bias_problem(node) if problem is None else problem
 
     def rewrite(self, graph: ir.Graph, node: ir.Node) -> Sequence[ir.Node]:
         x, w = _known(node, 0), _known(node, 1)
@@ -101,8 +105,7 @@ class IntegerTransposedConvolution(Rule):
     def check(self, node: ir.Node) -> str | None:
         w = dequantised(node.inputs[1])
         problem = _operands_problem(dequantised(node.inputs[0]), w, 1)
-        if problem is None and len(node.inputs) > 2 and node.inputs[2] is not None and _constant_bias(node.inputs[2]) is None:
-            return "its bias is computed at run time"
+        problem = _bias_problem(node) if problem is None else problem
         if problem is not None:
             return problem
         assert w is not None
@@ -113,7 +116,7 @@ class IntegerTransposedConvolution(Rule):
         signed = _signed(w)
         assert signed is not None
         spread = (-1, *[1] * (signed.ndim - 2))
-        weights = w.integers if signed is w.known else new_constant(graph, f"{node.name}/centred", signed)
+        weights = w.integers if _is_signed(w) else new_constant(graph, f"{node.name}/centred", signed)
         product = _integer_node(TRANSPOSED_INTEGERS, node, x, weights, None)
         product.domain = DOMAIN
         for attribute in node.attributes.values():
@@ -123,10 +126,15 @@ class IntegerTransposedConvolution(Rule):
         return _finish(graph, node, product, (x.scale * w.scale).reshape(spread), added)
 
 
+def _is_signed(w: Dequantised) -> bool:
+    """Whether weights are signed bytes without a zero point as they are stored."""
+    return w.integers.dtype == ir.DataType.INT8 and not w.zero.any()
+
+
 def _signed(w: Dequantised) -> np.ndarray | None:
     """Known weights of a transposed convolution less their zero point, if these are signed bytes."""
     assert w.known is not None
-    if w.known.dtype == np.int8 and not w.zero.any():
+    if _is_signed(w):
         return w.known
     centred = w.known.astype(np.int16) - w.zero.astype(np.int16).reshape(-1, *[1] * (w.known.ndim - 2))
     return centred.astype(np.int8) if centred.min(initial=0) >= -128 and centred.max(initial=0) <= 127 else None
@@ -183,9 +191,7 @@ class IntegerGemm(Rule):
         problem = _operands_problem(dequantised(node.inputs[0]), dequantised(node.inputs[1]), axis)
         if problem is None and node.attributes.get_int("transA", 0) != 0:
             return "its first operand is transposed"
-        if problem is None and len(node.inputs) > 2 and node.inputs[2] is not None and _constant_bias(node.inputs[2]) is None:
-            return "its bias is computed at run time"
-        return problem
+        return _bias_problem(node) if problem is None else problem
 
     def rewrite(self, graph: ir.Graph, node: ir.Node) -> Sequence[ir.Node]:
         a, b = _known(node, 0), _known(node, 1)
