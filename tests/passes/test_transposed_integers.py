@@ -67,3 +67,20 @@ def test_the_kernel_multiplies_bytes_and_does_all_that_follows() -> None:
 def test_channels_that_leave_lanes_empty_and_parts_of_windows_are_floats(result: str, form: str, outputs: int, zero: int) -> None:
     known = constants(20, outputs, 2, 2, zero=zero)
     assert not any("ConvTransposeInteger" in name for name in kernels(TEXT.format(data="1,20,5,3", result=result, form=form), **known))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "result", "form"),
+    [
+        ((4, 16, 2, 2), "1,16,9,9", f"{HALVES}, output_padding=[1,1]"),
+        ((4, 16, 2, 2), "1,16,9,9", f"{HALVES}, dilations=[2,2]"),
+        ((4, 16, 3, 3), "1,16,8,8", f'{HALVES}, auto_pad="SAME_UPPER"'),
+    ],
+)
+def test_other_windows_of_bytes_are_left_to_the_host(kernel: tuple[int, ...], result: str, form: str) -> None:
+    weights, x = RNG.integers(-128, 128, kernel).astype(np.int8), RNG.integers(0, 256, (1, 4, 4, 4)).astype(np.uint8)
+    text = f"g (uint8[1,4,4,4] x) => (int32[{result}] y) {{ y = anycann.ConvTransposeInteger<{form}>(x, w, z) }}"
+    plain = f"g (float[1,4,4,4] x) => (float[{result}] y) {{ y = ConvTranspose<{form}>(x, w) }}"
+    (got,) = run(parse(text, w=weights, z=np.array(120, np.uint8)), {"x": x})
+    (wanted,) = by_definition(parse(plain, w=weights.astype(np.float32)), {"x": x.astype(np.float32) - 120})
+    np.testing.assert_array_equal(got, wanted.astype(np.int32))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from anycann.codegen.contract_dot_places import is_sum_of_bytes
 from anycann.codegen.contract_weights import Order, has_phases, kernel_shape, ordered_weights, planes_weights
 from anycann.codegen.conversions import convert, from_storage
 from anycann.codegen.emitter import Emitter
@@ -24,7 +25,7 @@ from anycann.codegen.tail import Constants, Generated, Tail, memory_name
 from anycann.codegen.values import Value
 from anycann.target.target import Target
 from anycann.te import dtypes
-from anycann.te.contractions import PLACE_CHANNELS, Convolution
+from anycann.te.contractions import Convolution
 from anycann.te.expression import Const
 from anycann.te.layout import NC1HWC0, ND, NHWC, window_rows
 from anycann.te.tensor import Compute, Contraction, Placeholder, Tensor
@@ -38,8 +39,7 @@ MANY_PLANES = 32
 
 def refuse_convolution(operator: Convolution, is_constant: Callable[[str], bool]) -> str | None:
     """Why no kernel computes this convolution, or None."""
-    size, places = operator.x.dtype.nbytes, operator.w.shape[1] % PLACE_CHANNELS == 0
-    if operator.x.dtype not in STORED or (operator.transposed and size not in (2, 4) and not (size == 1 and places)):
+    if operator.x.dtype not in STORED or (operator.transposed and operator.x.dtype.nbytes not in (2, 4) and not is_sum_of_bytes(operator)):
         return f"a convolution of {operator.x.dtype}"
     computed = [t for t in (operator.w, operator.weight_zero) if isinstance(t, Placeholder) and not is_constant(t.name)]
     if computed and not operator.computed:

@@ -21,23 +21,31 @@ from anycann.te.contractions import PLACE_CHANNELS, Convolution
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
-
 BYTES = (dtypes.uint8, dtypes.int8)
 
 
 def is_sum_of_pixels(operator: Convolution, target: Target) -> bool:
     """True for a transposed convolution whose results at one place of all windows are sums over the same neighbours of a pixel.
 
-    Bytes may have windows that meet: taps that are not there are multiplied by zero. Others are a product of each pixel alone.
+    Those of bytes may be sums of several; others are a product of each pixel alone.
     """
-    if not operator.transposed or operator.group != 1 or set(operator.dilations) != {1}:
-        return False
-    if any(size % step for size, step in zip(operator.out_size, operator.strides, strict=True)) or min(_last_neighbours(operator)) < 0:
-        return False
-    outputs = operator.w.shape[1]
     if operator.x.dtype in BYTES:
-        return operator.weight_zero is None and outputs % PLACE_CHANNELS == 0
-    return _has_separate_windows(operator) and outputs % target.lanes == 0
+        return is_sum_of_bytes(operator)
+    return _is_plain(operator) and _has_separate_windows(operator) and operator.w.shape[1] % target.lanes == 0
+
+
+def is_sum_of_bytes(operator: Convolution) -> bool:
+    """As `is_sum_of_pixels`, of bytes: windows may meet, for taps that are not there are multiplied by zero."""
+    signed = operator.x.dtype in BYTES and operator.w.dtype is dtypes.int8 and operator.weight_zero is None
+    if not signed or not _is_plain(operator) or operator.w.shape[1] % PLACE_CHANNELS:
+        return False
+    whole = all(size % step == 0 for size, step in zip(operator.out_size, operator.strides, strict=True))
+    return whole and min(_last_neighbours(operator)) >= 0
+
+
+def _is_plain(operator: Convolution) -> bool:
+    """True for a transposed convolution without groups and dilations."""
+    return operator.transposed and operator.group == 1 and set(operator.dilations) == {1}
 
 
 def _has_separate_windows(operator: Convolution) -> bool:

@@ -54,6 +54,9 @@ def transposed_integers(context: Lowering) -> Tensor:
     zero = context.operand(2) if context.has(2) else None
     if context.constant(1) is None or weights.dtype is not dtypes.int8:
         raise NotLowered("weights that are computed, or no signed bytes")
+    if context.text("auto_pad", "NOTSET") != "NOTSET" or context.integers("output_shape"):
+        raise NotLowered("padding that follows from sizes")
     slide = window(context, source.shape[2:], weights.shape[2:], source.shape[2:])
-    work = Convolution(source, weights, slide.strides, slide.begins, slide.dilations, 1, shape[2:], transposed=True, zero_point=zero)
+    group = context.integer("group", 1)
+    work = Convolution(source, weights, slide.strides, slide.begins, slide.dilations, group, shape[2:], transposed=True, zero_point=zero)
     return te.contraction(work, shape, dtypes.int32)
