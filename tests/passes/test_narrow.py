@@ -129,6 +129,13 @@ def test_a_product_reads_a_copy_of_what_the_model_shows_where_it_multiplies_enou
         np.testing.assert_allclose(got, want, atol=0.05)
 
 
+def test_a_transposed_convolution_to_one_channel_reads_no_copy() -> None:
+    """It multiplies with each element nine times, however many channels it has."""
+    text = "g (float[1,256,8,8] x) => (float[1,256,8,8] a, float[1,1,16,16] y) { a = Tanh(x) y = ConvTranspose<strides=[2,2],"
+    model = parse(f"{text}pads=[0,0,1,1]>(a, w) }}", w=floats(256, 1, 3, 3) * 0.1)
+    assert not any(name.endswith("/copied") for name in program(model, WITH_TILES).values)
+
+
 def test_a_recurrent_layer_behind_another_multiplies_a_copy_of_its_sequence() -> None:
     text = """g (float[5,2,9] x) => (float[5,1,2,64] y) {
         a = LSTM<hidden_size=64>(x, w, r) f = Squeeze(a, one) y = LSTM<hidden_size=64>(f, v, r) }"""

@@ -186,7 +186,8 @@ class _Narrower:
         for node in list(graph):
             for value, number in self._multiplied_wide(node):
                 if value not in copies:
-                    cast = self._cast(graph, value, ir.DataType.BFLOAT16, "copied", apart := Group([]))
+                    apart = Group([])
+                    cast = self._cast(graph, value, ir.DataType.BFLOAT16, "copied", apart)
                     graph.insert_before(node, cast)
                     apart.nodes.append(cast)
                     copies[value] = cast.outputs[0]
@@ -200,7 +201,7 @@ class _Narrower:
         if isinstance(products[0], Attention):
             numbers = range(len(self._attended(node)))
         else:
-            numbers = range(int(self._multiplies((node, 0), products[0]) and _uses_of_an_element(node) >= _LEAST_USES))
+            numbers = range(int(self._multiplies((node, 0), products[0]) and _uses_of_an_element(products[0]) >= _LEAST_USES))
         found = [(node.inputs[number], number) for number in numbers]
         return [(value, number) for value, number in found if value is not None and value.dtype == ir.DataType.FLOAT]
 
@@ -238,14 +239,17 @@ def _interpolates(node: ir.Node) -> bool:
     return node.op_type == "Resize" and node.attributes.get_string("mode", "nearest") != "nearest"
 
 
-def _uses_of_an_element(node: ir.Node) -> float:
-    """How many multiplications a product does with each element of its first operand; its weights are the second."""
-    x, weights = static_type(node.inputs[0]), static_type(node.inputs[1])
-    result = static_type(node.outputs[0])
-    if x is None or weights is None or result is None or 0 in x.shape:
-        return 0
-    places = prod(result.shape[2:]) * result.shape[0] if node.op_type == "Conv" else prod(x.shape[:-1])
-    return prod(weights.shape) * places / prod(x.shape)
+def _uses_of_an_element(product: object) -> float:
+    """How many multiplications a product with known weights does with each element of its first operand."""
+    if isinstance(product, Recurrent):
+        weights = product.operands[1]
+        return 0 if weights is None else prod(weights.shape[:-1])
+    if isinstance(product, MatMul):
+        return product.b.shape[-2 if product.transpose_b else -1]
+    assert isinstance(product, Convolution)
+    if product.transposed:
+        return prod(product.w.shape[1:])
+    return prod(product.w.shape) * prod(product.out_size) / max(1, prod(product.x.shape[1:]))
 
 
 def _join(family: dict[ir.Value, list[ir.Value]], one: ir.Value, other: ir.Value) -> None:
