@@ -3,8 +3,8 @@
 The caller first computes gates = X projection + bias for all steps by one matrix product (`recurrent_packing`); this kernel adds the
 previous hidden state times R, block of cells by block, and applies the cell to each block while its sums are in the cache. A step needs all
 cells of the one before, so that a task is one direction of a few sequences, from the first step to the last; the tasks that one thread has
-run together, as many as the tile says. Every other step takes the
-blocks from the last to the first: what the step before read last is still in the cache, where the weights as a whole are larger than that.
+run together, as many as the tile says. Every other step takes the blocks from the last to the first: what the step before read last is
+still in the cache, where the weights as a whole are larger than that.
 """
 
 from __future__ import annotations
@@ -50,9 +50,10 @@ def emit_recurrent(
     with e.loop(e.udiv(e.begin, groups), e.udiv(e.add(e.end, groups - 1), groups)) as direction:
         before = e.mul(direction.index, groups)
         last = e.smin(e.sub(e.end, before), e.const(groups))
-        with e.loop(e.smax(e.sub(e.begin, before), e.const(0)), last, tile.rows // tile.task_rows) as task:
+        together = tile.rows // tile.task_rows
+        with e.loop(e.smax(e.sub(e.begin, before), e.const(0)), last, together) as task:
             first, rest = e.mul(task.index, tile.task_rows), e.mul(e.sub(last, task.index), tile.task_rows)
-            count = e.smin(e.smin(e.const(tile.rows), rest), e.sub(e.const(shape.batch), first))
+            count = e.smin(e.smin(e.const(together * tile.task_rows), rest), e.sub(e.const(shape.batch), first))
             _emit_steps(e, kernel, Sequences(shape, pointers, target.lanes, kernel.padded, direction.index, first, count))
     if tile.by_tiles:
         tiles_of(tile).release(e)
