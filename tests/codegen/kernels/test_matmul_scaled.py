@@ -1,6 +1,7 @@
 """Products with integers that have scales: any size, any number of rows that share a scale, every tile, on every target."""
 
 from dataclasses import replace
+import itertools
 
 import numpy as np
 import pytest
@@ -46,9 +47,16 @@ def check(shape: MatmulShape, target: Target = HOST, tile: MatmulTile | None = N
 
 
 @TARGETS
-@pytest.mark.parametrize("size", [(1, 70, 67, 16), (1, 1, 40, 40), (3, 33, 300, 32), (20, 130, 129, 128), (9, 5, 50, 7)])
+@pytest.mark.parametrize("size", [(1, 70, 67, 16), (1, 1, 40, 40), (3, 33, 300, 32), (20, 130, 129, 128), (9, 5, 50, 7), (61, 51, 16, 16)])
 def test_products_of_any_size_are_exact_to_rounding(size: tuple[int, int, int, int], target: Target) -> None:
     check(shape_of(*size), target)
+
+
+@TARGETS
+def test_default_tiles_of_any_size_copy(target: Target) -> None:
+    for size in itertools.product((1, 7, 61, 400), (1, 51, 300), (1, 16, 33, 600)):
+        for tile in matmul.tiles(shape := shape_of(*size, 16), target):
+            assert MatmulSpace(shape, target).refusal(tile) is None, (size, tile)
 
 
 @pytest.mark.parametrize("dtype", [dtypes.int16, dtypes.uint8])

@@ -9,7 +9,7 @@ import math
 from anycann.codegen.kernels.arithmetic_rate import fma_rate, has_fma, is_halved
 from anycann.codegen.kernels.matmul_narrow import k_group
 from anycann.codegen.kernels.matmul_shape import MatmulShape, folded, lanes_of
-from anycann.codegen.kernels.matmul_tile import STREAMS, MatmulTile, gathers_rows, is_streamed, method, row_chunks
+from anycann.codegen.kernels.matmul_tile import STREAMS, MatmulTile, gathers_rows, is_streamed, method, must_copy, row_chunks
 from anycann.target.target import Target
 from anycann.te import dtypes
 
@@ -192,7 +192,7 @@ def _tile(shape: MatmulShape, target: Target, rows: int, vectors: int, panels_in
     row_blocks = max(1, min(blocks, max(-(-blocks // chunks), least)))
     tile = MatmulTile(rows, vectors, max(1, shape.k), row_blocks, panels_inner, copy)
     if panels_inner and _writes_bands(shape, target, tile):
-        return replace(tile, row_blocks=max(1, min(blocks, _BAND_ROWS // rows)), copy=copy and shape.b.column != 1)
+        return replace(tile, row_blocks=max(1, min(blocks, _BAND_ROWS // rows)), copy=must_copy(shape))
     if gathers_rows(shape, tile):
         row_blocks = _gathered_blocks(shape, target, rows, blocks)
     return replace(tile, depth=_depth(shape, target, vectors * lanes, row_blocks), row_blocks=row_blocks)

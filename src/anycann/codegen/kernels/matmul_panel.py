@@ -265,6 +265,7 @@ def _scaled_rows(e: Emitter, kernel: PanelKernel, panel: Panel, k: Value, count:
     """The copy in scratch of what is stored as integers with scales."""
     shape, width = kernel.shape, kernel.width
     assert kernel.scales is not None
+    assert kernel.tile.copy, kernel.tile  # else there is no room
     source = Operand(shape.b_dtype, shape.accumulator)
     copy = ScaledCopy(source, width, panel.vectors, kernel.lanes, shape.k, shape.scale_rows, min(kernel.tile.depth, shape.k))
     place = source.step(e, kernel.b, e.mul(e.add(e.mul(panel.number, shape.k), k), width))

@@ -8,7 +8,7 @@ from typing import ClassVar
 from anycann.codegen.kernels.matmul import scratch_bytes
 from anycann.codegen.kernels.matmul_default import default_tile, most_rows, tile_estimate
 from anycann.codegen.kernels.matmul_shape import MatmulShape, folded, lanes_of
-from anycann.codegen.kernels.matmul_tile import MatmulTile, method
+from anycann.codegen.kernels.matmul_tile import MatmulTile, method, must_copy
 from anycann.codegen.space import Parameter, Space
 from anycann.target.target import Target
 
@@ -52,10 +52,6 @@ class MatmulSpace(Space[MatmulTile]):
         return method(self._shape) == "dot"
 
     @property
-    def _must_copy(self) -> bool:
-        return self.problem.scale_rows > 0 or (not self.problem.packed and self.problem.b.column != 1)
-
-    @property
     def _most_vectors(self) -> int:
         """Registers along a row of a panel; few columns, whose neighbours of k lie side by side, are one."""
         return min(8, max(1, -(-self._shape.n // lanes_of(self._shape.accumulator, self.target.lanes))))
@@ -63,7 +59,7 @@ class MatmulSpace(Space[MatmulTile]):
     def _panel_parameters(self) -> tuple[Parameter, ...]:
         shape = self._shape
         rows = range(1, max(1, min(shape.m, most_rows(shape, self.target, 1))) + 1)
-        copies = (1,) if self._must_copy else (0,) if shape.packed else (0, 1)
+        copies = (1,) if must_copy(shape) else (0,) if shape.packed else (0, 1)
         return (
             Parameter("vectors", tuple(range(1, self._most_vectors + 1))),
             Parameter("rows", tuple(rows)),
@@ -84,7 +80,7 @@ class MatmulSpace(Space[MatmulTile]):
             return f"{tile.row_blocks} blocks of {tile.rows} rows are more than there are"
         if (shape.grouped and tile.depth < shape.k) or (tile.depth < shape.k and tile.depth % 16) or tile.depth > max(1, shape.k):
             return f"depth {tile.depth} of {shape.k}"
-        if (tile.copy and shape.packed and not self._must_copy) or (self._must_copy and not tile.copy):
+        if (tile.copy and shape.packed and not must_copy(shape)) or (must_copy(shape) and not tile.copy):
             return "B is copied if its rows do not lie in order or have scales, never if it is packed without"
         return None
 

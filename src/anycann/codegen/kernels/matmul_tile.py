@@ -45,6 +45,11 @@ def wants_packing(shape: MatmulShape) -> bool:
     return shape.scale_rows > 0 or not (shape.n == 1 and shape.a.column == 1)
 
 
+def must_copy(shape: MatmulShape) -> bool:
+    """True if the innermost loop cannot read B where it is: its columns are no neighbours, or it has scales."""
+    return shape.scale_rows > 0 or (not shape.packed and shape.b.column != 1)
+
+
 # Rows of A whose neighbours along k lie so far apart share their cache sets, and each is another page: [1024, 1024] x [1024, 256] with A
 # transposed took 10.4 ms read in place and takes 5.6 with its rows copied, where MKL takes 4.8.
 _FAR_COLUMN_BYTES = 512
