@@ -77,6 +77,14 @@ def test_a_gemm_adds_its_bias_in_the_same_kernel_and_many_rows_multiply_floats(r
     agrees(model, rows)
 
 
+@pytest.mark.parametrize("depth", [1, 17])
+def test_one_scale_in_all_is_no_literal_of_one_column(depth: int) -> None:
+    text = f"g (float[5,{depth}] x) => (float[5,1] y) {{ w = DequantizeLinear(q, s) y = Gemm(x, w, b) }}"
+    model, feeds = parse(text, q=numbers(np.int8, depth, 1), s=scales(), b=floats(1)), {"x": floats(5, depth)}
+    (got,), (wanted,) = run(model, feeds), by_definition(model, feeds)
+    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
+
+
 def test_weights_of_a_few_rows_take_a_byte_each() -> None:
     text = "g (float[1,512] x) => (float[1,256] y) { w = DequantizeLinear(q, s) y = MatMul(x, w) }"
     conversion = convert_model(parse(text, q=numbers(np.int8, 512, 256), s=scales()), CompileOptions(target=AVX512))

@@ -47,7 +47,7 @@ def _reference(source: np.ndarray, weights: np.ndarray, scale: np.ndarray, rows:
 def _samples(rng: np.random.Generator) -> Iterable[Sample]:
     for shape, columns, rows, dtype in (
         ((1, 70), 37, 16, "int8"), ((2, 3, 40), 20, 40, "int8"), ((5, 9), 1, 4, "int16"), ((70, 33), 130, 32, "int8"),
-        ((0, 4), 3, 4, "int8"), ((1, 130), 150, 7, "int8"),
+        ((0, 4), 3, 4, "int8"), ((1, 130), 150, 7, "int8"), ((45, 17), 1, 17, "int8"), ((3, 1), 1, 1, "int8"),
     ):  # fmt: skip
         depth = shape[-1]
         weights = integers(rng, depth, columns, low=-128, high=127, dtype=dtype)
@@ -57,10 +57,15 @@ def _samples(rng: np.random.Generator) -> Iterable[Sample]:
 @operator(SCALED_MATMUL, domain=DOMAIN, samples=_samples, infer=_infer, reference=_reference)
 def scaled_matmul(context: Lowering) -> Tensor:
     """x times known weights [K, N] of 8 or 16-bit integers, whose columns have a scale for every `rows` rows."""
-    if context.constant(1) is None or context.constant(2) is None:
-        raise NotLowered("weights or scales that are computed")
-    sums = scaled_product(context.operand(0), context.operand(1), context.operand(2), context.integer("rows"))
+    sums = scaled_product(context.operand(0), _known(context, 1), _known(context, 2), context.integer("rows"))
     return te.compute(sums.shape, lambda *index: _typed(sums[index], context))
+
+
+def _known(context: Lowering, number: int) -> Tensor:
+    """A known operand in memory: one number comes as a literal, and becomes a table. Raises NotLowered for what is computed."""
+    tensor, known = context.operand(number), context.constant(number)
+    assert known is not None, "operand() says so if it is absent"
+    return tensor if isinstance(tensor, Placeholder) else te.table(known)
 
 
 def _typed(value: Expr, context: Lowering) -> Expr:
