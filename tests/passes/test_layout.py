@@ -84,3 +84,16 @@ def test_few_channels_beside_a_depthwise_convolution_are_written_in_blocks_and_n
     found = compile_graph(model).program
     assert any(task.nodes[0].startswith("r/TransData") for task in tasks(found)) == copied
     assert_same(run(model, feeds), by_definition(model, feeds))
+
+
+@pytest.mark.parametrize(("size", "copied"), [(8, True), (7, False)])
+@pytest.mark.parametrize("mode", ["linear", "nearest"])
+def test_planes_are_made_larger_from_planes(size: int, copied: bool, mode: str) -> None:
+    text = f"""g (float[1,16,{size},{size}] x) => (float[1,32,{3 * size},{2 * size}] y) {{
+        c = Conv(x, w) y = Resize<mode="{mode}">(c, , k) }}"""
+    model = parse(text, w=floats(32, 16, 1, 1), k=np.array([1, 1, 3, 2], np.float32))
+    kinds = ["+".join(task.op_types) for task in tasks(compile_graph(model).program)]
+    assert kinds[-1] == "Resize"
+    assert ("TransData" in kinds[kinds.index("Conv") :]) == copied
+    feeds = {"x": floats(1, 16, size, size)}
+    assert_same(run(model, feeds), by_definition(model, feeds))

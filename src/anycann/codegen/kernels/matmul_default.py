@@ -154,15 +154,15 @@ def _writes_bands(shape: MatmulShape, target: Target, tile: MatmulTile) -> bool:
     return several and shape.k <= _SHORT_K and (shape.packed or results > target.l2_bytes // 2)
 
 
-# Half of A that another thread wrote comes out of its cache, a line in about 21 ns. Chains of products with k = n = 128 took as long with
-# two threads that share out columns as with one, and take 0.63 to 0.77 of that where each keeps its rows. Then both read all of B, which
-# is fetched ahead, a line in about 5 ns.
+# Half of A that another thread wrote comes out of its cache. Chains of products with k = n = 128 and 32 to 128 rows took as long with two
+# threads that share out columns as with one, which puts a line at some 21 ns, and take 0.6 to 0.75 of that where each keeps its rows. Then
+# both read all of B, which is fetched ahead: from memory that is a line in 5 ns.
 _COLUMNS_PER_ROW, _LEAST_KEPT_TILES = 4, 2
 
 
 def _may_keep_rows(shape: MatmulShape, target: Target) -> bool:
     """True if threads should share out rows: reading B twice costs less than fetching half of A. Batches are shared out as they are."""
-    stays = shape.k * shape.n * shape.b_dtype.nbytes <= target.l2_bytes // 4  # B of 1 MB, read for each part, takes one thread 5 % longer
+    stays = shape.k * shape.n * shape.b_dtype.nbytes <= target.l2_bytes // 4  # B of 1 MB, in 8 parts of rows, took one thread 5 % longer
     return stays and shape.batches == 1 and shape.n <= _COLUMNS_PER_ROW * shape.m and not _copies(shape, target)
 
 
