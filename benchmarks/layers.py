@@ -109,8 +109,17 @@ def with_work(program: Program, measured: Mapping[tuple[str, ...], Layer], ceili
     )
 
 
-def loaded(name: str, path: Path, feeds: Feeds, precision: Precision, threads: int) -> tuple[CompiledProgram, list[Any]]:
-    """A model compiled for the shapes of `feeds`, or an offline model as it is, and the feeds in the order of its inputs."""
+@dataclass(frozen=True)
+class Loaded:
+    """A program, the feeds in the order of its inputs, and what compiles its regions when they are met."""
+
+    program: CompiledProgram
+    feeds: list[Any]
+    programs: ModelPrograms
+
+
+def loaded(name: str, path: Path, feeds: Feeds, precision: Precision, threads: int) -> Loaded:
+    """A model compiled for the shapes of `feeds`, or an offline model as it is."""
     with tempfile.TemporaryDirectory(prefix="anycann-layers-") as folder:
         if path.suffix != ".om":
             shapes = {name: array.shape for name, array in feeds.items()}
@@ -119,14 +128,14 @@ def loaded(name: str, path: Path, feeds: Feeds, precision: Precision, threads: i
         programs = ModelPrograms(path, SessionOptions(), threads)
         values = [feeds[spec.name] for spec in programs.inputs]
         specs = [TensorSpec(spec.name, value.dtype.name, value.shape) for spec, value in zip(programs.inputs, values, strict=True)]
-        return programs.find(specs).use(), values
+        return Loaded(programs.find(specs).use(), values, programs)
 
 
 def layers_of(name: str, path: Path, feeds: Feeds, precision: Precision, ceilings: Ceilings, threads: int, seconds: float) -> Layers:
     """The kernels of a model, measured."""
-    executable, values = loaded(name, path, feeds, precision, threads)
-    total, measured = measure_layers(executable, values, seconds)
-    return Layers(name, precision, threads, total, with_work(executable.program, measured, ceilings))
+    model = loaded(name, path, feeds, precision, threads)
+    total, measured = measure_layers(model.program, model.feeds, seconds)
+    return Layers(name, precision, threads, total, with_work(model.program.program, measured, ceilings))
 
 
 def table(found: Layers, top: int | None = None) -> list[str]:

@@ -152,8 +152,8 @@ def usual_share(turns: Sequence[Turns]) -> float:
 
 def share_of(model: Path, feeds: Feeds, threads: int, seconds: float) -> float:
     """Of the multiply-adds' rate: what the float32 kernels of a model reach in quiet turns; 0 for a model without any."""
-    executable, values = loaded(model.stem, model, feeds, "fp32", threads)
-    turns = measure_turns(executable, values, threads, seconds)
+    found = loaded(model.stem, model, feeds, "fp32", threads)
+    turns = measure_turns(found.program, found.feeds, threads, seconds)
     return _share(turns, usual_share(turns), 50) if turns else 0.0
 
 
@@ -196,8 +196,8 @@ def main(model: str, given: GivenInputs, threads: int, seconds: float) -> None:
     """Say what share of the multiply-adds' rate the float32 kernels of MODEL (a name of the table, an .onnx or an .om file) reach."""
     name, path, feeds = chosen(model, "fp32", given)
     try:
-        executable, values = loaded(name, Path(path), feeds, "fp32", threads)
-        turns = measure_turns(executable, values, threads, seconds)
+        found = loaded(name, Path(path), feeds, "fp32", threads)
+        turns = measure_turns(found.program, found.feeds, threads, seconds)
         usual = usual_share(turns)
     except (AnyCANNError, OSError) as error:
         raise click.ClickException(f"{type(error).__name__}: {error}") from None

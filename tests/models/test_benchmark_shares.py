@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import onnx.parser
 import pytest
 
 from anycann.codegen.objects import emit_object
@@ -11,7 +14,7 @@ from anycann.support.errors import UsageError
 from anycann.target.target import host
 from benchmarks.layers import Layer
 from benchmarks.peak import KERNEL
-from benchmarks.shares import Turns, near_product, shares, table, usual_share
+from benchmarks.shares import Turns, near_product, share_of, shares, table, usual_share
 from tests.models.test_benchmarks import run
 
 
@@ -46,6 +49,13 @@ def test_turns_beside_a_neighbour_on_the_core_do_not_count() -> None:
 def test_a_model_without_kernels_has_no_share() -> None:
     with pytest.raises(UsageError, match="no kernel"):
         usual_share([])
+
+
+def test_a_model_whose_regions_are_compiled_when_they_are_met_has_a_share(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[64] x) => (float[n] y) {
+        at = NonZero(x) z = Transpose(at) w = GatherND(x, z) y = Exp(w) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
+    assert share_of(tmp_path / "model.onnx", {"x": np.arange(64, dtype=np.float32)}, 1, 0.02) > 0
 
 
 def test_kernels_of_one_size_are_one_row_and_the_longest_comes_first() -> None:
