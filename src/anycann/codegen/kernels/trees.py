@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from anycann.codegen.emitter import Emitter
-from anycann.codegen.values import Value, mangle, vector_type
+from anycann.codegen.values import Value, vector_type
 from anycann.target.target import Target
 
 _BLOCK = 64  # rows of a task
@@ -77,7 +77,7 @@ class _Walk:
 
     def __init__(self, e: Emitter, problem: TreesProblem, lanes: int, at: TreePointers):
         self.e, self.problem, self.lanes, self.at = e, problem, lanes, at
-        self._int, self._float = vector_type("i32", lanes), vector_type("float", lanes)
+        self._int = vector_type("i32", lanes)
 
     def rows_by_tree(self, x: Value, count: Value, to: Value) -> None:
         """Tree by tree: all rows from `x` on, `count`, which go to the rows of the result `to`."""
@@ -114,26 +114,16 @@ class _Walk:
 
     def _step(self, x: Value, line: Value, node: Value) -> Value:
         e = self.e
-        feature = self._gather(self.at.features, node, self._int)
+        feature = e.gather(self.at.features, node, "i32", 4)
         missing = e.compare("slt", feature, e.zero(self._int))
         if self.problem.missing:
             feature = e.binary("xor", feature, e.binary("ashr", feature, e.const(31, self._int)))
-        value = self._gather(x, e.binary("add", line, feature), self._float)
-        chosen = e.compare("ole", value, self._gather(self.at.thresholds, node, self._float))
+        value = e.gather(x, e.binary("add", line, feature), "float", 4)
+        chosen = e.compare("ole", value, e.gather(self.at.thresholds, node, "float", 4))
         if self.problem.missing:
             chosen = e.binary("or", chosen, e.binary("and", missing, e.compare("uno", value, value)))
-        child = self._gather(self.at.children, node, self._int)
+        child = e.gather(self.at.children, node, "i32", 4)
         return e.select(chosen, child, e.binary("add", child, e.const(1, self._int)))
-
-    def _gather(self, base: Value, places: Value, type_: str) -> Value:
-        """The elements of four bytes at these places."""
-        e = self.e
-        pointers = vector_type("ptr", self.lanes)
-        addresses = e.op(f"getelementptr inbounds i32, ptr {base.text}, {places.type} {places.text}", pointers)
-        mask = e.const(1, vector_type("i1", self.lanes))
-        name = f"llvm.masked.gather.{mangle(type_)}.{mangle(pointers)}"
-        e.declarations[name] = f"declare {type_} @{name}({pointers}, {mask.type}, {type_})"
-        return e.op(f"call {type_} @{name}({pointers} align 4 {addresses.text}, {mask.type} {mask.text}, {type_} poison)", type_)
 
     # ---- what leaves are worth
     def _keep(self, leaves: Sequence[Value]) -> None:
