@@ -14,6 +14,7 @@ from anycann.codegen.objects import emit_object
 from anycann.codegen.values import vector_type
 from anycann.runtime.loader import LoadedCode
 from anycann.target.target import Target, host
+from anycann.tools.output import format_bytes
 from benchmarks.peak import KERNEL
 
 STREAMS = 8  # vectors read in one iteration, each added to a sum of its own
@@ -90,5 +91,5 @@ def _rate(target: Target, threads: int, nbytes: int) -> float:
 
 if __name__ == "__main__":
     for count in (1, 2):
-        levels = (f"{nbytes >> 20} MiB {rate / 1e9:.1f} GB/s" for nbytes, rate in bandwidth(count).levels)
+        levels = (f"{format_bytes(nbytes)} {rate / 1e9:.1f} GB/s" for nbytes, rate in bandwidth(count).levels)
         print(f"{count} thread(s): {', '.join(levels)}")

@@ -29,6 +29,7 @@ from anycann.runtime.observe import StepEvent
 from anycann.support.errors import AnyCANNError
 from anycann.tools.feeds import random_feeds
 from anycann.tools.model_options import GivenInputs, input_options
+from anycann.tools.output import format_bytes
 from benchmarks.engines.job import PRECISIONS, Precision
 from benchmarks.engines.ours import MODES
 from benchmarks.machine import Machine, this_machine
@@ -220,7 +221,7 @@ def main(
     except (AnyCANNError, OSError) as error:
         raise click.ClickException(f"{type(error).__name__}: {error}") from None
     peaks = ", ".join(f"{kind} {peak / 1e9:.0f} GFLOP/s" for kind, peak in ceilings.peaks.items())
-    levels = ", ".join(f"{nbytes >> 20} MiB {rate / 1e9:.1f} GB/s" for nbytes, rate in ceilings.bandwidth.levels)
+    levels = ", ".join(f"{format_bytes(nbytes)} {rate / 1e9:.1f} GB/s" for nbytes, rate in ceilings.bandwidth.levels)
     print(
         f"{name}, {precision}, {threads} thread(s): {found.seconds * 1e3:.3f} ms, {found.floor_seconds / found.seconds:.0%} of the roofline"
     )

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from anycann.tools.output import format_bytes
 from benchmarks.engines.job import PRECISIONS, Precision
 from benchmarks.layers import Layers, layers_from
 from benchmarks.layers import table as layer_table
@@ -79,7 +80,7 @@ def _rates(machine: Machine) -> list[str]:
     lines = []
     for count, kinds in machine.rates.items():
         rates = "; ".join(f"{kind} {name} {rate / 1e9:.0f}" for kind, found in kinds.items() for name, rate in found.items())
-        levels = ", ".join(f"{nbytes / 2**20:.0f} MiB {rate / 1e9:.1f}" for nbytes, rate in machine.bandwidth[count].levels)
+        levels = ", ".join(f"{format_bytes(nbytes)} {rate / 1e9:.1f}" for nbytes, rate in machine.bandwidth[count].levels)
         lines.append(f"- Peaks with {threads_text(count)}, GFLOP/s: {rates}. GB/s read again and again from: {levels}.")
     return [*lines, ""]
 

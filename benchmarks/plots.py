@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from anycann.tools.output import format_bytes
 from benchmarks.engines.job import PRECISIONS
 from benchmarks.layers import Layers
 from benchmarks.report import measured_of, times_faster
@@ -58,7 +59,7 @@ def draw_roofline(found: Layers, ceilings: Ceilings, file: Path) -> None:
         peak = ceilings.peaks.get(kind, ceilings.peaks["fp32"])
         for nbytes, rate in ceilings.bandwidth.levels:
             axes.plot(at, np.minimum(peak, at * rate) / 1e9, color=COLOURS[kind], linewidth=0.8, alpha=0.7)
-            axes.annotate(f"{nbytes / 2**20:.0f} MiB", (at[0], at[0] * rate / 1e9), fontsize=7)
+            axes.annotate(format_bytes(nbytes), (at[0], at[0] * rate / 1e9), fontsize=7)
         axes.annotate(f"{kind} peak", (at[-1], peak / 1e9), fontsize=7, ha="right", va="bottom")
         own = [(layer, layer.work) for layer in layers if layer.work and layer.work.kind == kind]
         rates = [work.flops / layer.seconds / 1e9 for layer, work in own]

@@ -75,6 +75,12 @@ def test_the_bandwidth_of_a_working_set_is_that_of_the_smallest_measured_that_ho
     assert CEILINGS.bandwidth.rate(1001) == CEILINGS.bandwidth.rate(10**9) == 10.0
 
 
+def test_the_page_names_a_working_set_below_a_mebibyte() -> None:
+    small = Bandwidth(((512 << 10, 5e10), (32 << 20, 2e10)))
+    text = page(replace(report(), machine=replace(machine(), bandwidth={1: small})))
+    assert "GB/s read again and again from: 512 KiB 50.0, 32 MiB 20.0." in text
+
+
 # ---- the roofline
 def test_the_least_time_is_that_of_the_arithmetic_or_of_the_bytes() -> None:
     assert CEILINGS.seconds(Work(1000, 100, 0, 500, "fp32")) == 10.0
