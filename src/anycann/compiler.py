@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 import os
 
 import numpy as np
@@ -27,6 +27,7 @@ from anycann.passes.memory import Interval
 from anycann.passes.pipeline import Report
 from anycann.passes.precision import KEEP_TYPES, storage_of
 from anycann.support.errors import UsageError, context
+from anycann.support.records import dataclass
 from anycann.target.target import Target, host
 from anycann.tuning.bank import open_bank
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from anycann.assembly import Apart, NodeReport
 from anycann.compiler import Conversion
@@ -17,6 +17,7 @@ from anycann.om.metadata import specs_from_json
 from anycann.om.plan import HostStep, Location, NativeStep, Program, RegionStep, Task
 from anycann.passes.memory import Interval
 from anycann.passes.pipeline import Report
+from anycann.support.records import dataclass
 from anycann.te.layout import ND
 
 AICPU = "AiCpu"

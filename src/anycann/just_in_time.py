@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 import os
 import threading
@@ -25,6 +24,7 @@ from anycann.om.plan import Program, TensorSpec
 from anycann.om.weights import load_graph
 from anycann.passes.precision import KEEP_TYPES, storage_of
 from anycann.support.heap import give_back
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.tuning.bank import open_bank
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 import itertools
 import os
@@ -27,6 +27,7 @@ from anycann.runtime.thread_pool import shared_pool
 from anycann.support import options as settings
 from anycann.support.errors import InternalError, UsageError, context
 from anycann.support.processors import available_processors
+from anycann.support.records import dataclass
 from anycann.target.target import Target, host
 
 if TYPE_CHECKING:

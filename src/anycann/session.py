@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import ml_dtypes
@@ -15,6 +14,7 @@ from anycann.om.plan import TensorSpec
 from anycann.runtime.direct_call import PLAIN, Direct
 from anycann.runtime.executor import CompiledProgram
 from anycann.support.errors import UsageError
+from anycann.support.records import dataclass
 
 if TYPE_CHECKING:
     from anycann.assembly import NodeReport

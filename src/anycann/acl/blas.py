@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 import math
 
 import numpy as np
@@ -18,6 +17,7 @@ from anycann.acl.runs import failure, run_program
 from anycann.acl.util import check_readable, view_at
 from anycann.om.operator_spec import OperandSpec, OperatorSpec
 from anycann.support.errors import AnyCANNError
+from anycann.support.records import dataclass
 
 FLOAT, HALF, INT8, INT32 = 0, 1, 2, 3
 _COMBINATIONS = ((HALF, HALF, HALF), (HALF, HALF, FLOAT), (FLOAT, FLOAT, FLOAT), (INT8, INT8, INT32), (INT8, INT8, FLOAT))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from anycann.acl.codes import Code
 from anycann.acl.entries import status, value_and_status
@@ -12,6 +11,7 @@ from anycann.acl.model_loading import MODELS, bytes_at
 from anycann.acl.process import PROCESS
 from anycann.om.bundle import MAGIC, is_bundle, read_bundle
 from anycann.support.errors import ModelError, describe
+from anycann.support.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from anycann.acl.codes import Code
+from anycann.support.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 import math
 from typing import Any, ClassVar
 
@@ -14,6 +14,7 @@ from anycann.acl.errors import AclError
 from anycann.acl.process import PROCESS
 from anycann.acl.tensor_descs import TensorDesc
 from anycann.acl.util import check_readable, view_at
+from anycann.support.records import dataclass
 
 
 @dataclass

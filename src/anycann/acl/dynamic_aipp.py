@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 import struct
 from typing import TYPE_CHECKING, ClassVar
 
@@ -15,6 +15,7 @@ from anycann.acl.entries import status, value, value_and_status
 from anycann.acl.errors import AclError
 from anycann.acl.process import PROCESS
 from anycann.support.errors import UsageError, describe
+from anycann.support.records import dataclass
 
 if TYPE_CHECKING:
     from anycann.picture_input import Aipp

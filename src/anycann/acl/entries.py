@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import wraps
 import inspect
 import operator
@@ -14,6 +13,7 @@ import numpy as np
 from anycann.acl.codes import Code
 from anycann.acl.errors import AclError, ProgramError, as_acl_error, forget_frames
 from anycann.support.errors import InternalError
+from anycann.support.records import dataclass
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 import threading
 from typing import Any, ClassVar
 
@@ -14,6 +13,7 @@ from anycann.acl.runs import WATCHERS, Run
 from anycann.runtime.observe import Callback, StepEvent
 from anycann.runtime.stream import FAILURES, Stream
 from anycann.support.logging import get_logger
+from anycann.support.records import dataclass
 
 _log = get_logger("acl")
 

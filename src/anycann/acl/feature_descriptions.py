@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -13,6 +12,7 @@ from anycann.acl.errors import AclError
 from anycann.acl.feature_repositories import FEATURE_BYTES, HEAD_BYTES, TABLE_BYTES, Codes
 from anycann.acl.media_memory import device_bytes
 from anycann.acl.process import PROCESS
+from anycann.support.records import dataclass
 
 ONE_IN_ALL, MANY_IN_ONE = 0, 1  # aclfvSearchType
 _MOST_FEATURES, _LAST_ID = 500_000_000, 1023

@@ -8,7 +8,7 @@ Nearest Neighbor Search, 2011).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 import sys
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from anycann.acl.codes import Code
 from anycann.acl.errors import AclError
+from anycann.support.records import dataclass
 
 PARTS, CODES = 32, 256
 HEAD_BYTES = 4  # before the codes of a feature, 0

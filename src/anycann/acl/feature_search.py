@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 import threading
 
 import numpy as np
@@ -26,6 +25,7 @@ from anycann.acl.feature_repositories import CODES, FEATURE_BYTES, PARTS, TABLE_
 from anycann.acl.media_memory import device_bytes
 from anycann.acl.process import PROCESS
 from anycann.runtime.device import Device
+from anycann.support.records import dataclass
 
 _ONLY = (0, 0)  # the repository of N:M
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 import threading
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary, ref
@@ -20,6 +20,7 @@ from anycann.runtime.launches import Loan
 from anycann.runtime.memory import ALIGNMENT
 from anycann.runtime.stream import Stream
 from anycann.support.processors import available_processors
+from anycann.support.records import dataclass
 
 CUBE_CORES, VECTOR_CORES = 0, 1  # aclrtDevResLimitType
 _ALL_CORES = "kept and told; there are no such cores, and models run on the threads that they were loaded with"

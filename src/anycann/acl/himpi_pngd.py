@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from anycann.acl.codes import Code
@@ -16,6 +16,7 @@ from anycann.acl.media_pictures import PicDesc
 from anycann.acl.process import PROCESS
 from anycann.media import png
 from anycann.media.picture import Picture
+from anycann.support.records import dataclass
 
 _PICTURE = ("address", "buffer_size", "format", "width", "height", "width_stride", "height_stride")
 _AS_STORED = 10000

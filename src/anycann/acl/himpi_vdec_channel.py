@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 import threading
 from typing import Any
 
@@ -23,6 +23,7 @@ from anycann.media.picture import Picture, View
 from anycann.media.scratch import Scratch
 from anycann.media.video_decoder import VideoDecoder, store
 from anycann.runtime.stream import Stream
+from anycann.support.records import dataclass
 
 JPEG, H264, H265 = 26, 96, 265
 _TYPES = {JPEG: "JPEG", H264: "H.264", H265: "H.265"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 import itertools
 import threading
 from typing import Any
@@ -24,6 +24,7 @@ from anycann.media.picture import Picture
 from anycann.media.regions import Region
 from anycann.media.video_encoder import EncoderSettings, VideoEncoder
 from anycann.runtime.stream import Stream
+from anycann.support.records import dataclass
 
 JPEG = 26
 REGION = "region"  # the beginning of the names that settings have for regions

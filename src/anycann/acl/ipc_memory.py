@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 import os
 import struct
 import threading
@@ -16,6 +15,7 @@ from anycann.runtime.allocations import Allocation
 from anycann.runtime.memory import PAGE_BYTES, Bytes
 from anycann.runtime.virtual_memory import PhysicalMemory
 from anycann.support.errors import DeviceError
+from anycann.support.records import dataclass
 
 _PREFIX = "anycann"
 _MOST_PROCESSES = PAGE_BYTES // 4 - 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 from anycann.acl.codes import Code
@@ -16,6 +16,7 @@ from anycann.media.filters import BorderKind
 from anycann.media.picture import Region
 from anycann.media.resize import Interpolation
 from anycann.media.scratch import Scratch
+from anycann.support.records import dataclass
 
 MODES = {1: "VPC", 2: "JPEGD", 4: "JPEGE", 8: "PNGD"}
 _EVERY_MODE = sum(MODES)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from anycann.acl.codes import Code
 from anycann.acl.entries import status, value
 from anycann.acl.errors import AclError
 from anycann.acl.process import PROCESS
+from anycann.support.records import dataclass
 
 Check = Callable[[int], bool]
 

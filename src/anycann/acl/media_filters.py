@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 import numpy as np
@@ -23,6 +23,7 @@ from anycann.media.filters import BINS, Border, add_border, halve_smoothly, hist
 from anycann.media.picture import View
 from anycann.media.scale import check_inside, cut_and_frame
 from anycann.runtime.allocations import Allocation
+from anycann.support.records import dataclass
 
 _CHANNELS = 3
 

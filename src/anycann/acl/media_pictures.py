@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 from anycann.acl.codes import Code
@@ -14,6 +14,7 @@ from anycann.acl.media_memory import device_bytes
 from anycann.acl.process import PROCESS
 from anycann.media.formats import PixelFormat, pixel_format
 from anycann.media.picture import Picture
+from anycann.support.records import dataclass
 from anycann.target.soc import soc_version
 
 MOST_IN_A_BATCH = 256

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 from anycann.acl.codes import Code
@@ -19,6 +19,7 @@ from anycann.media.convert import Matrix
 from anycann.media.formats import pixel_format
 from anycann.media.picture import Picture, View
 from anycann.media.video_decoder import VideoDecoder, store
+from anycann.support.records import dataclass
 
 NO_PICTURE = 0x20000  # return code of a frame that has no picture of its own
 _MOST_CHANNELS = 256

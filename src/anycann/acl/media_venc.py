@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar
 
 from anycann.acl.codes import Code
@@ -19,6 +19,7 @@ from anycann.media.formats import pixel_format
 from anycann.media.picture import Picture
 from anycann.media.video_encoder import EncoderSettings, Profile, VideoEncoder
 from anycann.runtime.device import Device
+from anycann.support.records import dataclass
 
 _INPUTS = {1: "YUV420SP NV12", 2: "YUV420SP NV21"}
 _PROFILES: dict[int, Profile] = {0: "main", 1: "baseline", 2: "main", 3: "high"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from anycann.media.convert import Matrix
 from anycann.media.picture import Picture, Region
 from anycann.media.resize import Interpolation
 from anycann.media.scale import check_inside, transfer
+from anycann.support.records import dataclass
 
 VPC = 1
 _LEAST = (10, 6)

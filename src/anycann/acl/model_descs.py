@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from anycann.acl import types
@@ -16,6 +15,7 @@ from anycann.acl.model_tensors import Gear, Tensor
 from anycann.acl.models import AIPP_INPUT, GEAR_INPUT, Model
 from anycann.acl.process import PROCESS
 from anycann.acl.util import ptr_to_bytes
+from anycann.support.records import dataclass
 
 MOST_NAME = 127  # longer names of tensors are cut, and get_tensor_real_name tells the whole
 _PARTS = "_datadump_original_op_names"

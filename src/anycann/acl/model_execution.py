@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 import numpy as np
@@ -25,6 +25,7 @@ from anycann.runtime.executor import CompiledProgram
 from anycann.runtime.feeds import usable_directly
 from anycann.runtime.memory import address
 from anycann.support.errors import AnyCANNError, describe
+from anycann.support.records import dataclass
 
 
 @status("acl.mdl.execute")

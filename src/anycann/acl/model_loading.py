@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 import os
 import platform
 from typing import ClassVar
@@ -19,6 +19,7 @@ from anycann.acl.util import ptr_to_bytes
 from anycann.runtime.device import Device
 from anycann.runtime.memory import ALIGNMENT
 from anycann.support.errors import AnyCANNError, describe
+from anycann.support.records import dataclass
 
 
 @dataclass

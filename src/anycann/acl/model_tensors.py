@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 import math
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from anycann.acl import types
 from anycann.om.plan import TensorSpec
 from anycann.runtime.memory import numpy_dtype
+from anycann.support.records import dataclass
 
 
 @dataclass(frozen=True)

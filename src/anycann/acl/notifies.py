@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 import itertools
 import os
 import threading
@@ -22,6 +22,7 @@ from anycann.acl.process import PROCESS
 from anycann.acl.util import check_readable, view_at
 from anycann.runtime.memory import PAGE_BYTES
 from anycann.runtime.virtual_memory import PhysicalMemory
+from anycann.support.records import dataclass
 
 _numbers = itertools.count(1)
 _POLL_S = 0.0002

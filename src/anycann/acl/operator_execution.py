@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import dataclasses
-from dataclasses import dataclass
 import itertools
 import json
 import math
@@ -25,6 +24,7 @@ from anycann.acl.runs import failure, run_program
 from anycann.acl.tensor_descs import TensorDesc
 from anycann.om.operator_spec import OperandSpec, OperatorSpec
 from anycann.support.errors import AnyCANNError, describe
+from anycann.support.records import dataclass
 
 _dump_folders: dict[int, Path] = {}  # kind of arguments -> where calls are written
 _dump_numbers = itertools.count()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 from anycann.acl.codes import Code
 from anycann.acl.errors import AclError
 from anycann.om.plan import TensorSpec
 from anycann.support.errors import UsageError
+from anycann.support.records import dataclass
 
 
 @dataclass(frozen=True)

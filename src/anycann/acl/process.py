@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 import logging
 import threading
@@ -17,6 +17,7 @@ from anycann.runtime.device import Device, devices
 from anycann.runtime.stream import Stream
 from anycann.support import options as settings
 from anycann.support.logging import get_logger
+from anycann.support.records import dataclass
 from anycann.target.soc import soc_version
 
 DEFAULT_SOC = "Ascend310P3"

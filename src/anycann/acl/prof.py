@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-from dataclasses import dataclass
 import os
 from typing import ClassVar
 
@@ -24,6 +23,7 @@ from anycann.acl.profile_session import (
 )
 from anycann.support import options
 from anycann.support.logging import get_logger
+from anycann.support.records import dataclass
 
 METRICS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 0xFF)
 _log = get_logger("acl")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 import itertools
 import threading
 import time
@@ -14,6 +14,7 @@ from anycann.acl.entries import status, value, value_and_status
 from anycann.acl.errors import AclError
 from anycann.acl.process import PROCESS
 from anycann.acl.profile_session import MSPROFTX, PROFILER, TRAINING_TRACE, Iteration, Mark
+from anycann.support.records import dataclass
 
 
 # ---- marks

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
 import os
 import struct
 from typing import ClassVar
@@ -18,6 +17,7 @@ from anycann.acl.runs import WATCHERS, Run
 from anycann.acl.util import ptr_to_bytes
 from anycann.runtime.observe import Callback, StepEvent
 from anycann.support.logging import get_logger
+from anycann.support.records import dataclass
 
 # model id, padding, begin, end, operator type, name: one kernel in a pipe. Programs see the size only.
 _RECORD = struct.Struct("<IIQQ64s200s")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 import threading
 import time
 
@@ -12,6 +12,7 @@ from anycann.acl.errors import AclError
 from anycann.acl.model_loading import MODELS
 from anycann.acl.runs import WATCHERS, Run
 from anycann.runtime.observe import Callback, StepEvent
+from anycann.support.records import dataclass
 
 # bits of the data type mask
 ACL_API, TASK_TIME, AICPU, TRAINING_TRACE, MSPROFTX = 0x1, 0x2, 0x8, 0x40, 0x80

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass
 import threading
 from typing import TypeAlias
 from weakref import WeakKeyDictionary
@@ -17,6 +16,7 @@ from anycann.runtime.executor import CompiledProgram
 from anycann.runtime.observe import Callback, StepEvent
 from anycann.runtime.stream import Stream, current_stream
 from anycann.support.errors import AnyCANNError, describe
+from anycann.support.records import dataclass
 
 
 @dataclass(frozen=True)

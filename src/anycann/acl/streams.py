@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 import threading
 import time
 
@@ -14,6 +14,7 @@ from anycann.acl.errors import AclError, as_acl_error
 from anycann.acl.failures import TIMEOUTS
 from anycann.acl.process import PROCESS
 from anycann.runtime.stream import Event, Stream
+from anycann.support.records import dataclass
 
 COMPLETE, NOT_READY = 0, 1  # of a stream or an event that is asked
 RECORDED_NOT_READY, RECORDED_COMPLETE = 0, 1  # of query_event_status, which counts the other way

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass, field
+from dataclasses import field
 import math
 from typing import ClassVar
 
@@ -13,6 +13,7 @@ from anycann.acl.entries import status, value, value_and_status
 from anycann.acl.errors import AclError
 from anycann.acl.process import PROCESS
 from anycann.acl.util import check_readable
+from anycann.support.records import dataclass
 
 UNKNOWN_RANK = -2
 

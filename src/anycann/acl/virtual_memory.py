@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 import os
 import struct
 from typing import Any, ClassVar
@@ -15,6 +15,7 @@ from anycann.acl.process import PROCESS
 from anycann.runtime import virtual_memory
 from anycann.runtime.device import Device
 from anycann.runtime.virtual_memory import GRANULARITY, PhysicalMemory
+from anycann.support.records import dataclass
 
 _PROCESS_BITS = 32  # of a handle that another process can take: its owner's number, and the number of a ticket there
 _CHECKED, _UNCHECKED = 0, 1  # flags of an export: only processes that are named may take the memory, or any of this user

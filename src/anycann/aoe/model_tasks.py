@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import onnx_ir as ir
@@ -12,6 +12,7 @@ from anycann.assembly import Planned
 from anycann.codegen.space import Choices, Space, Tuned
 from anycann.compiler import CompileOptions, Conversion, convert_model
 from anycann.support.errors import UsageError
+from anycann.support.records import dataclass
 from anycann.tuning.identity import key_of
 from anycann.tuning.task import TuningTask, spaces_of, task_of
 

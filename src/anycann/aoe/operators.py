@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 import time
 
@@ -18,6 +18,7 @@ from anycann.codegen.kernel_cache import KernelCache
 from anycann.compiler import CompileOptions, convert_model
 from anycann.om.model import OfflineModel
 from anycann.om.writer import write_offline_model
+from anycann.support.records import dataclass
 from anycann.target.target import Target, host
 from anycann.tuning.bank import BUILT_IN, Bank
 from anycann.tuning.bank_files import Entry, keep

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 import json
 from pathlib import Path
 
 from anycann.support.files import write_whole
+from anycann.support.records import dataclass
 
 SUCCEEDED, UNCHANGED, INTERRUPTED = "tuning successful", "tuning successful, but no better result was found", "tuning incomplete"
 

@@ -8,7 +8,7 @@ up where that is not faster.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 import filecmp
 from pathlib import Path
 from shutil import copyfile
@@ -24,6 +24,7 @@ from anycann.codegen.space import Point, Space, Tuned, usable
 from anycann.compiler import convert_model
 from anycann.om.writer import write_offline_model
 from anycann.support.logging import get_logger
+from anycann.support.records import dataclass
 from anycann.tuning.bank_files import Entry, keep
 from anycann.tuning.identity import key_of
 from anycann.tuning.journal import Journal, Line

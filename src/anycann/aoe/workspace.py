@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timezone
 import os
 from pathlib import Path
@@ -12,6 +11,7 @@ import re
 from anycann.support import options
 from anycann.support.errors import UsageError
 from anycann.support.files import file_error
+from anycann.support.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import onnx_ir as ir
 
@@ -10,6 +10,7 @@ from anycann.om.plan import Program
 from anycann.om.weights import Stored
 from anycann.passes.memory import Interval
 from anycann.passes.pipeline import Report
+from anycann.support.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -32,6 +32,7 @@ from anycann.passes.partition import AICORE, AICPU, CONTROL, DEFERRED, EMPTY, VI
 from anycann.passes.pipeline import Report, run_passes
 from anycann.passes.planes import planar_convolutions
 from anycann.passes.precision import round_inputs
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te import dtypes
 from anycann.te.dtypes import DType

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 import hashlib
 from typing import ClassVar
 
@@ -12,6 +11,7 @@ import onnx_ir as ir
 from anycann.codegen.space import Parameter, Point, Space
 from anycann.om.plan import TensorSpec
 from anycann.passes.rules import RULES
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 
 # several nodes in one kernel; channels in blocks between convolutions; convolutions one after the other over bands of rows

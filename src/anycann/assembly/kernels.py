@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 import math
 
 import onnx_ir as ir
@@ -25,6 +24,7 @@ from anycann.passes.in_place import read_where_written
 from anycann.passes.order import Unit
 from anycann.passes.partition import AICORE, lower_node
 from anycann.support.errors import context
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te import tensor as te
 from anycann.te.contractions import Attention, WeightGradient, operands

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 import mmap
 from typing import Any, Protocol
 
@@ -15,6 +15,7 @@ from anycann.om.plan import Buffer
 from anycann.om.weights import Stored
 from anycann.passes.precision import is_exact
 from anycann.support.mapped import forget_pages
+from anycann.support.records import dataclass
 from anycann.te import dtypes
 from anycann.te import tensor as te
 from anycann.te.dtypes import DType

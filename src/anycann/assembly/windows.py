@@ -6,7 +6,6 @@ They are what becomes of a picture on its way into a network, by AIPP or by node
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import ceil
 
 import onnx_ir as ir
@@ -22,6 +21,7 @@ from anycann.passes.grouping import Group, group_tensors
 from anycann.passes.layout import CONVOLUTIONS
 from anycann.passes.order import Unit
 from anycann.passes.partition import AICORE
+from anycann.support.records import dataclass
 from anycann.te.contractions import Picture
 from anycann.te.layout import window
 from anycann.te.nest import CannotFuse, build_nest, contractions

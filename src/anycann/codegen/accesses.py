@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 import itertools
 
 from anycann.codegen.lanes import Flat
+from anycann.support.records import dataclass
 from anycann.te import dtypes
 from anycann.te.expression import Const, Expr, Load, Var
 from anycann.te.layout import NC1HWC0, Place, element_count, flat_index

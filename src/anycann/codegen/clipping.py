@@ -7,9 +7,10 @@ max over k in 0 .. 2 of select(0 <= 2 h - 1 + k < 112, x[2 h - 1 + k], -inf)
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from anycann.codegen.accesses import Stage
+from anycann.support.records import dataclass
 from anycann.te import dtypes
 from anycann.te import expression as x
 from anycann.te.expression import Const, Expr, Op, Var

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 import json
 import os
 from pathlib import Path
@@ -16,6 +16,7 @@ import threading
 from anycann.codegen.frames import read_frame, write_frame
 from anycann.support.errors import InternalError
 from anycann.support.processors import available_processors
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 
 # A worker needs 0.1-0.2 s to start: below this much text the process compiles its own kernels sooner.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from anycann.codegen.contract_dot_places import is_sum_of_bytes
 from anycann.codegen.contract_weights import Order, has_phases, kernel_shape, ordered_weights, planes_weights
@@ -23,6 +22,7 @@ from anycann.codegen.repeats import Repeats
 from anycann.codegen.space import Choices
 from anycann.codegen.tail import Constants, Generated, Tail, memory_name
 from anycann.codegen.values import Value
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te import dtypes
 from anycann.te.contractions import Convolution

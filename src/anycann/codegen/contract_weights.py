@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -29,6 +29,7 @@ from anycann.codegen.kernels.planes_tile import PlanesTile
 from anycann.codegen.kernels.winograd_tile import winograd_weight_bytes
 from anycann.codegen.kernels.winograd_transform import pack_winograd_weights
 from anycann.codegen.tail import Constants, Packed, Workspace, memory_name, pack
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te.contractions import Convolution
 from anycann.te.expression import Const

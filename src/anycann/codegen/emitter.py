@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 import hashlib
 
 from anycann.codegen.instructions import Instructions
 from anycann.codegen.values import INDEX, POINTER, Value
+from anycann.support.records import dataclass
 
 
 class Loop:

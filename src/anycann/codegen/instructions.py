@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from anycann.codegen.values import INDEX, POINTER, Value, is_float, is_integer_literal, literal, mangle, vector_type
+from anycann.support.records import dataclass
 
 
 @dataclass

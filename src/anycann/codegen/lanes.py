@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from anycann.codegen.byte_lookup import lookup
 from anycann.codegen.conversions import convert, from_storage, to_storage
@@ -12,6 +12,7 @@ from anycann.codegen.operations import emit_op
 from anycann.codegen.strided import is_pickable, load_strided
 from anycann.codegen.values import Value, vector_type
 from anycann.support.errors import InternalError
+from anycann.support.records import dataclass
 from anycann.te.dtypes import DType
 from anycann.te.expression import Const, Expr, Load, Op, Var
 from anycann.te.simplify import Linear, linear, range_of_linear, to_expr

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from anycann.codegen.accesses import FlatNest, flatten
 from anycann.codegen.emitter import Emitter
@@ -14,6 +14,7 @@ from anycann.codegen.nest_writer import NestWriter
 from anycann.codegen.rows import keep_rows
 from anycann.codegen.space import Choices
 from anycann.codegen.transposing import TransposingWriter, transposition
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te.expression import Load, Var
 from anycann.te.layout import ND, Place, window_rows

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from anycann.codegen.accesses import FlatNest
@@ -12,6 +11,7 @@ from anycann.codegen.nest_writer import PARALLEL_PARTS
 from anycann.codegen.space import Parameter, Space
 from anycann.codegen.transposing import transposition
 from anycann.codegen.vector_loop import outer_vector
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 
 

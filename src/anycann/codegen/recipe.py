@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from anycann.codegen.contract import UNASKED, generate_contraction
 from anycann.codegen.kernel import Kernel
@@ -11,6 +11,7 @@ from anycann.codegen.nest_kernel import Output, generate
 from anycann.codegen.repeats import Repeats
 from anycann.codegen.space import Choices
 from anycann.codegen.tail import Constants, Generated
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te.layout import ND, window_rows
 from anycann.te.nest import contractions

@@ -7,10 +7,11 @@ softmax:   reduce s = sum over j of exp(x[i, j] - m)        keeps row[j] = exp(x
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from anycann.codegen.accesses import FlatNest, Stage
 from anycann.codegen.lanes import Flat
+from anycann.support.records import dataclass
 from anycann.te import dtypes
 from anycann.te.expression import Expr, Load, Op, Var
 from anycann.te.nest import Inliner

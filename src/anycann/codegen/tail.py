@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 import itertools
 from typing import Any, TypeAlias
 
@@ -17,6 +16,7 @@ from anycann.codegen.nest_writer import NestWriter
 from anycann.codegen.values import Value
 from anycann.support.arrangement import Arrangement
 from anycann.support.errors import InternalError
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te.expression import Var
 from anycann.te.nest import build_nest

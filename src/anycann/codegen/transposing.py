@@ -7,13 +7,13 @@ y[i, j] = x[j, i]:   for squares of lanes x lanes: load a vector of x[j0 + k, i0
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from anycann.codegen.accesses import FlatNest, Stage
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.lanes import Flat
 from anycann.codegen.nest_writer import NestWriter
 from anycann.codegen.values import Value
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te import dtypes
 from anycann.te.dtypes import DType

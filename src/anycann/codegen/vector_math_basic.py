@@ -7,12 +7,12 @@ product unrounded: splits of constants (Cody and Waite) leave enough trailing ze
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 import math
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.values import Value, mangle, vector_type
 from anycann.support.errors import UnsupportedError
+from anycann.support.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ weighted least-squares fits on Chebyshev nodes, reweighted towards the largest e
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 import math
 
 from anycann.codegen.emitter import Emitter
@@ -34,6 +33,7 @@ from anycann.codegen.vector_math_basic import (
     sub,
     to_bits,
 )
+from anycann.support.records import dataclass
 
 
 @dataclass(frozen=True)

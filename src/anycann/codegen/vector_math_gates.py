@@ -9,7 +9,6 @@ largest error of y g(-y) (Lawson), in 53 bits.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 import math
 
 from anycann.codegen.emitter import Emitter
@@ -17,6 +16,7 @@ from anycann.codegen.values import Value
 from anycann.codegen.vector_math_basic import absolute, add, at_most, fmax, format_of, mul, mul_add, polynomial, real
 from anycann.codegen.vector_math_exponential import tanh
 from anycann.codegen.vector_math_special import erf
+from anycann.support.records import dataclass
 
 
 @dataclass(frozen=True)

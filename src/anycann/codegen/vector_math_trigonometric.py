@@ -7,7 +7,6 @@ float arguments are reduced in double. The polynomials are weighted least-square
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 import math
 
 from anycann.codegen.emitter import Emitter
@@ -30,6 +29,7 @@ from anycann.codegen.vector_math_basic import (
     times_if,
     to_bits,
 )
+from anycann.support.records import dataclass
 
 PI_HALF_PARTS = (1.57079632673412561417, 6.07710050630396597660e-11, 2.02226624879595063154e-21)
 PI_HALF_LOW = 6.12323399573676603587e-17  # pi/2 less its nearest double

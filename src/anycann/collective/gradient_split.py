@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 from anycann.support.errors import UsageError
+from anycann.support.records import dataclass
 
 MOST_SEGMENTS = 8
 # without a strategy, CANN splits by bytes at this share

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from anycann.collective.ranks import Placement
 from anycann.support.errors import UsageError
+from anycann.support.records import dataclass
 
 WORLD = "hccl_world_group"
 MOST_NAME_BYTES = 127

@@ -8,12 +8,12 @@ order of the file.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 import json
 from pathlib import Path
 from typing import Any
 
 from anycann.support.errors import UsageError
+from anycann.support.records import dataclass
 
 VERSIONS = ("1.0", "1.2")
 

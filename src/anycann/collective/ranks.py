@@ -6,13 +6,13 @@ torchrun's come first because scripts for Ascend often export one RANK_ID and th
 from __future__ import annotations
 
 from collections.abc import MutableMapping
-from dataclasses import dataclass
 import os
 
 from anycann.collective.rank_table import RankTable, read_rank_table
 from anycann.support import options
 from anycann.support.errors import UsageError
 from anycann.support.options import Option
+from anycann.support.records import dataclass
 
 DEFAULT_PORT = 29500
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import onnx
 import onnx_ir as ir
 
 from anycann.graph.registry import OPSET, Registry, TensorType, dtype_of, schema, static_type
 from anycann.support.errors import ModelError
+from anycann.support.records import dataclass
 
 DATA_LIMIT = 1024  # elements of a constant operand shown to shape inference
 

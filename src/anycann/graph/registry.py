@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache, lru_cache
 import importlib
 import pkgutil
@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from anycann.support.records import dataclass
 from anycann.te import dtypes
 from anycann.te.dtypes import DType
 from anycann.te.tensor import Tensor

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.values import Value, mangle, vector_type
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 
 WEIGHT_BITS = 11  # of an interpolation weight, as in OpenCV

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 from typing import TypeAlias
@@ -14,6 +13,7 @@ from anycann.media.formats import PixelFormat
 from anycann.media.picture import View
 from anycann.media.resize import halve
 from anycann.media.triples import COEFFICIENT_BITS, multiply, multiply_planes, split
+from anycann.support.records import dataclass
 
 Samples = NDArray[np.uint8]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -13,6 +12,7 @@ from anycann.media.convert import ColourMatrix, to_yuv
 from anycann.media.formats import PixelFormat
 from anycann.media.picture import Bytes, Region, View
 from anycann.support.errors import UnsupportedError, UsageError
+from anycann.support.records import dataclass
 
 Point = tuple[int, int]
 Mask = NDArray[np.bool_]  # [rows, columns], True where something is drawn

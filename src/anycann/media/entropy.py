@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from string import Template
 
 from anycann.media.entropy_bits import reader_ir
 from anycann.media.jpeg_coding import HAS_VALUE
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 
 _SYMBOL = "anycann_jpeg_entropy"

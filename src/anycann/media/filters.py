@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 
 from anycann.media.picture import Bytes, View
 from anycann.support.errors import UnsupportedError, UsageError
+from anycann.support.records import dataclass
 
 BorderKind: TypeAlias = Literal["constant", "replicate", "reflect", "reflect 101"]
 _PADS: dict[BorderKind, Literal["edge", "symmetric", "reflect"]] = {"replicate": "edge", "reflect": "symmetric", "reflect 101": "reflect"}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from anycann.support.errors import UnsupportedError
+from anycann.support.records import dataclass
 
 Layout: TypeAlias = Literal["gray", "semi-planar", "packed", "packed 422", "planar"]
 UNKNOWN = 10000

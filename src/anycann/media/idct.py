@@ -8,12 +8,12 @@ blocks are transformed at once, in the two halves of a vector; nothing but the s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.values import Value
 from anycann.media.entropy import BLOCK_BYTES
 from anycann.media.halves import Halves
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 
 # The words of what a loop gets, int64: addresses of the blocks and of the first sample; bytes between rows of samples; units in a row;

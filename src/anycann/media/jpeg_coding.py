@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 import itertools
 
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anycann.media.jpeg_header import JpegFile, Segment
+from anycann.support.records import dataclass
 
 LOOKAHEAD_BITS = 10
 HAS_VALUE = 1 << 28

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 import struct
 from typing import Any
@@ -15,6 +14,7 @@ from anycann.media.convert import Samples
 from anycann.media.jpeg_coding import ZIGZAG, huffman_table
 from anycann.media.libraries import jpeg_library
 from anycann.support.errors import UsageError
+from anycann.support.records import dataclass
 
 SIDE, COEFFICIENTS = 8, 64
 _MOST_DC, _ZEROS, _END = 11, 0xF0, 0x00  # the widest difference; sixteen zeros; nothing but zeros

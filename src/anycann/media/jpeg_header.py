@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 import struct
 from typing import NamedTuple
 
 from anycann.support.errors import UnsupportedError, UsageError
+from anycann.support.records import dataclass
 
 _START, _SCAN, _END = 0xD8, 0xDA, 0xD9
 _SCAN_MARKER = b"\xff\xda"

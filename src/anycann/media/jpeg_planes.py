@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +17,7 @@ from anycann.media.picture import Picture
 from anycann.media.scratch import Scratch
 from anycann.media.triples import mean_of_pairs
 from anycann.runtime.memory import address, allocate
+from anycann.support.records import dataclass
 
 _BLOCK = 8  # samples across and down
 _CHUNK_BYTES = 1 << 19  # of coefficients at once: they are read again while they are in the cache

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,6 +10,7 @@ from anycann.media.draw import check_drawable
 from anycann.media.formats import PixelFormat
 from anycann.media.picture import Bytes, Region, View
 from anycann.support.errors import UnsupportedError
+from anycann.support.records import dataclass
 
 ARGB8888, ARGB4444, ARGB1555, CLUT2, CLUT4 = 14, 25, 33, 41, 42
 BITS = {ARGB8888: 32, ARGB4444: 16, ARGB1555: 16, CLUT2: 2, CLUT4: 4}  # of a pixel

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from anycann.media.formats import PixelFormat
 from anycann.support.errors import UsageError
+from anycann.support.records import dataclass
 
 Bytes = NDArray[np.uint8]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 import struct
 from typing import Any
 
@@ -14,6 +13,7 @@ from anycann.media.formats import FORMATS, UNKNOWN, PixelFormat
 from anycann.media.libraries import video_library
 from anycann.media.picture import Picture
 from anycann.support.errors import UnsupportedError, UsageError
+from anycann.support.records import dataclass
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}  # colour type -> samples of a pixel; a palette gives RGB

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from anycann.media.libraries import video_library
+from anycann.support.records import dataclass
 
 _BLOCK = 16
 

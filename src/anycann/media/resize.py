@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from typing import Any
@@ -14,6 +13,7 @@ from anycann.media import blend
 from anycann.media.blend import WEIGHT_BITS
 from anycann.media.kernels import Words, run
 from anycann.runtime.memory import address
+from anycann.support.records import dataclass
 
 _VECTOR = 16  # int32 of the widest register
 _READ_BYTES = 4  # at once

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from anycann.codegen.emitter import Emitter
 from anycann.codegen.values import Value, vector_type
 from anycann.media.kernels import run
 from anycann.runtime.memory import address
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 
 _COLUMNS, _BUFFERS = 0, 1

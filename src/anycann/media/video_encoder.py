@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 import io
 from typing import Any, Literal, TypeAlias
@@ -16,6 +16,7 @@ from anycann.media.libraries import video_library
 from anycann.media.picture import Picture, new_picture
 from anycann.media.regions import Marker, Region
 from anycann.support.errors import UnsupportedError, UsageError
+from anycann.support.records import dataclass
 
 _LIBRARIES = {"h264": "libx264", "hevc": "libx265"}
 _FAR = {"h264": "32", "hevc": "92"}  # pixels that a block may have moved

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from hashlib import blake2b
 import struct
 
 from anycann.om import signature
 from anycann.om.blobs import BlobReader, BlobWriter
 from anycann.support.errors import ModelError
+from anycann.support.records import dataclass
 
 _MACS = struct.Struct("<Q")
 MAX_MACS = 64

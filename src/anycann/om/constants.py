@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 import mmap
 import os
 import tempfile
@@ -17,6 +16,7 @@ from anycann.om.model import Bytes
 from anycann.om.plan import Buffer
 from anycann.support.errors import InternalError
 from anycann.support.files import file_error
+from anycann.support.records import dataclass
 
 ALIGNMENT_BYTES = 64
 SLACK_BYTES = 64

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from hashlib import blake2b
 import re
 import struct
 
 from anycann.om import checksum
 from anycann.support.errors import ModelError, UnsupportedError
+from anycann.support.records import dataclass
 
 MAGIC = b"\x89AOM\r\n\x1a\n"  # as PNG does it: damaged by a text-mode transfer, and unlike any text
 VERSION = 2

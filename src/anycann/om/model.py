@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from anycann.om.plan import Program, TensorSpec
+from anycann.support.records import dataclass
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 import numpy as np
 
 from anycann.support.errors import ModelError, UsageError
+from anycann.support.records import dataclass
 
 METADATA_KEY = "single_operator"  # of an offline model that holds one operator
 Part = Literal["type", "input", "output", "attribute"]

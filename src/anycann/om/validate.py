@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 import math
 
 import ml_dtypes
@@ -13,6 +12,7 @@ from anycann.om.constants import SLACK_BYTES
 from anycann.om.model import input_key
 from anycann.om.plan import Buffer, HostStep, NativeStep, Program, RegionStep, Task, TensorSpec
 from anycann.support.errors import ModelError
+from anycann.support.records import dataclass
 
 MAX_MEMORY_BYTES = 1 << 46
 LAYOUTS = ("ND", "NC1HWC0", "NHWC")

@@ -6,7 +6,6 @@ A weight that a kernel packed without loss is there once: its location says how 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 import math
 from typing import Protocol, TypeAlias
 
@@ -20,6 +19,7 @@ from anycann.om.model import Bytes
 from anycann.om.plan import Buffer
 from anycann.support.arrangement import Arrangement
 from anycann.support.errors import ModelError
+from anycann.support.records import dataclass
 
 LOCATION = "@constants"
 SMALLEST_BYTES = 1024

@@ -4,7 +4,6 @@ another value's buffer."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 import math
 
 import onnx_ir as ir
@@ -12,6 +11,7 @@ import onnx_ir as ir
 from anycann.graph.registry import TensorType, static_type
 from anycann.passes.order import Unit
 from anycann.passes.partition import AICORE, VIEW
+from anycann.support.records import dataclass
 from anycann.te.layout import NC1HWC0, ND, NHWC, memory_order, physical_shape
 
 

@@ -7,8 +7,6 @@ MatMul(begins <= place < ends, Gather(table, ids))                             a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import onnx_ir as ir
 
@@ -18,6 +16,7 @@ from anycann.passes.loop_values import source_of
 from anycann.passes.node_writer import NodeWriter
 from anycann.passes.rules.rule import constant_of
 from anycann.passes.unroll import known_turns
+from anycann.support.records import dataclass
 from anycann.te import dtypes
 
 MOST_PLACES = 1 << 20  # of the matrix that says what is in which bag; beyond that the loop does less

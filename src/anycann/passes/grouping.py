@@ -7,13 +7,14 @@ ReduceMean -> Sub -> Pow -> ReduceMean   one group: two reductions and the write
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import onnx_ir as ir
 
 from anycann.graph.registry import NotLowered, Registry
 from anycann.passes.fusion_limits import MOST_NODES, check_kernel
 from anycann.passes.partition import AICORE, Engine, lower_node
+from anycann.support.records import dataclass
 from anycann.te import tensor as te
 from anycann.te.contractions import Recurrent, WeightGradient
 from anycann.te.nest import CannotFuse, build_nest, contractions

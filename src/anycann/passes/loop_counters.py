@@ -8,14 +8,13 @@ So `while i < n` is exported, and EmbeddingBag by PyTorch's newer exporter. A kn
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import onnx_ir as ir
 
 from anycann.passes.loop_values import Carried, body_of, carried_of, source_of
 from anycann.passes.node_writer import NodeWriter
 from anycann.passes.rules.rule import constant_of
+from anycann.support.records import dataclass
 
 INTEGERS = (ir.DataType.INT64, ir.DataType.INT32)
 

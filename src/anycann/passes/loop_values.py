@@ -8,9 +8,9 @@ Exporters that turn a program's loop into an operator carry every variable the l
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import onnx_ir as ir
+
+from anycann.support.records import dataclass
 
 
 @dataclass(frozen=True)

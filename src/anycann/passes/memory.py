@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from anycann.support.records import dataclass
 
 ALIGNMENT = 64
 SLACK = 64  # bytes a kernel may read beyond a buffer's end

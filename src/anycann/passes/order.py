@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 import heapq
 
 import onnx_ir as ir
 
 from anycann.passes.grouping import Group
 from anycann.passes.partition import AICORE, AICPU, CONTROL, DEFERRED, Engine, captured_values
+from anycann.support.records import dataclass
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 import math
 
 import numpy as np
@@ -16,6 +15,7 @@ from anycann.graph.infer import infer_outputs
 from anycann.graph.registry import Lowering, NotLowered, Registry, TensorType, static_type
 from anycann.passes.specialise import CONTROL_FLOW
 from anycann.support.errors import ModelError
+from anycann.support.records import dataclass
 from anycann.te import dtypes
 from anycann.te import tensor as te
 from anycann.te.expression import Const

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import onnx_ir as ir
 from onnx_ir.passes import common
@@ -18,6 +17,7 @@ from anycann.passes.loop_values import drop_carried_values
 from anycann.passes.rules import RULES, apply_rules
 from anycann.passes.specialise import specialise
 from anycann.support import options as settings
+from anycann.support.records import dataclass
 
 
 @dataclass(frozen=True)

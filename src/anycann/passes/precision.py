@@ -10,7 +10,6 @@ model that they make, stay as they are. What another operator reads is rounded f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 import json
 
@@ -18,6 +17,7 @@ import onnx_ir as ir
 
 from anycann.graph.sources import source_names
 from anycann.support.errors import ModelError, UsageError
+from anycann.support.records import dataclass
 from anycann.te import dtypes
 from anycann.te.dtypes import DType
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import onnx
 import onnx_ir as ir
 
 from anycann.graph.registry import OPSET
 from anycann.passes.partition import captured_values, free_values
+from anycann.support.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
 import ctypes
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 import os
 import threading
@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 
 from anycann.runtime import memory
 from anycann.support.errors import UsageError
+from anycann.support.records import dataclass
 
 MemoryKind: TypeAlias = Literal["device", "host", "dvpp", "mapped"]
 _MOST_KEPT = 1 << 26  # bytes of host memory that stay what they are for a while after they were given back

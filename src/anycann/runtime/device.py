@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 import os
 import threading
 
 from anycann.runtime.published import Publisher
 from anycann.support import options as settings
 from anycann.support.errors import DeviceError
+from anycann.support.records import dataclass
 
 
 @dataclass

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 import ctypes
-from dataclasses import dataclass
 import mmap
 import struct
 
 from anycann.support.errors import DeviceError, InternalError
+from anycann.support.records import dataclass
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 import time
 from typing import Literal
 import weakref
@@ -29,6 +28,7 @@ from anycann.runtime.results import Buffers, Given, Results, written_in_place
 from anycann.runtime.run_state import RunState
 from anycann.runtime.thread_pool import ThreadPool
 from anycann.support.errors import InternalError, UsageError
+from anycann.support.records import dataclass
 
 _CALLED_ONCE = ("if", "deferred")  # steps that call one region, with all it is given
 

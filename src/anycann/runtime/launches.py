@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 import threading
 
@@ -14,6 +13,7 @@ from anycann.om.plan import Buffer, NativeStep, Program, Task
 from anycann.runtime import memory
 from anycann.runtime.dispatch import ROW_BYTES, Block, Row, split
 from anycann.runtime.loader import LoadedCode
+from anycann.support.records import dataclass
 
 Patches = tuple[tuple[int, int], ...]  # (position among the pointers, offset in bytes)
 MOST_IDLE = 16  # workspaces kept for later runs; as many more as there are runs at once are made and dropped

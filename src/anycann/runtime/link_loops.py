@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 import ctypes
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from anycann.runtime.dispatch import Row
 from anycann.runtime.link_table import NotNative, OtherType, Result, Table, Value, nbytes_of
 from anycann.runtime.regions import integers
 from anycann.runtime.thread_pool import copying_kernel, reading_kernel, turning_kernel, writing_kernel
+from anycann.support.records import dataclass
 
 # A turn copies what it carries, at some 10 GB/s; run by Python it costs 10 to 15 us more.
 MOST_CARRIED_BYTES = 1 << 18

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 import math
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -13,6 +13,7 @@ import numpy as np
 from anycann.om.plan import Buffer, Program, TensorSpec
 from anycann.runtime import memory
 from anycann.runtime.launches import Launches, launches_of
+from anycann.support.records import dataclass
 
 if TYPE_CHECKING:
     from anycann.runtime.executor import CompiledProgram

@@ -8,7 +8,7 @@ compiled yet, or is not native, the table stops; the steps do the run then.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from anycann.runtime.link_loops import turns_of, write_turns
 from anycann.runtime.link_table import Known, NotNative, OtherType, Result, Table, TooLarge, Value, nbytes_of
 from anycann.runtime.results import written_in_place
 from anycann.runtime.thread_pool import copying_kernel
+from anycann.support.records import dataclass
 
 if TYPE_CHECKING:
     from anycann.runtime.executor import CompiledProgram

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from anycann.om.plan import Program
+from anycann.support.records import dataclass
 
 
 @dataclass(frozen=True)

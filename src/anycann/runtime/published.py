@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 import mmap
 import os
 from pathlib import Path
@@ -19,6 +18,7 @@ import numpy as np
 
 from anycann.support.cache import cache_folder
 from anycann.support.errors import AnyCANNError
+from anycann.support.records import dataclass
 
 _FOLDER = "processes"
 _ENTRY_BYTES = 8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 import threading
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -13,6 +13,7 @@ import numpy as np
 from anycann.om.plan import TensorSpec
 from anycann.runtime.memory import numpy_dtype
 from anycann.support.errors import context
+from anycann.support.records import dataclass
 
 if TYPE_CHECKING:
     from anycann.runtime.executor import CompiledProgram

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from anycann.om.plan import RegionStep, TensorSpec
 from anycann.runtime.memory import numpy_dtype
 from anycann.support.errors import ModelError, context
+from anycann.support.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 import itertools
 import os
 import threading
 import time
 from typing import TypeAlias
+
+from anycann.support.records import dataclass
 
 Task: TypeAlias = Callable[[], None]
 FAILURES: list[Callable[[Stream, int, int, BaseException], None]] = []  # told of (stream, number of the task in it, who gave it, error)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
 import mmap
 import os
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from anycann.runtime import memory
 from anycann.support.errors import DeviceError
+from anycann.support.records import dataclass
 
 GRANULARITY = 2 << 20  # of sizes, as Ascend's
 _READ, _READ_WRITE = mmap.PROT_READ, mmap.PROT_READ | mmap.PROT_WRITE  # vectors are loaded beyond the end of memory

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 import math
 import re
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from anycann.support.records import dataclass
 
 _NUMBERS = r"\d{1,18}(?:,\d{1,18}){0,15}"
 _TEXT = re.compile(rf"{_NUMBERS}(?:/{_NUMBERS}){{3}}", re.ASCII)

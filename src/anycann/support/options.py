@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 import os
 from typing import Generic, TypeAlias, TypeVar
 
 from anycann.support.errors import UsageError
+from anycann.support.records import dataclass
 
 T = TypeVar("T")
 

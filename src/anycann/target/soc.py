@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 import difflib
 
 from anycann.support.errors import UsageError
+from anycann.support.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import cached_property, lru_cache
 import hashlib
 import json
@@ -18,6 +18,7 @@ from anycann.support import options
 from anycann.support.cache import cache_folder
 from anycann.support.errors import DeviceError, UsageError
 from anycann.support.files import write_whole
+from anycann.support.records import dataclass
 from anycann.target.permissions import permit_matrix_tiles
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from anycann.support.records import dataclass
 from anycann.te.strided import Strided
 from anycann.te.tensor import Tensor
 

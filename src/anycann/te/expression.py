@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 import itertools
 from typing import TYPE_CHECKING, TypeAlias
 
+from anycann.support.records import dataclass
 from anycann.te import dtypes
 from anycann.te.dtypes import DType
 

@@ -11,9 +11,9 @@ them while they are in the cache. Its address is that of row 0, whether or not t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 import math
 
+from anycann.support.records import dataclass
 from anycann.te import dtypes
 from anycann.te.expression import Const, Expr
 

@@ -9,8 +9,8 @@ softmax over rows of x[i, j]:      outer i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from anycann.support.records import dataclass
 from anycann.te.expression import Const, Expr, Load, Op, Var
 from anycann.te.rounded import simplified
 from anycann.te.simplify import linear

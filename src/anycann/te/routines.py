@@ -5,8 +5,7 @@ A routine reads whole operands from memory, row-major, and writes whole results.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from anycann.support.records import dataclass
 from anycann.te.tensor import Tensor
 
 

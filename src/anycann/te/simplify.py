@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 import math
 
+from anycann.support.records import dataclass
 from anycann.te import dtypes
 from anycann.te.expression import Const, Expr, Load, Op, Var
 

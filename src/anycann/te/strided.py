@@ -10,8 +10,9 @@ The text of a view is its offset and its axes, each "extent*distance", factors j
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 import math
+
+from anycann.support.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 import hashlib
 import math
 
 import numpy as np
 
+from anycann.support.records import dataclass
 from anycann.te import dtypes
 from anycann.te.dtypes import DType
 from anycann.te.expression import Const, Expr, Load, Operand, Var, wrap

@@ -6,9 +6,8 @@ the ATC user guide (GE, `error_codes`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from anycann.support.errors import AnyCANNError, DeviceError, InternalError, ModelError, UnsupportedError, UsageError
+from anycann.support.records import dataclass
 
 STARTED = "ATC start working now, please wait for a moment."
 SUCCEEDED = "ATC run success, welcome to the next use."

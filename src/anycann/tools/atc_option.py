@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 import enum
 from functools import partial
+
+from anycann.support.records import dataclass
 
 
 class State(enum.Enum):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 import json
 import traceback
 
 import click
 
 from anycann.support.errors import UsageError
+from anycann.support.records import dataclass
 from anycann.tools.atc_errors import FAILED, SUCCEEDED, error_block
 from anycann.tools.report import FAILED as FAILED_STATUS
 from anycann.tools.report import WRONG_USE, as_anycann_error, error_facts

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 import difflib
 import os
 
+from anycann.support.records import dataclass
 from anycann.tools.atc_errors import AtcUnsupportedError, AtcUsageError
 from anycann.tools.atc_option import LOG_LEVELS, Kind, Option, State
 from anycann.tools.atc_options import OPTIONS

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 import os
 import platform
 
 from anycann.passes.precision import Kept
+from anycann.support.records import dataclass
 from anycann.target.soc import HOST, SOC_VERSIONS, SocVersion, nearest
 from anycann.tools.atc_errors import AtcUnsupportedError, AtcUsageError
 from anycann.tools.atc_kept import kept_of

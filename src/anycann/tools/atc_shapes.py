@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 import sys
 from typing import TypeAlias
 
+from anycann.support.records import dataclass
 from anycann.tools.atc_errors import AtcUsageError
 
 # a size, a range of sizes ("1~10" is range(1, 11)), or -1 for any size

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 import json
 import re
 from typing import Literal, TypeAlias
 
+from anycann.support.records import dataclass
 from anycann.tools.atc_errors import AtcUnsupportedError, AtcUsageError
 from anycann.tools.atc_option import OUTPUT_TYPES
 

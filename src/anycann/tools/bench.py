@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import click
 
 from anycann.support.errors import UsageError
+from anycann.support.records import dataclass
 from anycann.tools.engines import OPENERS
 from anycann.tools.measure import ColdStart, Latency, measure_cold_start, measure_interleaved, relative_errors
 from anycann.tools.model_options import GivenInputs, input_options, model_argument, threads_option

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 import json
 import os
 from pathlib import Path
@@ -17,6 +17,7 @@ import click
 from rich.text import Text
 
 from anycann.support.cache import cache_problem
+from anycann.support.records import dataclass
 from anycann.tools.output import console, format_bytes, json_option, print_json, table
 
 Verdict: TypeAlias = Literal["ok", "warning", "failed"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 import importlib
 from typing import Any, Protocol, TypeAlias
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from anycann.om.plan import TensorSpec
 from anycann.support.errors import ModelError, UsageError
+from anycann.support.records import dataclass
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 # ONNX's names of element types -> numpy's; every other one has the same name in both

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 import difflib
 import json
 
@@ -12,6 +11,7 @@ from anycann.acl.code_help import BLOCKS, CODE_HELP, NEVER
 from anycann.acl.codes import Code
 from anycann.acl.far_codes import FAR_CODES
 from anycann.support.errors import UsageError
+from anycann.support.records import dataclass
 from anycann.tools.atc_errors import CLASS_CODES, CODES
 
 ELSEWHERE = "Look it up in Ascend's own documentation."

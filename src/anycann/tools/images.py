@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from anycann.om.plan import TensorSpec
 from anycann.support.errors import UsageError
+from anycann.support.records import dataclass
 
 Layout: TypeAlias = Literal["NCHW", "NHWC"]
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 import re
 import time
@@ -14,6 +14,7 @@ import numpy as np
 
 from anycann.support.errors import UnsupportedError
 from anycann.support.files import atomic_write, file_error
+from anycann.support.records import dataclass
 from anycann.tools.engines import import_engine, open_anycann
 from anycann.tools.model_options import GivenInputs, input_options, model_argument, threads_option
 from anycann.tools.output import console, format_dims, format_seconds, json_option, print_json, table

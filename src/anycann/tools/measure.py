@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 import json
 import os
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from anycann.support.errors import AnyCANNError, DeviceError
+from anycann.support.records import dataclass
 from anycann.tools.engines import OPENERS, Engine, import_engine
 from anycann.tools.env import child_environment
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 import shlex
 from typing import Literal
 
 from anycann.om.metadata import specs_from_json
 from anycann.om.model import OfflineModel
 from anycann.om.plan import HostStep, NativeStep, Program, RegionStep, Task, TensorSpec
+from anycann.support.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -11,6 +10,7 @@ import click
 
 from anycann.om.plan import TensorSpec
 from anycann.support.errors import UsageError
+from anycann.support.records import dataclass
 from anycann.tools.atc_shapes import Shape, parse_input_shape
 from anycann.tools.feeds import Array, load_feeds, random_feeds
 from anycann.tools.images import ImageOptions, Layout

@@ -8,7 +8,7 @@ measured with.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from anycann.support import options
 from anycann.support.cache import cache_folder
 from anycann.support.errors import UsageError
 from anycann.support.logging import get_logger
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.tuning.bank_files import OF_CORES, OF_THIS_MACHINE, Known, Naming, read_bank
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 import fcntl
 import json
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 from anycann.codegen.space import Point, Space
 from anycann.support.files import file_error, write_whole
 from anycann.support.logging import get_logger
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.tuning.identity import common_identity, core_name, digest, identity
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 import json
 import os
 from pathlib import Path
 
 from anycann.support.files import file_error
+from anycann.support.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 import io
 import os
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import IO, Any, Protocol, cast
 import numpy.typing as npt
 
 from anycann.codegen.frames import read_frame, write_frame
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.tuning.operands import Operand
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy.typing as npt
 
 from anycann.codegen.recipe import Recipe
 from anycann.codegen.tail import Constants
+from anycann.support.records import dataclass
 from anycann.te.contractions import operands
 from anycann.te.expression import Load
 from anycann.te.layout import ND, element_count

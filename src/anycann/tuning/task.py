@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from anycann.codegen.recipe import Recipe
 from anycann.codegen.space import Choices, Point, Space, Tuned
 from anycann.codegen.tail import Constants, Generated
+from anycann.support.records import dataclass
 from anycann.tuning.operands import Known, known_constants
 
 

@@ -6,10 +6,11 @@ below it; its reward is the speed relative to the default: measured where it was
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 import math
 import random
 
+from anycann.support.records import dataclass
 from anycann.tuning.cost_model import CostModel
 from anycann.tuning.study import Key, Study
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import field
 import math
 import random
 import time
@@ -15,6 +15,7 @@ from anycann.codegen.tail import Generated
 from anycann.support.errors import AnyCANNError, InternalError
 from anycann.support.logging import get_logger
 from anycann.support.processors import available_processors
+from anycann.support.records import dataclass
 from anycann.tuning.cost_model import CostModel
 from anycann.tuning.identity import key_of
 from anycann.tuning.journal import Journal, Line

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import field
 import threading
 
 from anycann.acl.sanitizer.places import Place, user_place
 from anycann.acl.sanitizer.ranges import Covered, Range
 from anycann.runtime.allocations import Allocation, Allocations
+from anycann.support.records import dataclass
 
 FRESH = 0xCD  # what memory of a device holds until it is written
 _MOST_FILLED = 1 << 26  # bytes; larger memory is left as it comes

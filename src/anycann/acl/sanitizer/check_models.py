@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from anycann.acl.data_buffers import DataBuffer, Dataset
 from anycann.acl.model_loading import MODELS
@@ -15,6 +14,7 @@ from anycann.acl.sanitizer.pending import Work
 from anycann.acl.sanitizer.ranges import Range
 from anycann.acl.sanitizer.state import Call, Made, Sanitizer, after, before
 from anycann.acl.tensor_descs import TensorDesc
+from anycann.support.records import dataclass
 
 _EXECUTE = ("acl.mdl.execute", "acl.mdl.execute_async", "acl.mdl.execute_v2")
 _LOADS = tuple(f"acl.mdl.load_{how}" for how in ("from_file", "from_mem", "from_file_with_mem", "from_mem_with_mem", "with_config"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 import json
 import sys
 from typing import Literal, TypeAlias
@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 from anycann.acl.sanitizer.places import Place
 from anycann.support.files import write_whole
 from anycann.support.logging import get_logger
+from anycann.support.records import dataclass
 
 Level: TypeAlias = Literal["error", "note"]  # note: Ascend puts up with it, but the program says something that is not so
 _log = get_logger("acl.sanitizer")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 import sys
 
 import numpy as np
@@ -13,6 +13,7 @@ from anycann.acl.sanitizer.places import Place
 from anycann.acl.sanitizer.ranges import Range
 from anycann.acl.util import LAST_BYTES, bytes_address
 from anycann.runtime.memory import owner
+from anycann.support.records import dataclass
 
 _MOST_KEPT = 1 << 26  # bytes of objects that only the sanitizer keeps
 _MOST_OBJECTS = 1024  # that are kept before those let go are looked for

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from anycann.acl.sanitizer.places import Place
 from anycann.acl.sanitizer.ranges import Range
+from anycann.support.records import dataclass
 
 
 @dataclass(eq=False)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from inspect import CO_OPTIMIZED
 import linecache
 import os
 from pathlib import Path
 import sys
 from types import FrameType
+
+from anycann.support.records import dataclass
 
 _OWN = str(Path(__file__).parents[2])  # the package
 _THREADS = ("threading.py", "_bootstrap")

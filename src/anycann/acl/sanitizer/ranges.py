@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
+
+from anycann.support.records import dataclass
 
 
 @dataclass(frozen=True)

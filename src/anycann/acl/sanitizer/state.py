@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 import threading
 from typing import TypeAlias
 
@@ -15,6 +15,7 @@ from anycann.acl.sanitizer.findings import Finding, Level, Report
 from anycann.acl.sanitizer.owners import Owners
 from anycann.acl.sanitizer.pending import Mark, Pending
 from anycann.acl.sanitizer.places import Place, user_place
+from anycann.support.records import dataclass
 
 
 @dataclass

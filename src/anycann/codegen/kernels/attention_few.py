@@ -9,7 +9,6 @@ a task: one head.  weights[m, t] = scale * sum over d of query[m, d] key[t, d], 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 import math
 
 from anycann.codegen.emitter import Emitter
@@ -22,6 +21,7 @@ from anycann.codegen.kernels.matmul_shape import MatmulShape, Operand, Strides, 
 from anycann.codegen.kernels.matmul_tile import MatmulTile, method
 from anycann.codegen.kernels.matmul_writer import MatmulIndex, batch_index
 from anycann.codegen.values import Value, vector_type
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te import dtypes
 

@@ -11,7 +11,6 @@ Lanes run along t in the first two and along d in the others, so that no product
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 import math
 
 from anycann.codegen.emitter import Emitter
@@ -21,6 +20,7 @@ from anycann.codegen.kernels.convolution_write import digits
 from anycann.codegen.kernels.matmul_packing import PanelCopy, emit_copy
 from anycann.codegen.kernels.matmul_shape import Operand, first_lanes, multiply_add
 from anycann.codegen.values import Value, vector_type
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te import dtypes
 

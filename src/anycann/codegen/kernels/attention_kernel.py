@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from anycann.codegen.kernels.attention_shape import AttentionShape, AttentionTile, Memory, Pointers, Write, copies_values
 from anycann.codegen.kernels.matmul_shape import Operand
 from anycann.codegen.values import Value, vector_type
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te import dtypes
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from anycann.codegen.emitter import Emitter
@@ -10,6 +9,7 @@ from anycann.codegen.kernels.attention_tile_plan import LANES, TILE_DEPTH, Tiled
 from anycann.codegen.kernels.dot_products import DotProducts
 from anycann.codegen.kernels.dot_tiles import ROW_BYTES, TILE_GROUPS, TILE_ROWS, TileRegisters, has_tiles
 from anycann.codegen.values import Value
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te import dtypes
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 import math
 from typing import TypeAlias
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.matmul_shape import Operand
 from anycann.codegen.values import Value
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te import dtypes
 from anycann.te.dtypes import DType

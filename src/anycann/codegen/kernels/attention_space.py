@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from anycann.codegen.kernels.attention_few import is_few
 from anycann.codegen.kernels.attention_shape import AttentionShape, AttentionTile, Memory, default_attention_tile
 from anycann.codegen.kernels.attention_tile_plan import is_tiled
 from anycann.codegen.space import Parameter, Space
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 
 MOST_SCRATCH_BYTES = 16 << 20  # for each thread

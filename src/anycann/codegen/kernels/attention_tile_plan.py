@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 import math
 
 from anycann.codegen.emitter import Emitter
@@ -11,6 +10,7 @@ from anycann.codegen.kernels.attention_few import is_few
 from anycann.codegen.kernels.attention_shape import AttentionShape, lie_side_by_side
 from anycann.codegen.kernels.dot_tiles import ROW_BYTES, TILE_GROUPS, TILE_ROWS
 from anycann.codegen.values import Value
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te import dtypes
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 import math
 
 from anycann.codegen.emitter import Emitter
@@ -11,6 +10,7 @@ from anycann.codegen.kernels.attention_softmax import changed_scores, greater, g
 from anycann.codegen.kernels.attention_tile_plan import LANES, STEP, VECTOR, TiledAttention
 from anycann.codegen.kernels.tile_packing import lanes_below
 from anycann.codegen.values import Value
+from anycann.support.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ y[m, d] = results[m, d] / total[m], where total is the float32 sum of the weight
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 import math
 
 from anycann.codegen.emitter import Emitter
@@ -22,6 +21,7 @@ from anycann.codegen.kernels.attention_tile_weights import Part, Weights
 from anycann.codegen.kernels.matmul_writer import batch_index
 from anycann.codegen.kernels.tile_packing import TileSource, emit_column_tiles, emit_row
 from anycann.codegen.values import Value
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 
 

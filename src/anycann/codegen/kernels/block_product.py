@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution_products import multiply_add
 from anycann.codegen.kernels.matmul_shape import first_lanes
 from anycann.codegen.values import Value, vector_type
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 
 

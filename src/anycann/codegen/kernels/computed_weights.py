@@ -7,7 +7,6 @@ ones move squares of lanes x lanes through the registers; others, whose weights 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import product
 from math import prod
 
@@ -23,6 +22,7 @@ from anycann.codegen.kernels.matmul_shape import first_lanes
 from anycann.codegen.kernels.winograd_tile import POINTS
 from anycann.codegen.kernels.winograd_transform import transform_weights
 from anycann.codegen.values import Value, vector_type
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te.dtypes import DType
 

@@ -7,10 +7,10 @@ its own code in which each tap runs over just the pixels that it is valid for.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 
 from anycann.codegen.kernels.convolution_shape import Axis
+from anycann.support.records import dataclass
 
 
 @dataclass(frozen=True)

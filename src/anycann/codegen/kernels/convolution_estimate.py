@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 from math import prod
 
@@ -10,6 +9,7 @@ from anycann.codegen.kernels.arithmetic_rate import fma_rate, has_fma, is_halved
 from anycann.codegen.kernels.convolution_columns import segments
 from anycann.codegen.kernels.convolution_method import ADDING_CYCLES, Method, last_lanes, method
 from anycann.codegen.kernels.convolution_shape import Axis, ConvolutionShape, axes, images_axis
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from math import prod
 from typing import Protocol, TypeAlias
 
@@ -12,6 +11,7 @@ from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution_method import aligned_groups, channel_block, groups_of_vector, method
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.values import POINTER, Value, vector_type
+from anycann.support.records import dataclass
 from anycann.te.dtypes import DType
 
 

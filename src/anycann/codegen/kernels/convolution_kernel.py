@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import TypeAlias
 
@@ -14,6 +13,7 @@ from anycann.codegen.kernels.convolution_inputs import InputLayout, Source, inpu
 from anycann.codegen.kernels.convolution_method import Method, last_lanes, method, packed_size
 from anycann.codegen.kernels.convolution_shape import Axis, ConvolutionShape, axes, images_axis
 from anycann.codegen.values import Value, vector_type
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 
 Write: TypeAlias = Callable[[Emitter, Sequence[Value], Value], None]

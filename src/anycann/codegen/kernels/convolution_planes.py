@@ -9,7 +9,6 @@ read and count as zero.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from math import prod
 
@@ -25,6 +24,7 @@ from anycann.codegen.kernels.convolution_write import digits
 from anycann.codegen.kernels.planes_tile import PlanesTile, RowPart, in_one_task, out_groups, parts_of_row, row_parts
 from anycann.codegen.values import POINTER, Value, vector_type
 from anycann.support.arrangement import Arrangement
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 
 WriteRow = Callable[[Emitter, Sequence[Value], Value, "Value | None"], None]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from math import prod
 
 from anycann.support.errors import UsageError
+from anycann.support.records import dataclass
 from anycann.te import dtypes
 from anycann.te.dtypes import DType
 

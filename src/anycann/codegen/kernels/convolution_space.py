@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 from anycann.codegen.kernels.arithmetic_rate import multiplies_bfloat
@@ -43,6 +42,7 @@ from anycann.codegen.kernels.winograd_tile import (
     winograd_refusal,
 )
 from anycann.codegen.space import Parameter, Space
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te import dtypes
 

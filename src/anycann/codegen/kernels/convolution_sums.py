@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import TypeAlias
 
@@ -16,6 +15,7 @@ from anycann.codegen.kernels.convolution_products import add_product
 from anycann.codegen.kernels.convolution_shape import Axis
 from anycann.codegen.kernels.convolution_sliding import row_of_taps, slides
 from anycann.codegen.values import Value, is_float, vector_type
+from anycann.support.records import dataclass
 
 
 class Window:

@@ -8,7 +8,7 @@ to the first, that is a convolution over q with stride 1 and dilation d / gcd(s,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from math import gcd, prod
 
@@ -26,6 +26,7 @@ from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_tile import default_tile
 from anycann.codegen.kernels.convolution_write import digits, spill_area
 from anycann.codegen.values import Value
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 
 TileOf = Callable[[ConvolutionShape, Target, bool], ConvolutionTile]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution_columns import segments
@@ -11,6 +10,7 @@ from anycann.codegen.kernels.convolution_kernel import DirectKernel, Write
 from anycann.codegen.kernels.convolution_shape import IMAGES, ConvolutionShape
 from anycann.codegen.kernels.convolution_sums import Window
 from anycann.codegen.values import INDEX, POINTER, Value
+from anycann.support.records import dataclass
 
 
 def plain_writer(pointer: Value, shape: ConvolutionShape, lanes: int) -> Write:

@@ -11,7 +11,6 @@ matrix tiles are full with groups of 4 channels too. What is not a number in one
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from anycann.codegen.emitter import Emitter
@@ -21,6 +20,7 @@ from anycann.codegen.kernels.dot_products import GROUP_BYTES
 from anycann.codegen.kernels.dot_shape import DotPlan
 from anycann.codegen.kernels.dot_sums import Sums, TileSums, VectorSums, sum_of_input
 from anycann.codegen.values import Value
+from anycann.support.records import dataclass
 from anycann.te import dtypes
 
 # write(e, plane of output pixels (`DotPlan.images`), channel of lane 0, row, column, sums, mask of the lanes that exist or None)

@@ -6,11 +6,11 @@ Bytes that are multiplied as 16-bit integers are widened on the way: what lies `
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.dot_shape import DotPlan
 from anycann.codegen.values import Value, vector_type
+from anycann.support.records import dataclass
 from anycann.te import dtypes
 
 _SIGN = 0x80

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 from anycann.codegen.kernel import RowTasks
@@ -10,6 +9,7 @@ from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.dot_products import GROUP_BYTES, DotProducts
 from anycann.codegen.kernels.dot_reading import copied_channels, cut_window, is_column, needs_copy, panel_channels, tile_groups
 from anycann.codegen.kernels.dot_tiles import has_tiles
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te import dtypes
 

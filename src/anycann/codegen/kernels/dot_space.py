@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from typing import ClassVar
@@ -16,6 +15,7 @@ from anycann.codegen.kernels.dot_reading import may_merge
 from anycann.codegen.kernels.dot_shape import DotPlan, DotTile
 from anycann.codegen.kernels.dot_tiles import TILE_ROWS, has_tiles
 from anycann.codegen.space import Parameter, Space
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 
 # Cycles to load a matrix tile, to hand a vector of sums to the writer, around each register tile, and around each part of a window that

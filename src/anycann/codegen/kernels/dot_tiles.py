@@ -6,10 +6,9 @@ groups of columns of the second 6 and 7.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.values import Value
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te import dtypes
 from anycann.te.dtypes import DType

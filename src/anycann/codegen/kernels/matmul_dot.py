@@ -6,13 +6,12 @@ of vectors; a tree of shuffles then adds the lanes of every sum, which leaves th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.matmul_kernel import PanelKernel
 from anycann.codegen.kernels.matmul_shape import Operand, addition, first_lanes, multiply_add
 from anycann.codegen.kernels.matmul_writer import MatmulIndex, batch_index, offset
 from anycann.codegen.values import Value
+from anycann.support.records import dataclass
 
 STREAMS = 4
 

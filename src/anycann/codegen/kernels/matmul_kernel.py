@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.matmul_shape import MatmulShape, Operand
 from anycann.codegen.kernels.matmul_tile import MatmulTile, gathers_rows
 from anycann.codegen.kernels.matmul_writer import MatmulIndex, Start, Write
 from anycann.codegen.values import Value, vector_type
+from anycann.support.records import dataclass
 
 
 @dataclass(frozen=True)

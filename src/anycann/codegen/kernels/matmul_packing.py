@@ -6,7 +6,6 @@ A panel holds `width` columns, row after row: panel[k][c] = B[k, first column + 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.matmul_shape import Operand, first_lanes
 from anycann.codegen.values import Value
 from anycann.support.arrangement import Arrangement
+from anycann.support.records import dataclass
 
 
 def pack_columns(b: np.ndarray, width: int) -> np.ndarray:

@@ -6,11 +6,10 @@ k, and the next k far away, often in the same set of the cache and always on ano
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.matmul_shape import Operand, first_lanes
 from anycann.codegen.values import Value
+from anycann.support.records import dataclass
 
 
 @dataclass(frozen=True)

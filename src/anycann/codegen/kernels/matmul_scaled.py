@@ -5,11 +5,10 @@ A product of few rows waits for its weights, which are a quarter of the bytes so
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.matmul_shape import Operand
 from anycann.codegen.values import Value, vector_type
+from anycann.support.records import dataclass
 
 _LINE_BYTES, _MOST_AHEAD = 64, 32 << 10
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 import math
 
 from anycann.codegen.conversions import from_storage
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.values import Value, vector_type
+from anycann.support.records import dataclass
 from anycann.te import dtypes
 from anycann.te.dtypes import DType
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from anycann.codegen.kernels.matmul import scratch_bytes
@@ -10,6 +9,7 @@ from anycann.codegen.kernels.matmul_default import default_tile, most_rows, tile
 from anycann.codegen.kernels.matmul_shape import MatmulShape, folded, lanes_of
 from anycann.codegen.kernels.matmul_tile import MatmulTile, method, must_copy
 from anycann.codegen.space import Parameter, Space
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 
 MOST_SCRATCH_BYTES = 16 << 20  # for each thread

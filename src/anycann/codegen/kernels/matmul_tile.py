@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from anycann.codegen.kernels.arithmetic_rate import has_fma
 from anycann.codegen.kernels.matmul_shape import MatmulShape
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 
 Method: TypeAlias = Literal["panel", "dot"]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from anycann.codegen.conversions import to_storage
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.values import Value, vector_type
+from anycann.support.records import dataclass
 from anycann.te import dtypes
 from anycann.te.dtypes import DType
 

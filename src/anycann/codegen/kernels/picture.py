@@ -8,11 +8,11 @@ whatever the table says; a row that does not is padding.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.matmul_shape import first_lanes
 from anycann.codegen.values import Value, vector_type
+from anycann.support.records import dataclass
 from anycann.te.picture_table import PIXEL_BYTES, WORDS, Format, Word
 
 PLANES, _AT_ONCE, _SLACK = 4, 16, 64  # samples of a pixel at most; pixels that are sorted at once; bytes behind a plane

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.values import Value
+from anycann.support.records import dataclass
 from anycann.te.dtypes import DType
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
@@ -15,6 +14,7 @@ from anycann.codegen.kernels.convolution_shape import ConvolutionShape, used_axe
 from anycann.codegen.kernels.convolution_tile import default_tile, even_cuts
 from anycann.codegen.kernels.matmul_shape import first_lanes
 from anycann.codegen.values import Value
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te import dtypes
 

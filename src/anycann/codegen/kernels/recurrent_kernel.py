@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.recurrent_packing import HEAD_ROWS, blocks_of, gate_columns, padded_hidden, panel_depth
 from anycann.codegen.kernels.recurrent_shape import RecurrentShape, RecurrentTile
 from anycann.codegen.kernels.recurrent_state import Memory, Pointers, Sequences
 from anycann.codegen.values import Value, vector_type
+from anycann.support.records import dataclass
 from anycann.te import dtypes
 from anycann.te.dtypes import DType
 

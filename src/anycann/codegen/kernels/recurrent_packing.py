@@ -6,13 +6,13 @@ so that a block finds its sums side by side; the cells beyond `hidden` in the la
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from anycann.codegen.kernels.recurrent_shape import RecurrentShape, RecurrentTile
+from anycann.support.records import dataclass
 from anycann.te import dtypes
 
 Array = npt.NDArray[np.float32]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.recurrent_packing import padded_hidden, panel_depth
 from anycann.codegen.kernels.recurrent_shape import RecurrentShape, RecurrentTile
 from anycann.codegen.values import Value, vector_type
+from anycann.support.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels import recurrent_cells as cells
 from anycann.codegen.kernels.recurrent_kernel import RecurrentKernel, only_if, projected_gates
 from anycann.codegen.kernels.recurrent_shape import Activation
 from anycann.codegen.kernels.recurrent_state import Sequences
 from anycann.codegen.values import Value
+from anycann.support.records import dataclass
 
 
 def emit_cells(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 import math
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.copying import emit_copy
 from anycann.codegen.values import Value
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te.dtypes import DType
 

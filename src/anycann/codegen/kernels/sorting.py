@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.values import Value
+from anycann.support.records import dataclass
 
 BLOCK = 64  # integers that are put in order by comparing each with all
 BLOCK_BITS = 6

@@ -5,12 +5,11 @@ Only as many candidates are put in order as are looked at. Overlaps are computed
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.heap import Heap
 from anycann.codegen.kernels.top_k import order_key
 from anycann.codegen.values import Value
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te import dtypes
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.dot_tiles import ROW_BYTES, TILE_GROUPS
 from anycann.codegen.kernels.matmul_packing import transpose
 from anycann.codegen.kernels.matmul_shape import first_lanes
 from anycann.codegen.values import Value, vector_type
+from anycann.support.records import dataclass
 
 _COLUMNS, _PAIRS = 16, TILE_GROUPS
 _LINE = 2 * _PAIRS  # elements of a row of a tile

@@ -6,12 +6,12 @@ Of n elements in random order about k (1 + log(n / k)) ever become candidates.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import reduce
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.sorting import BLOCK, Sorter
 from anycann.codegen.values import Value, vector_type
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te.dtypes import DType
 

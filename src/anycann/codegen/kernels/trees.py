@@ -9,10 +9,10 @@ are filled up to whole vectors of any target, with trees that are one leaf worth
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.values import Value, vector_type
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 
 _BLOCK = 64  # rows of a task

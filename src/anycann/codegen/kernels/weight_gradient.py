@@ -9,7 +9,6 @@ valid for.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from math import prod
@@ -24,6 +23,7 @@ from anycann.codegen.kernels.matmul_packing import transpose
 from anycann.codegen.kernels.matmul_shape import Operand, first_lanes
 from anycann.codegen.kernels.weight_gradient_tile import GradientTile, group_blocks, rows_are_taps
 from anycann.codegen.values import Value, vector_type
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te import dtypes
 from anycann.te.dtypes import DType

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from anycann.codegen.kernels.arithmetic_rate import fma_rate, has_fma
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape, axes
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 
 FEW_CHANNELS = 8  # below which rows are taps, if there are more of these

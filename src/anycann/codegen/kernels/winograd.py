@@ -9,8 +9,6 @@ Padding is read as zeros from a zero vector; nothing outside the input is loaded
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution_inputs import Elements
 from anycann.codegen.kernels.convolution_kernel import Initial, Write
@@ -39,6 +37,7 @@ from anycann.codegen.kernels.winograd_transform import transform_input, transfor
 from anycann.codegen.resuming import resumed
 from anycann.codegen.values import POINTER, Value, vector_type
 from anycann.support.errors import UsageError
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 
 

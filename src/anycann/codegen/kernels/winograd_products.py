@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import product
 from math import prod
 
@@ -22,6 +21,7 @@ from anycann.codegen.kernels.winograd_tile import (
     winograd_depth,
 )
 from anycann.codegen.values import Value, vector_type
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 
 

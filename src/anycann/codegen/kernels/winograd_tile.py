@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from itertools import product
 from math import prod
@@ -13,6 +13,7 @@ from anycann.codegen.kernels.convolution_estimate import block_groups, estimate,
 from anycann.codegen.kernels.convolution_method import last_lanes
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_tile import default_tile, even_cuts
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te import dtypes
 

@@ -8,7 +8,6 @@ point, so that padding is zero.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import product
 
 from anycann.codegen.emitter import Emitter
@@ -24,6 +23,7 @@ from anycann.codegen.kernels.winograd_words_tile import WordTile, WordWinograd
 from anycann.codegen.kernels.winograd_words_transform import transform_bytes, transform_sums
 from anycann.codegen.resuming import resumed
 from anycann.codegen.values import POINTER, Value, vector_type
+from anycann.support.records import dataclass
 from anycann.te import dtypes
 
 

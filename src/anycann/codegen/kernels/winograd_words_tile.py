@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from typing import ClassVar
@@ -17,6 +16,7 @@ from anycann.codegen.kernels.dot_products import multiplies_words_at_once
 from anycann.codegen.kernels.dot_space import DotSpace, word_pair_cycles
 from anycann.codegen.kernels.winograd_tile import POINTS, WEIGHT_RATES, all_tiles, overlapped
 from anycann.codegen.space import Parameter, Space
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te import dtypes
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cache
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
 from anycann.support.errors import UnsupportedError, UsageError
+from anycann.support.records import dataclass
 
 # format -> (bytes of a pixel as a fraction, channels the model sees)
 BYTES_PER_PIXEL: dict[str, tuple[int, int]] = {"YUV420SP_U8": (3, 2), "XRGB8888_U8": (4, 1), "RGB888_U8": (3, 1), "YUV400_U8": (1, 1)}

@@ -8,7 +8,6 @@ With a dynamic AIPP it is `anycann.DynamicAipp`, and a further input says what i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,6 +17,7 @@ from onnx_ir.tape import Tape
 from anycann.frontends.aipp.configuration import Aipp
 from anycann.graph.ops.device import DOMAIN
 from anycann.support.errors import UsageError, context
+from anycann.support.records import dataclass
 from anycann.te.picture_table import WORDS
 
 AXES = {"NCHW": (0, 1, 2, 3), "NHWC": (0, 3, 1, 2)}  # where N, C, H, W are

@@ -8,8 +8,10 @@ stands for one dtype that all its operands share, out of the group that the row 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+from anycann.support.records import dataclass
 
 if TYPE_CHECKING:
     from anycann.frontends.ascend_ops.builder import Builder

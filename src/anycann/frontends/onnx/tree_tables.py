@@ -7,12 +7,12 @@ order of their trees, and within a tree level by level, so that the two children
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from anycann.graph.ops.trees import FILLED
 from anycann.support.errors import ModelError
+from anycann.support.records import dataclass
 
 LEAF = "LEAF"
 BELOW, SWAPPED = ("BRANCH_LT", "BRANCH_GTE"), ("BRANCH_GT", "BRANCH_GTE")

@@ -8,7 +8,6 @@ against ONNX's own history of schemas.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from onnx import defs
 import onnx_ir as ir
@@ -24,6 +23,7 @@ from anycann.frontends.onnx.naming import name_everything
 from anycann.frontends.onnx.upgrade_scan import scan_over_batch
 from anycann.graph.sources import describe, subgraphs
 from anycann.support.errors import InternalError, UnsupportedError, context
+from anycann.support.records import dataclass
 
 
 @dataclass(frozen=True)

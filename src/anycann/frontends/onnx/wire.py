@@ -7,9 +7,8 @@ Source: protobuf.dev/programming-guides/encoding, onnx.proto.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from anycann.support.errors import ModelError
+from anycann.support.records import dataclass
 
 BIG_BYTES = 4096  # raw_data of at least so many bytes stays in the file
 SELF = "\0the model file itself"  # the external-data location that means: these very bytes

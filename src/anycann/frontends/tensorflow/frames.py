@@ -6,10 +6,11 @@ before: x -> Enter -> Merge -> Switch -> body -> NextIteration -> Merge, Switch 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from anycann.frontends.tensorflow.graph import Edge, Loop, Region, SourceGraph, SourceNode
 from anycann.support.errors import ModelError
+from anycann.support.records import dataclass
 
 WHILE = "While"
 _ENTERS, _EXITS = ("Enter", "RefEnter"), ("Exit", "RefExit")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
 from anycann.frontends.tensorflow.schema import parse_graph
 from anycann.frontends.tensorflow.values import attribute_value
 from anycann.support.errors import ModelError, UsageError, context
+from anycann.support.records import dataclass
 
 ARGUMENT = "_Arg"  # the operator of nodes that stand for the parameters of a function
 WITHOUT_RESULTS = frozenset({"NoOp", "Assert", "Placeholder", "Const"})  # nodes that nobody reads and that are no outputs all the same

@@ -6,13 +6,14 @@ concatenation, padding, reductions. Only a node to which the order of axes matte
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 import onnx_ir as ir
 
 from anycann.frontends.tensorflow.builder import Builder, sizes_of
 from anycann.support.errors import UnsupportedError
+from anycann.support.records import dataclass
 
 
 class NotStacked(UnsupportedError):

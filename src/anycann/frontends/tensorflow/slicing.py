@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 import onnx_ir as ir
 
 from anycann.frontends.tensorflow.builder import known_array, sizes_of
 from anycann.frontends.tensorflow.definition import HUGE, Call, Result, operator
+from anycann.support.records import dataclass
 
 
 @operator("Slice")

@@ -7,7 +7,7 @@ counts becomes a result that Loop stacks, other lists are carried whole.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
@@ -20,6 +20,7 @@ from anycann.frontends.tensorflow.graph import Edge, Function, Loop, Region
 from anycann.frontends.tensorflow.layout import NotStacked, Tensor, channels_last
 from anycann.frontends.tensorflow.tensor_lists import filled_up, zeros
 from anycann.frontends.tensorflow.turns import bounds, counters, unchanged
+from anycann.support.records import dataclass
 
 _MOST_SHAPES = 4  # shapes of the variables that are tried: as they begin, and open where a turn changes them
 

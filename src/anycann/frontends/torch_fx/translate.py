@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 import operator
 from typing import Any
 
@@ -15,6 +14,7 @@ from anycann.frontends.torch_fx.builder import Builder, onnx_dtype
 from anycann.frontends.torch_fx.stacked import FLATTENING, stacked_product, stacked_shape
 from anycann.frontends.torch_fx.table import DEVICE, Call, NotTranslated, translations
 from anycann.graph.registry import OPSET
+from anycann.support.records import dataclass
 
 IR_VERSION = 11
 OPSETS = {"": OPSET, DEVICE: 1, "com.microsoft": 1}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 import math
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from anycann.graph.ops.common import broadcast_index, floats, like_first, normal_axes, normal_axis, retyped
 from anycann.graph.ops.reduction import Index, reduce_axes, row_of
 from anycann.graph.registry import Lowering, NotLowered, Sample, TensorType, operator
+from anycann.support.records import dataclass
 from anycann.te import dtypes
 from anycann.te import expression as x
 from anycann.te import tensor as te

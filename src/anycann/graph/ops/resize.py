@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 import math
 
 import numpy as np
 
 from anycann.graph.ops.common import floats, index_map, integers, normal_axes, retyped
 from anycann.graph.registry import Lowering, NotLowered, Sample, operator
+from anycann.support.records import dataclass
 from anycann.te import dtypes
 from anycann.te import expression as x
 from anycann.te import tensor as te

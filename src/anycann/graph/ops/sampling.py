@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 import itertools
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from anycann.graph.ops import regions_on_host
 from anycann.graph.ops.common import floats, guarded, inside, integer
 from anycann.graph.registry import Lowering, NotLowered, Sample, operator
+from anycann.support.records import dataclass
 from anycann.te import dtypes
 from anycann.te import expression as x
 from anycann.te import tensor as te

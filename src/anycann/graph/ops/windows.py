@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from anycann.graph.registry import Lowering, NotLowered
+from anycann.support.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
@@ -11,6 +11,7 @@ import onnx_ir as ir
 from anycann.graph.registry import TensorType, static_type
 from anycann.passes.rules.rule import constant_of
 from anycann.passes.rules.views import Origin, origin, scalar_factor
+from anycann.support.records import dataclass
 from anycann.te.strided import Strided
 
 

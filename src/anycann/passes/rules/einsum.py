@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -12,6 +11,7 @@ import onnx_ir as ir
 from anycann.graph.ops.matmul import parse_einsum
 from anycann.graph.registry import NotLowered, static_type
 from anycann.passes.rules.rule import Rule, constant_of, new_constant, typed_node
+from anycann.support.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import onnx_ir as ir
 
 from anycann.passes.rules.rule import constant_of
+from anycann.support.records import dataclass
 
 BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
 

@@ -6,7 +6,6 @@ Of many rows the multiplications take longer than the weights, and floats, or bf
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -15,6 +14,7 @@ import onnx_ir as ir
 from anycann.graph.ops.device import DOMAIN
 from anycann.graph.ops.scaled_products import SCALED_MATMUL, floats_of
 from anycann.passes.rules.rule import Rule, constant_of, new_constant, new_node
+from anycann.support.records import dataclass
 
 MOST_ROWS = 64
 

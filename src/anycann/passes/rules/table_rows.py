@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import onnx
@@ -12,6 +11,7 @@ import onnx_ir as ir
 from anycann.graph.evaluate import evaluate_node
 from anycann.graph.registry import OPSET, static_type
 from anycann.passes.rules.rule import Rule, constant_of, new_constant, new_node, typed_node
+from anycann.support.records import dataclass
 
 
 @dataclass(frozen=True)

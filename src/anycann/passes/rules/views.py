@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 import math
 
 import numpy as np
@@ -11,6 +10,7 @@ import onnx_ir as ir
 
 from anycann.graph.registry import static_type
 from anycann.passes.rules.rule import constant_of
+from anycann.support.records import dataclass
 from anycann.te.strided import Strided
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 import threading
 import time
@@ -19,6 +18,7 @@ from anycann.runtime.dump.records import DumpedTensor, Record, can_be_dumped, re
 from anycann.runtime.dump.settings import DumpSettings, ModelDump
 from anycann.runtime.dump.statistics import statistics_text
 from anycann.runtime.observe import Callback, StepEvent
+from anycann.support.records import dataclass
 
 NOT_DUMPED = frozenset({"Constant", "Identity", "If", "Loop", "Scan", "deferred", "if", "loop", "scan"})  # data and control flow
 EVERYTHING = ModelDump()

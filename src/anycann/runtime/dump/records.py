@@ -6,7 +6,7 @@ Outputs come first, then inputs. Source: dump_data.proto of Ascend's oam-tools (
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 import math
 import os
@@ -19,6 +19,7 @@ import numpy as np
 from anycann.support.errors import ModelError
 from anycann.support.files import write_whole
 from anycann.support.protobuf import message_classes
+from anycann.support.records import dataclass
 
 if TYPE_CHECKING:
     from typing import TypeGuard

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 import re
 from typing import cast
 
 from anycann.support.errors import UsageError
+from anycann.support.records import dataclass
 
 _CHOICES: dict[str, tuple[str, ...]] = {
     "dump_mode": ("input", "output", "all"),

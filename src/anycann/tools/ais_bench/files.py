@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 import math
 from pathlib import Path
 import re
@@ -12,6 +11,7 @@ import numpy as np
 
 from anycann.runtime.dump.records import read_record
 from anycann.support.errors import UsageError
+from anycann.support.records import dataclass
 from anycann.tools.ais_bench.tensors import TensorDescription
 
 PURE = "pure_infer_data"  # the name of data that is made up

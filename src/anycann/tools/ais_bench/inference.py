@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 import math
 import time
 from typing import TypeAlias
@@ -20,6 +20,7 @@ from anycann.acl.process import PROCESS
 from anycann.acl.runs import run_program
 from anycann.runtime.executor import CompiledProgram
 from anycann.support import options as settings
+from anycann.support.records import dataclass
 from anycann.tools.ais_bench.aipp import as_fed
 from anycann.tools.ais_bench.shapes import ShapedModel
 from anycann.tools.ais_bench.tensors import COPIES, BaseTensor, CallError, Tensor, TensorDescription, raises_call_error

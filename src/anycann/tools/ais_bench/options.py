@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from anycann.support.records import dataclass
 
 
 def yes_or_no(text: str) -> bool:

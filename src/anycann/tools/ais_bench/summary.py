@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 import json
 import logging
 import os
 import sys
 
 import numpy as np
+
+from anycann.support.records import dataclass
 
 logger = logging.getLogger("ais_bench")
 _PERCENTILE = 99

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import ctypes
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from functools import wraps
 import math
@@ -17,6 +17,7 @@ from anycann.acl.process import PROCESS
 from anycann.acl.types import DATA_TYPES
 from anycann.runtime import memory
 from anycann.support.errors import AnyCANNError, UsageError, describe
+from anycann.support.records import dataclass
 
 HOST = -1
 _Taken = ParamSpec("_Taken")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 import os
 from pathlib import Path
 import time
@@ -13,6 +12,7 @@ from anycann.runtime.device import devices
 from anycann.runtime.published import Use, busy_ticks, uses
 from anycann.support import options as settings
 from anycann.support.processors import available_processors
+from anycann.support.records import dataclass
 from anycann.target.soc import SocVersion, soc_version
 
 SAMPLE_SECONDS = 0.2  # the time over which load is measured

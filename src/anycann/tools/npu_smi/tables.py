@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from anycann.support.records import dataclass
 from anycann.tools.npu_smi.facts import MIB, Npu
 
 VERSION = "24.1.rc1"  # of the npu-smi whose tables these are

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from anycann.support.errors import UsageError
+from anycann.support.records import dataclass
 from anycann.tools.npu_smi.facts import Npu
 
 _WIDTH = 12

@@ -11,13 +11,15 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 import functools
 from typing import Any
 
 import torch
 from torch import nn
 from torch.utils import _pytree as pytree
+
+from anycann.support.records import dataclass
 
 
 @dataclass(frozen=True)

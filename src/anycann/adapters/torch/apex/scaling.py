@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from anycann.support.records import dataclass
 
 GROWN_AT_MOST = 2.0**24
 

@@ -9,13 +9,13 @@ the Python kernel in place, which does the same.
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
 import itertools
 from typing import Any
 
 import torch
 
 from anycann.adapters.torch.device.native_words import FUNCTION_AT
+from anycann.support.records import dataclass
 
 _WORDS = 160  # of an operator's entry that are looked at
 _BACKENDS_BETWEEN = 12  # from the cpu to PrivateUse1: CUDA, HIP, XLA, MPS, IPU, XPU, HPU, VE, Lazy, MTIA, MAIA

@@ -6,13 +6,13 @@ States that are read and set while a graph captures are read and set again in ea
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from anycann.adapters.torch.device import devices, random_state
 from anycann.adapters.torch.device.generators import default_generator
+from anycann.support.records import dataclass
 
 _SEED = slice(0, 8)  # bytes of a state
 

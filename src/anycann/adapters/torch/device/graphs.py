@@ -7,7 +7,7 @@ them, in a replay, into the memory of those it made when captured.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 import itertools
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from anycann.adapters.torch.device import streams
 from anycann.adapters.torch.device.graph_randomness import Randomness
+from anycann.support.records import dataclass
 
 _pools = itertools.count(1)
 _capturing: list[NPUGraph] = []

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import ctypes
-from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from anycann.support.records import dataclass
 
 # All of memory as words; an index is an address divided by the word's size. torch_npu changes only words of objects it holds.
 WORDS = (ctypes.c_uint64 * (1 << 59)).from_address(0)

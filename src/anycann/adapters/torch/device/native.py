@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import ctypes
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from anycann.adapters.torch.device.machine_code import KEYWORDS, NO_KEYWORDS, ad
 from anycann.adapters.torch.device.native_ir import module_ir
 from anycann.adapters.torch.device.native_words import BFLOAT16, GRANULE, HALF, MOST_ARGUMENTS, TABLE, Kind, Word
 from anycann.adapters.torch.device.signature import signature_of
+from anycann.support.records import dataclass
 
 _kept: list[Any] = []
 _recordings = ctypes.c_uint64()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 import os
 from typing import Any
 
 from anycann.adapters.torch.device import devices
 from anycann.support.options import DEVICE_MEMORY, SOC
+from anycann.support.records import dataclass
 from anycann.target.soc import HOST, SocVersion, soc_version
 
 USUAL_CHIP = "Ascend910B1"  # the chip that training scripts of today expect

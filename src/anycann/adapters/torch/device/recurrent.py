@@ -10,7 +10,6 @@ gets torch's composition.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from operator import itemgetter
 from typing import Any
@@ -22,6 +21,7 @@ from anycann.adapters.torch.device.aliasing import adopt, host_alias
 from anycann.adapters.torch.device.kernels import kernel_for
 from anycann.adapters.torch.device.recurrent_code import Layers, Plan, Steps, code
 from anycann.adapters.torch.device.signature import signature_of
+from anycann.support.records import dataclass
 
 _LAYERS = tuple(f"{name}.{form}" for name in ("lstm", "gru", "rnn_tanh", "rnn_relu") for form in ("input", "data"))
 _CELLS = ("lstm_cell", "gru_cell")  # torch puts the others together from the same four operators for all devices

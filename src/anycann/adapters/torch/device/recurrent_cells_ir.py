@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import IntEnum
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.values import Value
 from anycann.codegen.vector_math import fmax, sigmoid, tanh
+from anycann.support.records import dataclass
 
 
 class Word(IntEnum):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 import ctypes
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from struct import Struct
@@ -19,6 +18,7 @@ from torch.nn.functional import linear
 from anycann.adapters.torch.device.machine_code import address_of, load
 from anycann.adapters.torch.device.recurrent_cells_ir import CELLS, Word
 from anycann.adapters.torch.device.recurrent_ir import backward_ir, forward_ir
+from anycann.support.records import dataclass
 
 Tensors = Sequence[Any]
 _Code = Callable[[Any], None]

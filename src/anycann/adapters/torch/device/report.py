@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache, wraps
 from pathlib import Path
 import sys
@@ -19,6 +18,7 @@ import torch
 
 from anycann.adapters.torch.device.properties import chip
 from anycann.support.options import TORCH_NPU_REPORT
+from anycann.support.records import dataclass
 
 HOST_KERNEL, OWN_KERNEL = "torch's cpu kernel", "AnyCANN"
 _BEFORE_ACLNN = ("310", "310P", "910")  # series whose operators are not aclnn functions

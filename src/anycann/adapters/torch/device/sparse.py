@@ -7,7 +7,6 @@ kernel on aliases of the parts.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -15,6 +14,7 @@ import torch
 
 from anycann.adapters.torch.device import devices
 from anycann.adapters.torch.device.failures import explained
+from anycann.support.records import dataclass
 
 _aten = torch.ops.aten
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from anycann.adapters.torch.graph.open_graph import OpenGraph, is_open
 from anycann.adapters.torch.graph.resizing import resizing_kept_whole
 from anycann.adapters.torch.graph.saved import save_row_major
 from anycann.frontends.torch_fx.decomposed import decompositions
+from anycann.support.records import dataclass
 
 Replace = Callable[[str, torch.fx.GraphModule, Sequence[Any]], Callable[..., Any] | None]
 

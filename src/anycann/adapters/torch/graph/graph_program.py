@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 import operator
 
 import torch
@@ -15,6 +15,7 @@ from anycann.adapters.torch.graph.partition import Part, is_random, partition, v
 from anycann.adapters.torch.graph.written import Run, attribute, written
 from anycann.frontends.torch_fx.translate import why_not
 from anycann.support.logging import get_logger
+from anycann.support.records import dataclass
 
 
 @dataclass

@@ -7,7 +7,7 @@ belong to no part: whoever reads one makes it again from the tensor it shows, wh
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 import operator
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch.fx import Node
 
 from anycann.adapters.torch.graph.dropout import kept_by_dropout
 from anycann.frontends.torch_fx.translate import bind, dense_order
+from anycann.support.records import dataclass
 
 VIEWS = frozenset(
     f"aten.{name}"

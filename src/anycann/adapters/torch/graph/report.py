@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -11,6 +10,7 @@ from torch.fx import Node
 
 from anycann.adapters.torch.graph.graph_program import GraphProgram
 from anycann.support.logging import get_logger
+from anycann.support.records import dataclass
 
 KEPT = 256
 _reports: list[GraphReport] = []

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 import ctypes
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import torch
 
 from anycann.adapters.torch.device.machine_code import ONE_ARGUMENT, address_of, load, python_function
+from anycann.support.records import dataclass
 
 _WORD = (1 << 64) - 1
 _ITEMS_AT = object.__basicsize__ + 8  # where a list points to its items: behind its length

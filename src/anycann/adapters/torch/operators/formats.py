@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
@@ -11,6 +10,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from anycann.adapters.torch.operators.precision import dtype_of
 from anycann.adapters.torch.operators.registry import composed, refuse, refuse_given
+from anycann.support.records import dataclass
 
 
 class Format(IntEnum):

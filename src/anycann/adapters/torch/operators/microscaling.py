@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,6 +9,7 @@ from torch.nn import functional
 
 from anycann.adapters.torch.operators.precision import dtype_of, wide
 from anycann.adapters.torch.operators.registry import composed, opaque, refuse, require, sizes
+from anycann.support.records import dataclass
 
 GROUP = 32
 _FLOAT4_E2M1 = (45, 296)  # torch's number, which a torch.dtype becomes, and torch_npu's

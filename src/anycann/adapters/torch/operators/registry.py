@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache, wraps
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -12,6 +11,7 @@ import torch
 
 from anycann.adapters.torch.device.failures import explained
 from anycann.adapters.torch.operators import being_defined
+from anycann.support.records import dataclass
 
 Body = Callable[..., Any]
 LIBRARIES = {name: torch.library.Library(name, "FRAGMENT") for name in ("npu", "atb")}

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from anycann.support.records import dataclass
 
 OPERATOR, ANNOTATION = "cpu_op", "user_annotation"
 _NO_OPERATORS = ("autograd::", "torch::", "c10d::")  # the engine of autograd, and calls of collectives, which other threads carry out

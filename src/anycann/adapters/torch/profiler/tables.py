@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 import csv
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 import statistics
 from typing import Any
 
 from anycann.adapters.torch.profiler.spans import COMMUNICATION, OPERATOR, Span, every, host_operators, kernels
+from anycann.support.records import dataclass
 
 _STEP = "ProfilerStep#"
 # AI cores multiply matrices; the other units compute the rest

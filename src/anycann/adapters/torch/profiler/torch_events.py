@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import wraps
 import gzip
 import json
@@ -15,6 +14,7 @@ from torch.autograd import profiler as autograd_profiler
 
 from anycann.adapters.torch.device.native import count_recordings
 from anycann.adapters.torch.profiler.spans import kernels, spans_of
+from anycann.support.records import dataclass
 
 _TRACK = 1_000_000  # a process number that no process has
 

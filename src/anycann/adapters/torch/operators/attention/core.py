@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
+
+from anycann.support.records import dataclass
 
 _LARGEST_BLOCK = 1 << 22  # scores in memory at a time
 _LEAST = torch.finfo(torch.float32).min

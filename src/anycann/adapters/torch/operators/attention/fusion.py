@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
@@ -11,6 +11,7 @@ from anycann.adapters.torch.operators.attention import core, layouts, masks
 from anycann.adapters.torch.operators.dropout import kept_by_seed, unpacked
 from anycann.adapters.torch.operators.precision import wide
 from anycann.adapters.torch.operators.registry import refuse, require
+from anycann.support.records import dataclass
 
 LAYOUTS = (*layouts.DENSE, "TND")
 _COPIES = 8  # statistics are kept eight times, one for each lane of a block

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 
@@ -13,6 +12,7 @@ from anycann.adapters.torch.operators.attention.key_scales import Quantisation, 
 from anycann.adapters.torch.operators.attention.pages import read_pages
 from anycann.adapters.torch.operators.precision import wide
 from anycann.adapters.torch.operators.registry import refuse, require, sizes
+from anycann.support.records import dataclass
 
 LAYOUTS = (
     "BSH",

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
 from anycann.adapters.torch.operators import packing
 from anycann.adapters.torch.operators.attention.pages import read_pages
 from anycann.adapters.torch.operators.precision import wide
 from anycann.adapters.torch.operators.registry import refuse, require, sizes
+from anycann.support.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
 from anycann.adapters.torch.operators.registry import refuse, require, sizes
+from anycann.support.records import dataclass
 
 _ALIBI_ROWS = 1024  # a compressed bias has the last rows of the whole
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ import torch
 from anycann.adapters.torch.operators.attention.pages import read_pages
 from anycann.adapters.torch.operators.precision import wide
 from anycann.adapters.torch.operators.registry import bound, composed, refuse, require, sizes
+from anycann.support.records import dataclass
 
 _ALL = (1 << 63) - 1  # tokens before and behind: no limit
 _EVERYTHING, _CAUSAL = 0, 3  # sparse_mode; _CAUSAL: from the lower right corner

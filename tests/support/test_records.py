@@ -1,0 +1,176 @@
+"""The dataclass of this package beside Python's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import dataclasses
+from dataclasses import FrozenInstanceError, field
+import pickle
+from typing import Any, ClassVar, Generic, TypeVar
+
+import pytest
+
+from anycann.support.records import dataclass
+
+T = TypeVar("T")
+
+
+def _classes(dataclass: Callable[..., Any]) -> dict[str, Any]:
+    """The same classes, made by either decorator."""
+
+    @dataclass(frozen=True)
+    class Size:
+        rows: int
+        columns: int = 3
+        unit: ClassVar[str] = "m"
+
+        @property
+        def area(self) -> int:
+            return self.rows * self.columns
+
+    @dataclass(frozen=True)
+    class Named(Size):
+        name: str = field(default="n", compare=False)
+        parts: list[int] = field(default_factory=list, hash=False, repr=False)
+
+    @dataclass
+    class Open:
+        first: int
+        second: list[int] = field(default_factory=list)
+        third: int = field(init=False)
+        fourth: list[int] = field(init=False, default_factory=lambda: [4])
+
+        def __post_init__(self) -> None:
+            self.third = self.first + len(self.second)
+
+    @dataclass(frozen=True, eq=False)
+    class Single(Generic[T]):
+        value: T
+
+    @dataclass(frozen=True)
+    class Stated:
+        value: int
+
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, type(self)) and self.value % 10 == other.value % 10
+
+        def __hash__(self) -> int:
+            return self.value % 10
+
+        def __repr__(self) -> str:
+            return "stated"
+
+    @dataclass(frozen=True)
+    class Alike:
+        value: int
+
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, type(self))
+
+    @dataclass
+    class Empty:
+        pass
+
+    return {each.__name__: each for each in (Size, Named, Open, Single, Stated, Alike, Empty)}
+
+
+OURS, PYTHONS = _classes(dataclass), _classes(dataclasses.dataclass)
+OBJECTS = [
+    ("Size", (1,)),
+    ("Size", (1, 2)),
+    ("Named", (1, 2, "x", [7])),
+    ("Open", (1,)),
+    ("Open", (1, [2])),
+    ("Single", ("a",)),
+    ("Stated", (11,)),
+    ("Stated", (21,)),
+    ("Alike", (5,)),
+    ("Empty", ()),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments"), OBJECTS)
+def test_an_object_shows_itself_and_gives_its_fields_as_pythons_does(name: str, arguments: tuple[Any, ...]) -> None:
+    ours, pythons = OURS[name](*arguments), PYTHONS[name](*arguments)
+    assert repr(ours) == repr(pythons)
+    assert dataclasses.asdict(ours) == dataclasses.asdict(pythons)
+    assert [f.name for f in dataclasses.fields(ours)] == [f.name for f in dataclasses.fields(pythons)]
+    assert type(ours).__match_args__ == type(pythons).__match_args__
+    assert dataclasses.is_dataclass(ours)
+
+
+def test_objects_are_equal_and_hashable_where_pythons_are() -> None:
+    def table(classes: dict[str, Any]) -> list[list[bool]]:
+        objects = [classes[name](*arguments) for name, arguments in OBJECTS for _ in range(2)]
+        return [[a == b for b in objects] for a in objects]
+
+    assert table(OURS) == table(PYTHONS)
+    for classes in (OURS, PYTHONS):
+        assert classes["Open"].__hash__ is None
+        assert hash(classes["Size"](1)) == hash(classes["Size"](1, 3)) == hash((1, 3))
+        assert hash(classes["Named"](1, 2, "x", [7])) == hash((1, 2))
+        assert hash(classes["Alike"](5)) == hash((5,))
+        assert hash(classes["Stated"](11)) == 1
+
+
+def test_fields_of_a_frozen_object_can_neither_be_set_nor_deleted() -> None:
+    for classes in (OURS, PYTHONS):
+        size = classes["Named"](1)
+        for name in ("rows", "name", "other"):
+            with pytest.raises(FrozenInstanceError, match=f"cannot assign to field '{name}'"):
+                setattr(size, name, 2)
+            with pytest.raises(FrozenInstanceError, match=f"cannot delete field '{name}'"):
+                delattr(size, name)
+
+        class Plain(classes["Size"]):  # not a dataclass itself: what it adds can be set
+            pass
+
+        plain = Plain(1)
+        plain.other = 5
+        with pytest.raises(FrozenInstanceError):
+            plain.rows = 5
+
+
+def test_replace_makes_another_object() -> None:
+    assert dataclasses.replace(OURS["Size"](1, 2), rows=5) == OURS["Size"](5, 2)
+    assert dataclasses.replace(OURS["Size"](2), columns=7).area == 14
+
+
+def test_wrong_arguments_and_wrong_orders_of_fields_are_type_errors() -> None:
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'rows'"):
+        OURS["Size"]()
+    with pytest.raises(TypeError, match="unexpected keyword argument 'depth'"):
+        OURS["Size"](1, depth=3)
+    with pytest.raises(TypeError, match="'second' follows default argument"):
+
+        @dataclass
+        class Wrong:
+            first: int = 1
+            second: int
+
+    with pytest.raises(TypeError, match="keyword only"):
+
+        @dataclass
+        class Keyword:
+            first: int = field(kw_only=True)
+
+
+@dataclass(frozen=True)
+class Kept:
+    value: int
+    inner: Kept | None = None
+
+
+def test_objects_survive_pickling() -> None:
+    assert pickle.loads(pickle.dumps(Kept(1, Kept(2)))) == Kept(1, Kept(2))
+
+
+@dataclass
+class Ring:
+    next: Ring | None = None
+
+
+def test_an_object_that_holds_itself_can_be_shown() -> None:
+    ring = Ring()
+    ring.next = ring
+    assert repr(ring) == "Ring(next=...)"
