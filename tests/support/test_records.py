@@ -155,6 +155,29 @@ def test_wrong_arguments_and_wrong_orders_of_fields_are_type_errors() -> None:
             first: int = field(kw_only=True)
 
 
+@pytest.mark.parametrize("first", [dataclass, dataclasses.dataclass])
+@pytest.mark.parametrize("second", [dataclass, dataclasses.dataclass])
+def test_either_inherits_from_the_other_if_both_are_frozen_or_neither(first: Callable[..., Any], second: Callable[..., Any]) -> None:
+    for frozen in (False, True):
+
+        @first(frozen=frozen)
+        class Base:
+            first: int
+
+        @second(frozen=frozen)
+        class Derived(Base):
+            second: int = 2
+
+        assert repr(Derived(1)).endswith("Derived(first=1, second=2)")
+        assert Derived(1) == Derived(1, 2) != Derived(2)
+
+        with pytest.raises(TypeError, match="cannot inherit"):
+
+            @second(frozen=not frozen)
+            class Other(Base):
+                pass
+
+
 @dataclass(frozen=True)
 class Kept:
     value: int

@@ -31,7 +31,9 @@ else:
             stated.add("__hash__")  # an `__eq__` alone makes it None, which nobody wrote
         if cls.__doc__ is None:
             cls.__doc__ = cls.__name__  # Python writes the signature there, which takes as long as all of this
-        dataclasses.dataclass(init=False, repr=False, eq=False)(cls)
+        inherits = any(dataclasses.is_dataclass(base) for base in cls.__bases__)  # then Python checks that all are frozen or none is
+        dataclasses.dataclass(init=False, repr=False, eq=False, frozen=frozen and inherits)(cls)
+        cls.__dataclass_params__.frozen = frozen  # which it asks a class that inherits from this one
         fields = dataclasses.fields(cls)
         if any(field.kw_only for field in fields) or any("InitVar" in str(field.type) for field in cls.__dataclass_fields__.values()):
             raise TypeError(f"{cls.__name__} has fields by keyword only or an InitVar; accepted by Python's own dataclass")
