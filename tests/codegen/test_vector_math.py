@@ -167,8 +167,14 @@ def test_a_function_is_as_exact_as_its_docstring_says(name: str, element: str) -
     check(name, element, [x], LIMIT_ULP[name])
 
 
+@pytest.mark.parametrize(("name", "shifts"), [("exp", 3), ("sigmoid", 1), ("softplus", 2), ("tanh_of_softplus", 1)])
+def test_an_exponential_that_cannot_overflow_makes_its_power_of_two_by_one_shift(name: str, shifts: int) -> None:
+    ir = build(name, "float", 8, 1, by_name("avx2")).finish("shifts")[1]
+    assert ir.count(" shl ") + ir.count(" ashr ") + ir.count(" lshr ") == shifts
+
+
 @pytest.mark.parametrize("target", runnable(), ids=lambda target: target.name)
-@pytest.mark.parametrize("name", ["exp", "log", "tanh", "erf", "sin", "atan", "asinh", "expm1"])
+@pytest.mark.parametrize("name", ["exp", "log", "tanh", "erf", "sin", "atan", "asinh", "expm1", "sigmoid", "tanh_of_softplus"])
 def test_every_target_that_runs_here_gives_the_same_exactness(name: str, target: Target) -> None:
     check(name, "float", [arguments(NUMPY["float"], 3)], LIMIT_ULP[name], target.name)
 
