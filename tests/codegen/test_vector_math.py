@@ -10,6 +10,7 @@ from anycann.codegen import vector_math
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.objects import emit_object, undefined_symbols
 from anycann.codegen.values import vector_type
+from anycann.codegen.vector_math_cells import CELLS
 from anycann.support.errors import UnsupportedError
 from anycann.target.target import NAMED, Target, by_name
 from tests.codegen.kernels.jit import Compiled, runnable
@@ -82,7 +83,7 @@ def build(name: str, element: str, lanes: int, operands: int, target: Target) ->
     with e.loop(e.begin, e.end) as loop:
         offset = e.mul(loop.index, lanes)
         values = [e.load(e.gep(p, offset, element), type_, size) for p in inputs]
-        e.store(vector_math.FUNCTIONS[name](e, *values), e.gep(output, offset, element), size)
+        e.store({**vector_math.FUNCTIONS, **CELLS}[name](e, *values), e.gep(output, offset, element), size)
     return e
 
 
@@ -211,6 +212,27 @@ def test_a_gate_is_as_exact_as_its_docstring_says(name: str, limit: float, share
     assert (error / ulp).max() * np.spacing(np.float32(1)) <= limit
     near = (x > -3) & (x != 0)
     assert (error[near] / np.abs(gates(name, x[near]))).max() <= share
+
+
+@pytest.mark.parametrize("target", runnable(), ids=lambda target: target.name)
+def test_functions_of_cells_are_as_exact_as_their_docstrings_say(target: Target) -> None:
+    x = np.concatenate([np.linspace(-40, 40, 100001), np.geomspace(1e-30, 1, 1001), [1e30, np.inf]]).astype(np.float32)
+    x = np.concatenate([x, -x])
+    exact = np.tanh(x.astype(LONG))
+    got = compute("cell_tanh", "float", [x], target.name)
+    assert np.abs(got - exact).max() <= 3e-7
+    assert np.abs(got[x != 0] / exact[x != 0] - 1).max() <= 3e-7
+    assert np.abs(got).max() <= 1
+    share = compute("cell_sigmoid", "float", [x], target.name)
+    assert np.abs(share - (1 + np.tanh(x.astype(LONG) / 2)) / 2).max() <= 2e-7
+    assert share.min() >= 0
+    assert share.max() <= 1
+
+
+@pytest.mark.parametrize("name", sorted(CELLS))
+def test_functions_of_cells_keep_a_nan_and_their_value_at_zero(name: str) -> None:
+    got = compute(name, "float", [np.array([np.nan, 0.0, -0.0], np.float32)])
+    np.testing.assert_array_equal(got, [np.nan, *[REFERENCE[name.removeprefix("cell_")](np.zeros(1, LONG))[0]] * 2])
 
 
 @pytest.mark.parametrize("name", sorted(vector_math.GATES))

@@ -288,6 +288,33 @@ def test_tasks_have_about_as_many_sequences_each(batch: int, hidden: int, rows: 
     assert recurrent_tasks(shape, tile) == -(-batch // group)
 
 
+@pytest.mark.parametrize(
+    ("cell", "batch", "hidden", "rows", "vectors"),
+    [
+        ("LSTM", 1, 64, 1, 2),  # 8 sums, whose weights are read where they are multiplied
+        ("LSTM", 1, 96, 1, 1),  # weights from the second-level cache
+        ("LSTM", 16, 64, 3, 1),  # 12 sums, three states and one weight at a time
+        ("GRU", 1, 32, 1, 4),
+        ("GRU", 1, 96, 1, 2),
+        ("GRU", 16, 64, 4, 1),  # 12 sums, three weights and one state at a time
+        ("RNN", 16, 64, 6, 2),  # with one vector a state would be read for each multiply-add
+    ],
+)
+def test_sixteen_registers_hold_the_sums_and_the_fewer_of_states_and_weights(
+    cell: str, batch: int, hidden: int, rows: int, vectors: int
+) -> None:
+    tile = default_recurrent_tile(layer(cell, 1, batch, 1, hidden, linear_before_reset=cell == "GRU").shape, NAMED["avx2"])
+    assert (tile.rows, tile.vectors) == (rows, vectors)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("target", runnable(), ids=lambda target: target.name)
+def test_every_number_of_sequences_in_registers_agrees(cell: str, batch: int, target: Target) -> None:
+    for hidden, before in ((32, False), (64, True), (21, True)):
+        check(layer(cell, 3, batch, 3, hidden, linear_before_reset=before and cell == "GRU"), target)
+
+
 @pytest.mark.parametrize("target", runnable(), ids=lambda target: target.name)
 def test_every_target_that_runs_here_agrees(target: Target) -> None:
     for cell in CELLS:

@@ -9,6 +9,7 @@ from anycann.codegen import vector_math
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.recurrent_shape import Activation, RecurrentShape
 from anycann.codegen.values import Value
+from anycann.codegen.vector_math_cells import cell_sigmoid, cell_tanh
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def _relu(e: Emitter, x: Value, alpha: float, beta: float) -> Value:
 
 
 def _scaled_tanh(e: Emitter, x: Value, alpha: float, beta: float) -> Value:
-    return _mul(e, vector_math.tanh(e, _mul(e, x, e.const(beta, x.type))), e.const(alpha, x.type))
+    return _mul(e, cell_tanh(e, _mul(e, x, e.const(beta, x.type))), e.const(alpha, x.type))
 
 
 def _softsign(e: Emitter, x: Value, alpha: float, beta: float) -> Value:
@@ -137,9 +138,9 @@ _ACTIVATIONS: dict[str, Callable[[Emitter, Value, float, float], Value]] = {
     "leakyrelu": _leaky_relu,
     "relu": _relu,
     "scaledtanh": _scaled_tanh,
-    "sigmoid": _plain(vector_math.sigmoid),
+    "sigmoid": _plain(cell_sigmoid),
     "softplus": _plain(vector_math.softplus),
     "softsign": _softsign,
-    "tanh": _plain(vector_math.tanh),
+    "tanh": _plain(cell_tanh),
     "thresholdedrelu": _thresholded_relu,
 }

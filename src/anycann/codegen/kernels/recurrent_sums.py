@@ -77,24 +77,33 @@ class _Panel:
         return max(16, _PART_BYTES // (self.columns * self.stored.nbytes))
 
     def products(self, states: Value, cells: tuple[Value | int, Value | int], sums: list[Value]) -> list[Value]:
-        """sums + states R over the hidden cells of a range, for as many sequences as there are sums."""
+        """sums + states R over the hidden cells of a range, for as many sequences as there are sums.
+
+        Of the states and the weights of a cell the fewer are held, and the others are read one by one.
+        """
         e, kernel, columns = self.e, self.kernel, len(self.offsets)
+        rows = len(sums) // columns
+        order = [(i, j) for i in range(rows) for j in range(columns)]
+        if rows < columns:
+            order.sort(key=lambda place: place[1])
         with e.loop(*cells, carried=sums) as k:
-            weights = self._row(k.index)
-            totals = []
-            for i in range(len(sums) // columns):
-                state = e.load(e.gep(states, e.add(k.index, i * kernel.padded), "float"), "float", 4)
-                factor = e.splat(state, kernel.lanes)
-                totals += [multiply_add(e, factor, weight, k.values[i * columns + j]) for j, weight in enumerate(weights)]
-            k.carry(totals)
+            row = e.gep(self.weights, e.mul(k.index, self.columns), self.stored.storage)
+            factors, weights, totals = dict[int, Value](), dict[int, Value](), dict[tuple[int, int], Value]()
+            for i, j in order:
+                if i not in factors:
+                    state = e.load(e.gep(states, e.add(k.index, i * kernel.padded), "float"), "float", 4)
+                    factors[i] = e.splat(state, kernel.lanes)
+                if j not in weights:
+                    weights[j] = self._weight(row, j)
+                totals[i, j] = multiply_add(e, factors[i], weights[j], k.values[i * columns + j])
+            k.carry([totals[i, j] for i in range(rows) for j in range(columns)])
         return list(k.values)
 
-    def _row(self, cell: Value) -> list[Value]:
+    def _weight(self, row: Value, column: int) -> Value:
         e, stored = self.e, self.stored
-        row = e.gep(self.weights, e.mul(cell, self.columns), stored.storage)
-        type_ = vector_type(stored.storage, self.kernel.lanes)
-        loaded = [e.load(e.gep(row, offset, stored.storage), type_, stored.nbytes) for offset in self.offsets]
-        return [e.cast("sitofp", raw, "float") if self.kernel.head_rows else from_storage(e, raw, stored) for raw in loaded]
+        place = e.gep(row, self.offsets[column], stored.storage)
+        raw = e.load(place, vector_type(stored.storage, self.kernel.lanes), stored.nbytes)
+        return e.cast("sitofp", raw, "float") if self.kernel.head_rows else from_storage(e, raw, stored)
 
     def scaled(self, total: Value, number: int, first: Value) -> Value:
         """A sum of integer weights, times what they are multiples of, and what it is added to."""
