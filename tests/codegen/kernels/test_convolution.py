@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from anycann.codegen.emitter import Emitter
-from anycann.codegen.kernels.convolution import emit_convolution
+from anycann.codegen.kernels.convolution import emit_convolution, plain_writer
 from anycann.codegen.kernels.convolution_estimate import ConvolutionTile
 from anycann.codegen.kernels.convolution_method import last_lanes
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_tile import default_tile, tiles
-from anycann.codegen.objects import emit_object
+from anycann.codegen.objects import emit_assembly, emit_object
 from anycann.support.errors import UsageError
 from anycann.target.target import NAMED, by_name
 
@@ -89,6 +89,29 @@ def test_sums_that_wait_in_memory_for_more_input_channels_are_the_same(name, tar
         got, want = run(shape, target, tile, bias=True, seed=len(name))
         assert np.isfinite(got).all()
         assert np.abs(got - want).max() <= 2e-6 * np.abs(want).max()
+
+
+@pytest.mark.parametrize(
+    ("shape", "columns", "blocks"),
+    [
+        (shape_of(64, 128, (80, 80), 3, strides=2, pads=1), 5, 2),
+        (shape_of(128, 128, (56, 56), 3, strides=2, pads=1), 6, 2),
+        (shape_of(256, 512, (28, 28), 1), 6, 2),
+        (shape_of(64, 192, (27, 27), 5, pads=2), 4, 3),
+    ],
+    ids=lambda value: str(value.kernel) if isinstance(value, ConvolutionShape) else str(value),
+)
+def test_sixteen_registers_hold_the_sums_of_a_whole_block_of_input_channels(shape, columns, blocks):
+    """With the loads where LLVM wants them, these had up to 46 spills in the loop, or room for two channels."""
+    target = NAMED["avx2"]
+    tile = default_tile(shape, target)
+    assert (tile.columns, tile.blocks, tile.unroll) == (columns, blocks, 8)
+    e = Emitter()
+    pointers = [e.argument(i) for i in range(3)]
+    emit_convolution(e, shape, target, tile, *pointers[:2], plain_writer(pointers[2], shape, target.lanes))
+    loops = [block for block in emit_assembly(e.finish("convolution")[1], target).split("\n.L") if block.count("vfmadd") >= 40]
+    assert max(loop.count("vfmadd") for loop in loops) >= 8 * columns * blocks
+    assert not [line for loop in loops for line in loop.splitlines() if "mm" in line and "(%rsp)" in line]
 
 
 def test_half_vectors_are_computed_beside_whole_ones_only_where_a_whole_one_is_two_halves():

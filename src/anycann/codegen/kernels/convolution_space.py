@@ -11,6 +11,7 @@ from anycann.codegen.kernels.convolution_estimate import ConvolutionTile, estima
 from anycann.codegen.kernels.convolution_method import method
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape, axes
 from anycann.codegen.kernels.convolution_tile import (
+    MOST_FMAS,
     block_choices,
     default_tile,
     depth_choices,
@@ -46,15 +47,13 @@ from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te import dtypes
 
-MOST_FMAS = 96  # in an innermost loop; longer ones only cost compile time
-
 
 @dataclass(frozen=True)
 class ConvolutionSpace(Space[ConvolutionTile]):
     """Tiles of the direct kernel, depthwise and grouped ones included."""
 
     family: ClassVar[str] = "Conv"
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     tile_type: ClassVar[type[ConvolutionTile]] = ConvolutionTile
 
     problem: ConvolutionShape

@@ -14,6 +14,7 @@ from anycann.codegen.kernels.convolution_method import channel_block
 from anycann.codegen.kernels.convolution_products import add_product
 from anycann.codegen.kernels.convolution_shape import Axis
 from anycann.codegen.kernels.convolution_sliding import row_of_taps, slides
+from anycann.codegen.kernels.convolution_tile import keeps_order
 from anycann.codegen.values import Value, is_float, vector_type
 from anycann.support.records import dataclass
 
@@ -244,13 +245,16 @@ def _products(
     step = kernel.axes[-1].stride * kernel.axes[-1].in_stride * kernel.layout.pixel
     fetch = kernel.source.fetcher(e, window.place.origin, offset, in_block, channel)
     rows: dict[tuple[int, int], Value] = {}
+    keeps = keeps_order(kernel.shape, kernel.target, kernel.how)
     for i, pixel in kernel.order(span):
+        if keeps:
+            e.keep_order()
         x = fetch(i, pixel * step)
         for j in range(blocks):
             if (i, j) not in rows:
                 at_row = e.gep(weights, i * kernel.lanes + j * window.block_size, kernel.shape.accumulator.register)
                 rows[i, j] = e.load(at_row, window.vector(j), kernel.alignment)
-                if window.fetches_soon:
+                if window.fetches_soon and i * kernel.alignment % _LINE_BYTES == 0:
                     e.prefetch(e.gep(at_row, _SOON_BYTES, "i8"))
             at = pixel * blocks + j
             sums[at] = add_product(e, kernel, narrowed(e, x, window.vector(j)), rows[i, j], sums[at])
