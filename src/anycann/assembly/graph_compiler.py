@@ -37,6 +37,8 @@ from anycann.target.target import Target
 from anycann.te import dtypes
 from anycann.te.dtypes import DType
 
+_FOR_WINOGRAD = frozenset({"DilatedConvolution"})  # rules that pay by Winograd's algorithm only
+
 
 @dataclass(frozen=True)
 class GraphCompiler:
@@ -68,9 +70,12 @@ class GraphCompiler:
 
     def _switched_off(self, graph: ir.Graph, inputs: Sequence[TensorSpec]) -> frozenset[str]:
         """What is left out by order, and because tuning found this graph faster without."""
-        if self.tuned is None:
-            return self.switched_off
-        return self.switched_off | Choices(tuned=self.tuned).tile(graph_space(graph, inputs, self.target)).off
+        off = self.switched_off if self._has_winograd() else self.switched_off | _FOR_WINOGRAD
+        return off if self.tuned is None else off | Choices(tuned=self.tuned).tile(graph_space(graph, inputs, self.target)).off
+
+    def _has_winograd(self) -> bool:
+        """Whether Winograd's algorithm may be chosen, and is what 3 x 3 convolutions gain most by."""
+        return "winograd" not in self.switched_off and not (self.storage is dtypes.bfloat16 and multiplies_bfloat(self.target))
 
     def _assemble(
         self,
