@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
-from anycann.tools.engines import Engine
+from anycann.tools.engines import Engine, SessionEngine
 from benchmarks.engines.job import Absent, Job, Precision
 from benchmarks.engines.onnx_runtime import open_onnx_runtime
 from benchmarks.engines.open_vino import open_openvino
@@ -38,6 +38,14 @@ def error(engine: Engine, other: Engine, feeds: Job) -> float:
     return relative_error(np.array(got), np.array(wanted))
 
 
+def as_written(path: Path) -> Engine:
+    """ONNX Runtime without its integer kernels: with AVX2 and no VNNI those add pairs of products in 16 bits that saturate (0.034 here)."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return SessionEngine("onnxruntime", onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]))
+
+
 @pytest.fixture(scope="module")
 def quantised_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("onnxruntime")
@@ -62,13 +70,13 @@ def test_ours_computes_in_each_precision_and_counts_its_operations() -> None:
 
 
 @pytest.mark.models
-def test_the_quantised_file_has_integers_and_both_engines_agree_on_it(quantised_file: Path) -> None:
+def test_the_quantised_file_has_integers_and_ours_computes_it_as_it_is_written(quantised_file: Path) -> None:
     graph = onnx.load(quantised_file).graph
     assert "DequantizeLinear" in {node.op_type for node in graph.node}
     assert any(tensor.data_type == onnx.TensorProto.INT8 for tensor in graph.initializer)
     assert quantised.scales_fit(graph)
     small = job(quantised_file, "int8")
-    assert error(open_ours(small), open_onnx_runtime(small), small) < 1e-2
+    assert error(open_ours(small), as_written(quantised_file), small) < 1e-4
     assert 1e-5 < error(open_ours(small), open_onnx_runtime(job()), small) < 5e-2
 
 
