@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from convolution_harness import Native, aligned, packed, runnable_targets, shape_of, to_blocked
 import numpy as np
 import pytest
@@ -15,7 +17,8 @@ from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_tile import default_tile, tiles
 from anycann.codegen.objects import emit_object
 from anycann.runtime.loader import LoadedCode
-from anycann.target.target import Target
+from anycann.target.target import NAMED, Target
+from anycann.te import dtypes
 
 CHAINS = {
     "widen, filter, narrow": [
@@ -115,3 +118,11 @@ def test_kernels_whose_tasks_are_no_rows_say_so() -> None:
     assert (two.images, two.rows) == (2, 30)
     assert rows(shape_of(32, 32, (900,), 3, pads=1)) is None
     assert rows(shape_of(4, 4, (2, 2), 1)) is None
+
+
+def test_all_channels_of_a_row_of_bytes_go_before_the_next_row() -> None:
+    """Bytes lie with their channels last: several blocks of a depthwise convolution share the lines of the cache."""
+    for target in NAMED.values():
+        depthwise = shape_of(96, 96, (30, 30), 3, pads=1, group=96)
+        assert not default_tile(depthwise, target).blocks_inner
+        assert default_tile(replace(depthwise, dtype=dtypes.uint8), target).blocks_inner
