@@ -93,6 +93,27 @@ def test_every_choice_computes_the_same(name: str, target: Target, tmp_path: Pat
         assert [timing.problem for timing in measurer.measure(job)] == [""] * len(candidates)
 
 
+def row_sums(shape: tuple[int, int]) -> Tensor:
+    x = te.placeholder("x", shape, dtypes.float32)
+    return te.reduce("sum", shape[:1], shape[1:], lambda i, j: x[i, j])
+
+
+@pytest.mark.parametrize(
+    ("tensor", "vector"),
+    [
+        (row_sums((873, 4)), 0),
+        (row_sums((873, 8)), -1),  # 0.4 of the time over rows: AVX2 gathers a lane in more than a cycle
+        (row_sums((1126, 9)), -1),
+        (softmax((3145, 9)), -1),  # 0.6
+        (softmax((20000, 4)), 0),
+    ],
+)
+def test_avx2_gathers_only_the_shortest_rows(tensor: Tensor, vector: int) -> None:
+    task = task_of(Recipe((Output("y", tensor),), {}, by_name("avx2")), lambda name: None, Choices())
+    assert task is not None
+    assert task.default["vector"] == vector
+
+
 def test_a_bank_of_the_past_does_not_fit_a_nest_that_changed() -> None:
     first, second = (
         task_of(Recipe((Output("y", added(shape)),), {}, host()), lambda name: None, Choices()) for shape in ((8, 16, 32), (8, 16, 48))
