@@ -9,7 +9,8 @@ import pytest
 from anycann.codegen.conversions import to_storage
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.attention import attention_scratch_bytes, emit_attention
-from anycann.codegen.kernels.attention_shape import AttentionShape, AttentionTile, Pointers, Score, copies_values, default_attention_tile
+from anycann.codegen.kernels.attention_default import default_attention_tile
+from anycann.codegen.kernels.attention_shape import AttentionShape, AttentionTile, Pointers, Score, copies_values
 from anycann.codegen.kernels.attention_space import AttentionSpace
 from anycann.codegen.kernels.matmul_writer import offset
 from anycann.codegen.space import usable
@@ -159,6 +160,29 @@ def test_values_that_lie_apart_or_are_narrow_are_copied(dtype: dtypes.DType, tar
         assert_exact(shape, target, other)
 
 
+@pytest.mark.parametrize("target", runnable(), ids=lambda target: target.name)
+@pytest.mark.parametrize("size", [(256, 70, 9, 16), (267, 300, 24, 64), (300, 20, 16, 40)], ids=str)
+def test_many_rows_are_exact_with_a_last_task_of_fewer(size: tuple[int, int, int, int], target: Target) -> None:
+    assert_exact(shape_of(*size, batch=(1, 2)), target)
+    assert_exact(replace(shape_of(*size, batch=(1, 2)), reach=size[1] // 3), target)
+
+
+@pytest.mark.parametrize("target", runnable(), ids=lambda target: target.name)
+def test_rows_at_once_need_not_divide_those_of_a_task(target: Target) -> None:
+    for block in (12, 66):
+        assert_exact(shape_of(37, 61, 12, 37), target, AttentionTile(2, 6, block, 6, 2))
+
+
+@pytest.mark.parametrize("name", sorted(NAMED))
+@pytest.mark.parametrize("size", [*SIZES, (300, 300, 64, 64), (1500, 1500, 64, 64), (700, 90, 128, 8)], ids=str)
+def test_the_default_tile_is_one_of_the_space_and_fits_the_registers(size: tuple[int, int, int, int], name: str) -> None:
+    shape, target = shape_of(*size), by_name(name)
+    tile = default_attention_tile(shape, target)
+    assert AttentionSpace(shape, target).refusal(tile) is None
+    assert tile.vectors * (tile.keys + 1) < target.registers
+    assert tile.columns * (tile.rows + 1) < target.registers
+
+
 @pytest.mark.parametrize("block", [5, 10, 40, 200])
 def test_blocks_of_keys_meet_in_one_softmax(block: int) -> None:
     assert_exact(shape_of(21, 83, 12, 20), tile=AttentionTile(1, 5, block, 4, 1))
@@ -212,6 +236,13 @@ def test_a_row_that_sees_no_key_is_no_number_or_zero(empty_is_zero: bool) -> Non
     shape, mask = masked(shape, (9, 21), -np.inf)
     mask[4] = -np.inf
     assert_exact(shape, masks=(mask,))
+
+
+@pytest.mark.parametrize("target", runnable(), ids=lambda target: target.name)
+@pytest.mark.parametrize("empty_is_zero", [False, True])
+@pytest.mark.parametrize("keys", [21, 900])
+def test_a_task_of_rows_that_see_no_key_writes_them(keys: int, empty_is_zero: bool, target: Target) -> None:
+    assert_exact(replace(shape_of(70, keys, 8, 8), empty_is_zero=empty_is_zero, reach=-40), target)
 
 
 def test_heads_share_their_keys() -> None:

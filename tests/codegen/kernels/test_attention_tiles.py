@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from anycann.codegen.kernels.attention_shape import AttentionShape, default_attention_tile
+from anycann.codegen.kernels.attention_default import default_attention_tile
+from anycann.codegen.kernels.attention_shape import AttentionShape
 from anycann.codegen.kernels.attention_tile_plan import TiledAttention, is_tiled
 from anycann.target.target import NAMED, by_name
 from anycann.te import dtypes

@@ -81,13 +81,18 @@ def emit_attention(e: Emitter, shape: AttentionShape, target: Target, tile: Atte
 
 def _emit_rows(e: Emitter, kernel: Kernel, rows: Rows) -> None:
     _start(e, kernel, rows)
+    if kernel.is_direct:
+        _emit_block(e, kernel, rows, e.const(0), rows.seen)  # rows that see no key are written too
+        return
     with e.loop(0, rows.seen, kernel.tile.block) as block:
-        last = e.smin(e.add(block.index, kernel.tile.block), rows.seen)
-        _emit_scores(e, kernel, rows, block.index, last)
-        emit_weights(e, kernel, rows.vectors, e.sub(last, block.index))
-        emit_sums(e, kernel, rows, block.index, last)
-    if not kernel.is_direct:
-        emit_results(e, kernel, rows)
+        _emit_block(e, kernel, rows, block.index, e.smin(e.add(block.index, kernel.tile.block), rows.seen))
+    emit_results(e, kernel, rows)
+
+
+def _emit_block(e: Emitter, kernel: Kernel, rows: Rows, first: Value, last: Value) -> None:
+    _emit_scores(e, kernel, rows, first, last)
+    emit_weights(e, kernel, rows.vectors, e.sub(last, first))
+    emit_sums(e, kernel, rows, first, last)
 
 
 def _start(e: Emitter, kernel: Kernel, rows: Rows) -> None:

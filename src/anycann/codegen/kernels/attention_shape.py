@@ -10,7 +10,6 @@ from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.matmul_shape import Operand
 from anycann.codegen.values import Value
 from anycann.support.records import dataclass
-from anycann.target.target import Target
 from anycann.te import dtypes
 from anycann.te.dtypes import DType
 from anycann.te.strided import Axis, Strided
@@ -98,47 +97,6 @@ class AttentionTile:
     block: int
     rows: int
     columns: int
-
-
-# From so many rows on, tasks of twice as many read keys and values half as often: 0.90 of the time with 1024 rows, 0.96 with 256.
-_MANY_ROWS = 256
-
-
-def default_attention_tile(shape: AttentionShape, target: Target) -> AttentionTile:
-    """Sums fill the registers. One block if the weights of all keys fit the first-level cache, else blocks of weights and their values."""
-    vectors = min(2, -(-shape.rows // target.lanes))
-    if 4 * vectors * target.lanes * shape.keys <= target.l1_bytes * 3 // 4:
-        return _direct_tile(shape, target, vectors)
-    many = shape.rows >= _MANY_ROWS and target.registers >= 32
-    vectors = min(4 if many else 2, -(-shape.rows // target.lanes))
-    keys = max(1, min((target.registers - vectors - 2) // vectors, shape.keys))
-    keys = -(-shape.keys // -(-shape.keys // keys)) if shape.keys < 4 * keys else keys
-    columns = -(-shape.width // target.lanes)
-    most = 4 if target.registers >= 32 else 2
-    columns = -(-columns // -(-columns // most))
-    rows = 8 if target.registers >= 32 and columns <= 3 and vectors * target.lanes % 8 == 0 else 4
-    room = max(4 * keys, target.l1_bytes * 3 // 4 // (4 * (vectors * target.lanes + shape.width)))
-    blocks = -(-shape.keys // room)
-    block = -(-shape.keys // (blocks * keys)) * keys
-    return AttentionTile(vectors, keys, block, rows, columns)
-
-
-_TILE_CYCLES, _LATENCY = 60, 4  # around a register tile of keys, and of a multiply-add
-
-
-def _direct_tile(shape: AttentionShape, target: Target, vectors: int) -> AttentionTile:
-    """One block of keys, in register tiles that leave little for the last one: 0.94 of the time with 128, 197 and 257 keys."""
-    most = max(1, min((target.registers - vectors - 2) // vectors, shape.keys))
-
-    def cycles(keys: int) -> int:
-        tiles = [keys] * (shape.keys // keys) + ([shape.keys % keys] if shape.keys % keys else [])
-        return sum(shape.depth * max(size * vectors // 2, _LATENCY) + _TILE_CYCLES for size in tiles)
-
-    keys = min(range(most, 0, -1), key=cycles)
-    columns, wide = -(-shape.width // target.lanes), target.registers >= 32
-    columns = -(-columns // -(-columns // (3 if wide else 2)))
-    rows = 8 if wide and vectors * target.lanes % 8 == 0 else 4
-    return AttentionTile(vectors, keys, -(-shape.keys // keys) * keys, rows, columns)
 
 
 # Register tiles of rows that repay a copy of a block of values, and keys whose values crowd the caches if they lie apart: 12 heads side by

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from anycann.codegen.kernels.attention_default import default_attention_tile
 from anycann.codegen.kernels.attention_few import is_few
-from anycann.codegen.kernels.attention_shape import AttentionShape, AttentionTile, Memory, default_attention_tile
+from anycann.codegen.kernels.attention_shape import AttentionShape, AttentionTile, Memory
 from anycann.codegen.kernels.attention_tile_plan import is_tiled
 from anycann.codegen.space import Parameter, Space
 from anycann.support.records import dataclass
@@ -35,7 +36,7 @@ class AttentionSpace(Space[AttentionTile]):
             Parameter("vectors", tuple(vectors)),
             Parameter("keys", tuple(range(1, min(self.target.registers, max(1, self.problem.keys)) + 1))),
             Parameter("block", self._blocks()),
-            Parameter("rows", tuple(n for n in (1, 2, 4, 8, 16) if n <= self.target.lanes)),
+            Parameter("rows", tuple(n for n in (1, 2, 4, 6, 8, 16) if n <= self.target.lanes)),
             Parameter("columns", tuple(range(1, min(8, self._columns) + 1))),
         )
 
@@ -49,7 +50,7 @@ class AttentionSpace(Space[AttentionTile]):
             return f"{tile.keys} keys of {tile.vectors}, {tile.rows} rows of {tile.columns} registers; there are {registers}"
         if tile.block % tile.keys:
             return f"a block of {tile.block} keys in tiles of {tile.keys}"
-        if tile.vectors * self.target.lanes % tile.rows:
+        if tile.rows > tile.vectors * self.target.lanes:
             return f"{tile.rows} rows at once of {tile.vectors * self.target.lanes}"
         if Memory.of(self.problem, tile, self.target.lanes).nbytes > MOST_SCRATCH_BYTES:
             return "too much scratch memory"

@@ -1,0 +1,72 @@
+"""The tile of attention to take without measuring."""
+
+from __future__ import annotations
+
+from anycann.codegen.kernels.arithmetic_rate import has_fma
+from anycann.codegen.kernels.attention_shape import AttentionShape, AttentionTile
+from anycann.target.target import Target
+
+# From so many rows on, tasks of twice as many read keys and values half as often: 0.90 of the time with 1024 rows, 0.96 with 256.
+_MANY_ROWS = 256
+# Tasks of 3 registers of rows in place of 2, with 16 registers: 0.88 to 0.98 of the time from 256 to 1500 rows of a depth of 64 to 128,
+# 0.94 to 1.0 with 32, but 1.07 with 16, where what is around a register tile of keys is most of it (Zen 3).
+_LEAST_DEPTH = 32
+
+
+def default_attention_tile(shape: AttentionShape, target: Target) -> AttentionTile:
+    """Sums fill the registers. One block if the weights of all keys fit the first-level cache, else blocks of weights and their values.
+
+    With 16 registers many rows take blocks in any case: the values of a block stay in the first-level cache.
+    """
+    wide, many = target.registers >= 32, shape.rows >= _MANY_ROWS
+    triple = many and not wide and has_fma(target) and shape.depth >= _LEAST_DEPTH
+    vectors = min(2, -(-shape.rows // target.lanes))
+    if 4 * vectors * target.lanes * shape.keys <= target.l1_bytes * 3 // 4 and not triple:
+        return _direct_tile(shape, target, vectors)
+    vectors = min((4 if wide else 3 if triple else 2) if many else 2, -(-shape.rows // target.lanes))
+    spare = 1 if triple else 2
+    keys = max(1, min((target.registers - vectors - spare) // vectors, shape.keys))
+    keys = -(-shape.keys // -(-shape.keys // keys)) if shape.keys < 4 * keys else keys
+    columns = _even_part(-(-shape.width // target.lanes), 4 if wide else 2)
+    rows = 6 if triple else 8 if wide and columns <= 3 and vectors * target.lanes % 8 == 0 else 4
+    room = max(4 * keys, target.l1_bytes * 3 // 4 // (4 * (vectors * target.lanes + shape.width)))
+    blocks = -(-shape.keys // room)
+    block = -(-shape.keys // (blocks * keys)) * keys
+    return AttentionTile(vectors, keys, block, rows, columns)
+
+
+_TILE_CYCLES, _LATENCY = 60, 4  # around a register tile of keys, and of a multiply-add
+
+
+def _direct_tile(shape: AttentionShape, target: Target, vectors: int) -> AttentionTile:
+    """One block of keys, in register tiles that leave little for the last one: 0.94 of the time with 128, 197 and 257 keys."""
+    most = max(1, min((target.registers - vectors - 2) // vectors, shape.keys))
+
+    def cycles(keys: int) -> int:
+        tiles = [keys] * (shape.keys // keys) + ([shape.keys % keys] if shape.keys % keys else [])
+        return sum(shape.depth * max(size * vectors // 2, _LATENCY) + _TILE_CYCLES for size in tiles)
+
+    keys = min(range(most, 0, -1), key=cycles)
+    wide = target.registers >= 32
+    rows = 8 if wide and vectors * target.lanes % 8 == 0 else 4
+    columns = _even_part(-(-shape.width // target.lanes), 3) if wide else _narrow_columns(shape, target, rows)
+    return AttentionTile(vectors, keys, -(-shape.keys // keys) * keys, rows, columns)
+
+
+def _narrow_columns(shape: AttentionShape, target: Target, rows: int) -> int:
+    """Two or three registers of columns: 4 x 2 sums wait for themselves, 4 x 3 may leave one column, which does so twice as long.
+
+    Three take 0.89 to 0.97 of the time with 128 and 197 keys of 48 and 64 columns (Zen 3).
+    """
+    vectors = -(-shape.width // target.lanes)
+
+    def cycles(columns: int) -> float:
+        parts = [columns] * (vectors // columns) + ([vectors % columns] if vectors % columns else [])
+        return sum(max(rows * part / 2, _LATENCY) + 0.5 for part in parts)
+
+    return min((_even_part(vectors, most) for most in ((2, 3) if has_fma(target) else (2,))), key=cycles)
+
+
+def _even_part(total: int, most: int) -> int:
+    """The largest of as few parts of at most `most` as there can be."""
+    return -(-total // -(-total // most))
