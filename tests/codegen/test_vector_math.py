@@ -199,6 +199,7 @@ def gates(name: str, x: np.ndarray) -> np.ndarray:
     falling = {
         "gelu": np.vectorize(lambda y: 0.5 * math.erfc(y * math.sqrt(0.5)), otypes=[LONG]),
         "gelu_tanh": lambda y: 1 / (1 + np.exp(2 * math.sqrt(2 / math.pi) * (y + LONG(0.044715) * y**3))),
+        "silu": lambda y: 1 / (1 + np.exp(y)),
     }[name](np.minimum(y, 40))
     return np.maximum(x, 0) - y * falling
 
@@ -212,6 +213,21 @@ def test_a_gate_is_as_exact_as_its_docstring_says(name: str, limit: float, share
     assert (error / ulp).max() * np.spacing(np.float32(1)) <= limit
     near = (x > -3) & (x != 0)
     assert (error[near] / np.abs(gates(name, x[near]))).max() <= share
+
+
+@pytest.mark.parametrize("target", runnable(), ids=lambda target: target.name)
+@pytest.mark.parametrize("element", ["float", "double"])
+def test_silu_is_exact_where_an_exponential_is_a_normal_number_and_as_good_as_zero_below(element: str, target: Target) -> None:
+    end = {"float": 86, "double": 707}[element]
+    x = arguments(NUMPY[element], 5)
+    with np.errstate(all="ignore"):
+        got, exact = compute("silu", element, [x], target.name), x.astype(LONG) * sigmoid(x.astype(LONG))
+    inside = (np.abs(x) <= end) & (np.abs(exact) > np.finfo(NUMPY[element]).tiny)
+    assert ulps(got[inside], exact[inside]).max() <= 3
+    assert (got[x > end] == x[x > end]).all()
+    assert np.isnan(got[np.isnan(x)]).all()
+    below = np.isfinite(x) & (x < -end)
+    assert (np.abs(got[below] / x[below].astype(LONG)) < np.exp(LONG(1 - end))).all()
 
 
 @pytest.mark.parametrize("target", runnable(), ids=lambda target: target.name)

@@ -18,7 +18,9 @@ from anycann.te.nest import Inliner
 from anycann.te.tensor import Placeholder
 from anycann.te.traversal import children, rewrite, substitute, walk
 
-COSTLY = frozenset({"exp", "log", "tanh", "tanh_of_softplus", "erf", "gelu", "gelu_tanh", "sigmoid", "pow", "sin", "cos", "softplus"})
+COSTLY = frozenset(
+    {"exp", "log", "tanh", "tanh_of_softplus", "erf", "gelu", "gelu_tanh", "sigmoid", "silu", "pow", "sin", "cos", "softplus"}
+)
 LIMIT_BYTES = 512 * 1024
 PREFIX = "row:"  # names of rows among the placeholders of a nest
 

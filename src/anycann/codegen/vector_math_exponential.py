@@ -95,6 +95,19 @@ def exp_of_small(e: Emitter, x: Value) -> Value:
     return _scale_small(e, polynomial(e, r, (1.0, 1.0, *CONSTANTS[format_of(x).element].exp_tail)), shifted)
 
 
+def falling_exp(e: Emitter, x: Value) -> tuple[Value, Value]:
+    """x and e^-x, both for the nearest x for which e^-x is a normal number; but x is not bounded above. <= 1.5 ulp."""
+    form = format_of(x)
+    end = (form.bias - 1.5) * math.log(2.0)
+    x = at_least(e, x, -end)
+    bounded = at_most(e, x, end)
+    shifted = mul_add(e, bounded, real(e, x, -1.0 / math.log(2.0)), real(e, x, form.magic))
+    constants, whole = CONSTANTS[form.element], _whole(e, shifted)
+    negative = scaled_add(e, whole, constants.ln2_low, scaled_add(e, whole, constants.ln2_high, bounded))
+    signed = [-number if power % 2 else number for power, number in enumerate((1.0, 1.0, *constants.exp_tail))]
+    return x, _scale_by(e, polynomial(e, negative, signed), shifted, 0)
+
+
 def exp2(e: Emitter, x: Value) -> Value:
     """2^x: the fraction's exponential times a power of two. <= 1.5 ulp."""
     form = format_of(x)
@@ -294,13 +307,17 @@ _RAISED = 64  # 2^(n + 64) is a normal number of either format for every n from 
 
 
 def _scale_small(e: Emitter, x: Value, shifted: Value) -> Value:
-    """x * 2^n for n + magic and n < 60: the low bits of n + magic, shifted, are the exponent, for those of magic are zeros."""
-    if _scales(e, x):
+    """x * 2^n for n + magic and n < 60."""
+    return _scaled(e, x, shifted) if _scales(e, x) else mul(e, _scale_by(e, x, shifted, _RAISED), real(e, x, 2.0**-_RAISED))
+
+
+def _scale_by(e: Emitter, x: Value, shifted: Value, more: int) -> Value:
+    """x * 2^(n + more) for n + magic, a normal power: low bits of n + magic are its exponent, for those of magic are zeros."""
+    if _scales(e, x) and not more:
         return _scaled(e, x, shifted)
     form = format_of(x)
     moved = e.binary("shl", to_bits(e, shifted), integer(e, x, form.mantissa_bits))
-    power = from_bits(e, e.binary("add", moved, integer(e, x, (form.bias + _RAISED) << form.mantissa_bits)))
-    return mul(e, mul(e, x, power), real(e, x, 2.0**-_RAISED))
+    return mul(e, x, from_bits(e, e.binary("add", moved, integer(e, x, (form.bias + more) << form.mantissa_bits))))
 
 
 def _scales(e: Emitter, x: Value) -> bool:

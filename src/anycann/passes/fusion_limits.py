@@ -87,7 +87,9 @@ def _reads(tensor: Tensor, inner: Tensor) -> float:
     return most
 
 
-_HEAVY = frozenset({"exp", "log", "tanh", "tanh_of_softplus", "erf", "gelu", "gelu_tanh", "sigmoid", "pow", "sin", "cos", "softplus"})
+_HEAVY = frozenset(
+    {"exp", "log", "tanh", "tanh_of_softplus", "erf", "gelu", "gelu_tanh", "sigmoid", "silu", "pow", "sin", "cos", "softplus"}
+)
 
 
 def _cost(tensor: Tensor) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from anycann.support.records import dataclass
 from anycann.te.expression import Const, Expr, Load, Op, Var
+from anycann.te.gated import gated
 from anycann.te.rounded import simplified
 from anycann.te.simplify import linear
 from anycann.te.tensor import Compute, Contraction, Reduction, Tensor
@@ -192,7 +193,7 @@ class Inliner:
         if isinstance(expr, Op):
             operands = tuple(memo[id(o)] for o in expr.operands)
             unchanged = all(a is b for a, b in zip(operands, expr.operands, strict=True))
-            return expr if unchanged else simplified(Op(expr.name, operands, expr.dtype))
+            return expr if unchanged else simplified(gated(Op(expr.name, operands, expr.dtype)))
         if not isinstance(expr, Load):
             return expr
         indices = tuple(memo[id(i)] for i in expr.indices)

@@ -269,7 +269,7 @@ def shrink(context: Lowering) -> Tensor:
 
 
 def _swish_of(context: Lowering, alpha: float) -> Tensor:
-    return elementwise(context, lambda a: a * x.unary("sigmoid", a * alpha), context.operand(0))
+    return elementwise(context, named("silu") if alpha == 1 else lambda a: a * x.unary("sigmoid", a * alpha), context.operand(0))
 
 
 @operator("Swish", samples=unary_samples(attributes={"alpha": 1.3}), infer=like_first)
