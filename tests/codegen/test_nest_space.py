@@ -93,6 +93,13 @@ def test_every_choice_computes_the_same(name: str, target: Target, tmp_path: Pat
         assert [timing.problem for timing in measurer.measure(job)] == [""] * len(candidates)
 
 
+def log_softmax(shape: tuple[int, int]) -> Tensor:
+    x = te.placeholder("x", shape, dtypes.float32)
+    most = te.reduce("max", shape[:-1], shape[-1:], lambda *i: x[i])
+    total = te.reduce("sum", shape[:-1], shape[-1:], lambda *i: unary("exp", x[i] - most[i[:-1]]))
+    return te.compute(shape, lambda *i: x[i] - most[i[:-1]] - unary("log", total[i[:-1]]))
+
+
 def row_sums(shape: tuple[int, int]) -> Tensor:
     x = te.placeholder("x", shape, dtypes.float32)
     return te.reduce("sum", shape[:1], shape[1:], lambda i, j: x[i, j])
@@ -106,6 +113,8 @@ def row_sums(shape: tuple[int, int]) -> Tensor:
         (row_sums((1126, 9)), -1),
         (softmax((3145, 9)), -1),  # 0.6
         (softmax((20000, 4)), 0),
+        (log_softmax((4221, 5)), 0),  # 0.5 of the time along rows: the logarithm of one number takes as long as that of eight
+        (log_softmax((4221, 8)), -1),
     ],
 )
 def test_avx2_gathers_only_the_shortest_rows(tensor: Tensor, vector: int) -> None:

@@ -14,10 +14,10 @@ from anycann.te.simplify import Linear, linear
 from anycann.te.traversal import children, walk
 
 EXPENSIVE = COSTLY | {"sqrt", "div"}
-# Cycles of a function of a vector and of one number, of an operation, around a stage, to combine the lanes of a vector, and to read a row
+# Cycles of a function of a vector and of one number (a quotient or a root, all others), of an operation, around a stage, to combine the lanes of a vector, and to read a row
 # that was just kept. They come near what was measured in cycles a row, with the lanes along the row and over rows: softmax of 8 numbers 71
 # and 28, of 37 101 and 148, layer normalisation of 11 24 and 26, of 19 33 and 43, the mean of 16 8 and 11, of 43 10 and 20.
-_FUNCTION, _SCALAR_FUNCTION, _OPERATION, _AROUND, _COMBINE, _KEPT = 8.0, 2.0, 0.5, 1.0, 3.0, 28.0
+_FUNCTION, _QUOTIENT, _OTHER, _OPERATION, _AROUND, _COMBINE, _KEPT = 8.0, 2.0, 32.0, 0.5, 1.0, 3.0, 28.0
 _OVER_ROWS = 0.8  # of the time along rows is what lanes over rows have to be estimated at, to be chosen
 # Cycles a lane of elements that do not lie together: read, and written. By lanes: processors of few have no instruction for it. A gather of
 # AVX2 takes 0.7 on a processor that has AVX-512 too, and 1.2 on a Zen 3, where the sum of 8 numbers takes 11 cycles over rows and 4 along
@@ -69,7 +69,7 @@ def _changing(stage: Stage) -> list[Expr]:
 def _body_cycles(stage: Stage, vector: Var | None, lanes: int, known: Set[str]) -> tuple[float, float]:
     """What is computed once, and for each vector of the loops of the stage, with its store. One number needs no vector's time."""
     once, each, changing = 0.0, 1.0, {id(expr) for expr in _changing(stage)}
-    function = _FUNCTION if vector is not None and vector not in stage.over else _SCALAR_FUNCTION
+    of_vectors = vector is not None and vector not in stage.over
     for expr in walk(stage.body):
         cycles = 0.0
         if isinstance(expr, Load) and isinstance(expr.tensor, Flat):
@@ -80,7 +80,7 @@ def _body_cycles(stage: Stage, vector: Var | None, lanes: int, known: Set[str]) 
         elif isinstance(expr, Op) and expr.name not in EXPENSIVE:
             cycles = _OPERATION
         elif isinstance(expr, Op):
-            cycles = _FUNCTION if id(expr) in changing else function
+            cycles = _FUNCTION if of_vectors or id(expr) in changing else _OTHER if expr.name in COSTLY else _QUOTIENT
         once, each = (once, each + cycles) if id(expr) in changing else (once + cycles, each)
     if stage.address is not None:
         each += 0.5 + _access_cycles(linear(stage.address), vector, lanes, _SCATTER.get(lanes, _ONE_BY_ONE))
