@@ -1,9 +1,9 @@
 """Activations that let a part of x through, x g(x), as one function: GELU, its approximation by tanh, and SiLU.
 
 Of the first two g(-y) falls from 1/2 towards 0 about as e^(-y^2), and its eighth or sixteenth root so slowly that a short polynomial
-follows it all the way. With y = |x|, x g(x) = max(x, 0) - y g(-y), for g(y) = 1 - g(-y): no exponential, no division, 15 and 18 instructions
-where x / 2 (1 + erf) took 27 and the form with tanh more than 40. The polynomials are weighted least-squares fits on Chebyshev nodes,
-reweighted towards the largest error of y g(-y) (Lawson), in 53 bits.
+follows it all the way. With y = |x|, x g(x) = max(x, 0) - y g(-y), for g(y) = 1 - g(-y): no exponential, no division, 15 and 18
+instructions where x / 2 (1 + erf) took 27 and the form with tanh more than 40. The polynomials are weighted least-squares fits on Chebyshev
+nodes, reweighted towards the largest error of y g(-y) (Lawson), in 53 bits.
 """
 
 from __future__ import annotations
