@@ -52,6 +52,7 @@ class Lanes:
     existing: int | None = None  # so many of the lanes exist, whatever the mask says of them
     rounds_bfloat: bool = False  # the processor has an instruction that rounds a vector to bfloat16
     permutes_bytes: bool = False  # it has one that permutes the bytes of two registers
+    saturates: bool = False  # its instructions that pack bytes saturate, and what is too small for an int32 becomes the least one
 
     def value(self, expr: Expr, mask: Value | None = None) -> Value:
         """The value of expr: a scalar if it is the same in all lanes, else a vector. `mask` guards loads inside a select's branch."""

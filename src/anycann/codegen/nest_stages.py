@@ -63,6 +63,7 @@ class StageWriter:
         return Lanes(
             self.e, lanes, vector, self.values, self.pointers, bound, mask, existing=self.existing,
             rounds_bfloat=self.target.has("avx512bf16"), permutes_bytes=self.target.has("avx512vbmi"),
+            saturates=self.target.has("avx2") and self.target.lanes == 8,
         )  # fmt: skip
 
     def _store(self, stage: Stage, lanes: int, vector: Var | None, bound: Mapping[int, Value], mask: Value | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from anycann.codegen.accesses import Stage
 from anycann.codegen.conversions import to_storage
 from anycann.codegen.lanes import Lanes
+from anycann.codegen.saturating import by_packing
 from anycann.codegen.values import Value
 from anycann.te import dtypes
 from anycann.te.dtypes import DType
@@ -16,7 +17,8 @@ def emit_store(lanes: Lanes, stage: Stage, pointer: Value, dtype: DType) -> None
     """Evaluate the stage's body at this point and store it, as `dtype`, where its address says."""
     assert stage.address is not None
     form = linear(stage.address)
-    source = _before_rounding(stage.body, dtype)
+    body = by_packing(stage.body, dtype) if lanes.saturates and lanes.lanes > 1 else stage.body
+    source = _before_rounding(body, dtype)
     value = lanes.value(source)
     stride = form.coefficient(lanes.vector) if lanes.vector is not None and lanes.lanes > 1 else 0
     opaque = any(not isinstance(a, Var) and lanes.value(a).lanes > 1 for a in form.atoms)
@@ -27,7 +29,7 @@ def emit_store(lanes: Lanes, stage: Stage, pointer: Value, dtype: DType) -> None
         _scatter(lanes, stage, lanes.spread(value), pointer, dtype)
         return
     value = lanes.spread(value) if lanes.lanes > 1 else value
-    stored = to_storage(lanes.emitter, value, dtype) if source is stage.body else _rounded(lanes, value, dtype)
+    stored = to_storage(lanes.emitter, value, dtype) if source is body else _rounded(lanes, value, dtype)
     _in_order(lanes, stored, _address(lanes, form, pointer, dtype), dtype.nbytes)
 
 
