@@ -14,9 +14,10 @@ from anycann.te.simplify import Linear, linear
 from anycann.te.traversal import children, walk
 
 EXPENSIVE = COSTLY | {"sqrt", "div"}
-# Cycles of a function of a vector and of one number (a quotient or a root, all others), of an operation, around a stage, to combine the lanes of a vector, and to read a row
-# that was just kept. They come near what was measured in cycles a row, with the lanes along the row and over rows: softmax of 8 numbers 71
-# and 28, of 37 101 and 148, layer normalisation of 11 24 and 26, of 19 33 and 43, the mean of 16 8 and 11, of 43 10 and 20.
+# Cycles of a function of a vector, of one number (a quotient or a root, all others), of an operation, around a stage, to combine the lanes
+# of a vector, and to read a row that was just kept. They come near what was measured in cycles a row, with the lanes along the row and over
+# rows: softmax of 8 numbers 71 and 28, of 37 101 and 148, layer normalisation of 11 24 and 26, of 19 33 and 43, the mean of 16 8 and 11, of
+# 43 10 and 20; with AVX2 the logarithm of softmax of 5 68 and 34, of 8 60 and 63.
 _FUNCTION, _QUOTIENT, _OTHER, _OPERATION, _AROUND, _COMBINE, _KEPT = 8.0, 2.0, 32.0, 0.5, 1.0, 3.0, 28.0
 _OVER_ROWS = 0.8  # of the time along rows is what lanes over rows have to be estimated at, to be chosen
 # Cycles a lane of elements that do not lie together: read, and written. By lanes: processors of few have no instruction for it. A gather of
