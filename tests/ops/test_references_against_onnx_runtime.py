@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import onnx_ir as ir
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidGraph, NotImplemented
@@ -10,11 +12,14 @@ import pytest
 from anycann.graph.evaluate import evaluate_node
 from anycann.graph.reference import operators as own_references
 from anycann.graph.registry import OPSET, Operator
+from anycann.target.target import host
 from tests.ops.operator_runner import build_node, by_onnx_runtime, difference, infer_types
 from tests.ops.test_every_operator import operators, samples, title
 
 # ONNX Runtime looks the exponentials up in a table, and is one off.
 APPROXIMATE = frozenset({"QLinearSoftmax"})
+# Without these it adds pairs of products of unsigned and signed bytes in 16 bits, which saturate if the unsigned ones have more than 7.
+EXACT_WITH = ("avx512vnni", "avxvnni")
 OWN = frozenset((reference.op_domain, reference.__name__) for reference in own_references())
 
 
@@ -24,6 +29,8 @@ def test_a_reference_gives_what_onnx_runtime_gives(operator: Operator) -> None:
     for sample in samples(operator):
         if any(a is not None and a.dtype == np.float64 for a in sample.operands):
             continue  # its default attributes have 32 bits
+        if operator.op_type == "MatMulIntegerToFloat" and host().is_x86 and not any(map(host().has, EXACT_WITH)):
+            sample = replace(sample, operands=(sample.operands[0] // 2, *sample.operands[1:]))
         node = build_node(operator, sample)
         types = infer_types(operator, node, sample)
         try:
