@@ -28,6 +28,7 @@ class Stage:
     output: int = 0
     address: Expr | None = None
     guards: tuple[Expr, ...] = ()  # conditions on this stage's own loops (partial channel blocks)
+    fills: Expr | None = None  # the one of all conditions beyond which a store may write: there the last channel block is filled up
     keeps: tuple[tuple[Expr, Flat], ...] = ()  # values that a reduction also stores, element by element (rows.py)
 
     @property
@@ -79,9 +80,17 @@ def resolve(
             continue
         index = [substitute(i, mapping) for i in stage.index]
         address = to_expr(linear(places[stage.output].address(index, lanes)))
-        stages.append(Stage(over, body, output=stage.output, address=address, guards=guards))
+        fills = _filled(stage.index[1:2], places[stage.output], conditions)
+        stages.append(Stage(over, body, output=stage.output, address=address, guards=guards, fills=fills))
     outer_guards = tuple(conditions[v] for v in nest.outer if v in conditions)
     return FlatNest(_replace_loops(nest.outer, parts), tuple(stages), outer_guards), parts
+
+
+def _filled(channel: Sequence[Expr], place: Place, conditions: Mapping[Var, Expr]) -> Expr | None:
+    """The condition of the channel loop, if it runs to the end of a blocked buffer: nothing lies in the lanes behind that."""
+    if place.layout != NC1HWC0 or place.offset is not None or not channel or not isinstance(channel[0], Var):
+        return None
+    return conditions.get(channel[0]) if channel[0].extent == place.shape[1] else None
 
 
 def _channel_variables(nest: Nest, places: Sequence[Place], layouts: Mapping[str, str]) -> list[Var]:

@@ -49,6 +49,8 @@ class Lanes:
     _memo: dict[tuple[int, str], tuple[Expr, Value]] = field(default_factory=dict)  # keeps the expression alive: ids are reused
     _within: dict[str, str] = field(default_factory=dict)  # of a mask made for a branch: the mask around it
     clipped: bool = False  # the loops around keep every read inside (clipping.py)
+    filled: Value | None = None  # lanes that a store in order may write: those of the mask, and those behind them that nothing lies in
+    shared: Value | None = None  # a condition on all lanes that a store in order is under
     existing: int | None = None  # so many of the lanes exist, whatever the mask says of them
     rounds_bfloat: bool = False  # the processor has an instruction that rounds a vector to bfloat16
     permutes_bytes: bool = False  # it has one that permutes the bytes of two registers

@@ -57,14 +57,22 @@ class StageWriter:
     def _lanes(self, lanes: int, vector: Var | None, bound: Mapping[int, Value], mask: Value | None, stage: Stage) -> Lanes:
         """The expression writer at this point, its mask narrowed by partial channel blocks."""
         here = Lanes(self.e, lanes, vector, self.values, self.pointers, bound, None)
+        filled, shared = mask, None
         for guard in (*self.nest.guards, *stage.guards):
-            condition = here.spread(here.value(guard))
-            mask = condition if mask is None else self.e.binary("and", mask, condition)
+            condition = here.value(guard)
+            mask = self._both(mask, here.spread(condition))
+            if lanes > 1 and condition.lanes == 1 and not self.target.has("avx512f"):
+                shared = self._both(shared, condition)
+            elif guard is not stage.fills or lanes == 1:
+                filled = self._both(filled, here.spread(condition))
         return Lanes(
-            self.e, lanes, vector, self.values, self.pointers, bound, mask, existing=self.existing,
+            self.e, lanes, vector, self.values, self.pointers, bound, mask, existing=self.existing, filled=filled, shared=shared,
             rounds_bfloat=self.target.has("avx512bf16"), permutes_bytes=self.target.has("avx512vbmi"),
             saturates=self.target.has("avx2") and self.target.lanes == 8,
         )  # fmt: skip
+
+    def _both(self, mask: Value | None, condition: Value) -> Value:
+        return condition if mask is None else self.e.binary("and", mask, condition)
 
     def _store(self, stage: Stage, lanes: int, vector: Var | None, bound: Mapping[int, Value], mask: Value | None) -> None:
         self._store_at(stage, self._lanes(lanes, vector, bound, mask, stage))

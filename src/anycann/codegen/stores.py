@@ -57,14 +57,23 @@ def _address(lanes: Lanes, form: Linear, pointer: Value, dtype: DType) -> Value:
 
 
 def _in_order(lanes: Lanes, stored: Value, address: Value, align: int) -> None:
+    """Under a branch rather than a mask where that will do: without AVX-512, a masked store takes some processors 12 cycles (Zen 3)."""
+    if lanes.shared is None:
+        _masked(lanes, stored, address, align)
+        return
+    with lanes.emitter.when(lanes.shared):
+        _masked(lanes, stored, address, align)
+
+
+def _masked(lanes: Lanes, stored: Value, address: Value, align: int) -> None:
     e = lanes.emitter
-    if lanes.mask is None:
+    if lanes.filled is None:
         e.store(stored, address, align)
     elif lanes.lanes == 1:
-        with e.when(lanes.mask):
+        with e.when(lanes.filled):
             e.store(stored, address, align)
     else:
-        e.masked_store(stored, address, align, lanes.mask)
+        e.masked_store(stored, address, align, lanes.filled)
 
 
 def _one_by_one(lanes: Lanes, value: Value, first: Value, stride: int, dtype: DType) -> None:
