@@ -321,6 +321,15 @@ def test_every_target_that_runs_here_agrees(target: Target) -> None:
         check(layer(cell, 4, 5, 3, 21, direction="bidirectional", has_lengths=True), target)
 
 
+def test_whole_vectors_of_cells_are_stored_without_a_mask() -> None:
+    shape = layer("LSTM", hidden=21).shape
+    assert "llvm.masked.store" not in write(shape, NAMED["avx2"], default_recurrent_tile(shape, NAMED["avx2"])).finish("lstm")[1]
+    assert (
+        "i1 true, i1 true, i1 true, i1 true, i1 true, i1 false"
+        in write(shape, NAMED["avx512"], default_recurrent_tile(shape, NAMED["avx512"])).finish("lstm")[1]
+    )
+
+
 @pytest.mark.parametrize("name", sorted(NAMED))
 def test_every_target_compiles(name: str) -> None:
     for cell in CELLS:
