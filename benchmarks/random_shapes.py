@@ -165,9 +165,9 @@ def _of_tensor(draw: Callable[[random.Random, tuple[int, ...]], Drawn]) -> Calla
 
 
 def softmax(rng: random.Random, shape: tuple[int, ...]) -> Drawn:
-    """Softmax along any axis."""
-    axis = rng.choice((len(shape) - 1, rng.randrange(len(shape))))
-    return Drawn(f"Softmax {_by(shape)} along {axis}", rng.choice(("Softmax", "LogSoftmax")), (shape,), attributes={"axis": axis})
+    """Softmax along any axis, or its logarithm."""
+    axis, op_type = rng.choice((len(shape) - 1, rng.randrange(len(shape)))), rng.choice(("Softmax", "LogSoftmax"))
+    return Drawn(f"{op_type} {_by(shape)} along {axis}", op_type, (shape,), attributes={"axis": axis})
 
 
 def normalization(rng: random.Random, shape: tuple[int, ...]) -> Drawn:
