@@ -21,6 +21,7 @@ from anycann.codegen.kernels.matmul import (
     scratch_bytes,
     wants_groups,
     wants_packing,
+    writes_registers,
 )
 from anycann.codegen.kernels.matmul_packing import columns_arrangement
 from anycann.codegen.kernels.matmul_space import MatmulSpace
@@ -122,7 +123,8 @@ def generate_matmul(
         def write(emitter: Emitter, index: MatmulIndex, sums: Value, mask: Value | None) -> None:
             tail.write(writer, emitter, (*index.batch, index.m, index.n), sums, mask)
 
-        tasks = emit_matmul(e, shape, target, tile, a, b, write, scales=scales[0] if scales else None)
+        inline = writes_registers(shape, target) and tail.is_short
+        tasks = emit_matmul(e, shape, target, tile, a, b, write, inline=inline, scales=scales[0] if scales else None)
         symbol, ir = e.finish("matmul")
         arguments = (memory_name(operator.a), *names, *tail.inputs, *(o.name for o in outputs))
         return Kernel(symbol, ir, arguments, tasks, scratch_bytes(shape, target, tile), shape.flops)

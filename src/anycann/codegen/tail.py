@@ -18,13 +18,16 @@ from anycann.support.arrangement import Arrangement
 from anycann.support.errors import InternalError
 from anycann.support.records import dataclass
 from anycann.target.target import Target
-from anycann.te.expression import Var
+from anycann.te.expression import Op, Var
+from anycann.te.layout import ND
 from anycann.te.nest import build_nest
 from anycann.te.tensor import Contraction, Placeholder, Tensor
+from anycann.te.traversal import walk
 
 Constants: TypeAlias = "Callable[[str], np.ndarray[Any, Any] | None]"  # the value of a placeholder, if it is known while compiling
 
 FEW_LANES = 8  # so many are stored one by one faster than scattered
+_FEW_OPERATIONS, _SHORT = 3, frozenset({"add", "sub", "mul", "min", "max"})  # of one instruction each
 
 _serial = itertools.count()
 
@@ -94,6 +97,21 @@ class Tail:
     def inputs(self) -> list[str]:
         """Placeholders the tail reads."""
         return placeholders(self.flat)
+
+    @property
+    def is_short(self) -> bool:
+        """True if little is written for each vector: one output as it lies in the product, after a few sums or products at most."""
+        if len(self.outputs) > 1 or len(self.flat.stages) > 1 or self.flat.guards or self.flat.stages[0].guards:
+            return False
+        output, operations = (
+            self.outputs[0],
+            [expr.name for expr in walk(self.flat.stages[0].body) if isinstance(expr, Op) and expr.dtype.is_float],
+        )
+        return (
+            (output.tensor.shape, output.layout) == (self.anchor.shape, ND)
+            and len(operations) <= _FEW_OPERATIONS
+            and _SHORT.issuperset(operations)
+        )
 
     def writer(self, e: Emitter, first: int) -> NestWriter:
         """The writer of the tail, its pointers taken from argument slots `first` and up (tail inputs, then outputs)."""

@@ -18,7 +18,7 @@ from anycann.codegen.kernels.matmul_packing import columns_arrangement, pack_col
 from anycann.codegen.kernels.matmul_pairs import pack_pairs, wants_pairs
 from anycann.codegen.kernels.matmul_panel import emit_panels
 from anycann.codegen.kernels.matmul_shape import MatmulShape, Strides, contiguous, folded, lanes_of
-from anycann.codegen.kernels.matmul_tile import MatmulTile, method, streams, unroll, wants_packing
+from anycann.codegen.kernels.matmul_tile import MatmulTile, method, streams, unroll, wants_packing, writes_registers
 from anycann.codegen.kernels.matmul_writer import MatmulIndex, Start, Write, batch_index, plain_writer
 from anycann.codegen.values import Value
 from anycann.support.arrangement import Arrangement
@@ -45,6 +45,7 @@ __all__ = [
     "tiles",
     "wants_groups",
     "wants_packing",
+    "writes_registers",
 ]
 
 
