@@ -103,15 +103,10 @@ class Tail:
         """True if little is written for each vector: one output as it lies in the product, after a few sums or products at most."""
         if len(self.outputs) > 1 or len(self.flat.stages) > 1 or self.flat.guards or self.flat.stages[0].guards:
             return False
-        output, operations = (
-            self.outputs[0],
-            [expr.name for expr in walk(self.flat.stages[0].body) if isinstance(expr, Op) and expr.dtype.is_float],
-        )
-        return (
-            (output.tensor.shape, output.layout) == (self.anchor.shape, ND)
-            and len(operations) <= _FEW_OPERATIONS
-            and _SHORT.issuperset(operations)
-        )
+        output, body = self.outputs[0], self.flat.stages[0].body
+        operations = [expr.name for expr in walk(body) if isinstance(expr, Op) and expr.dtype.is_float]
+        is_whole = (output.tensor.shape, output.layout) == (self.anchor.shape, ND)
+        return is_whole and len(operations) <= _FEW_OPERATIONS and _SHORT.issuperset(operations)
 
     def writer(self, e: Emitter, first: int) -> NestWriter:
         """The writer of the tail, its pointers taken from argument slots `first` and up (tail inputs, then outputs)."""
