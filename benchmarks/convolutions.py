@@ -16,7 +16,8 @@ from anycann.codegen.kernels.convolution_method import packed_size
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_tile import default_tile
 from anycann.codegen.kernels.winograd import emit_winograd
-from anycann.codegen.kernels.winograd_tile import default_winograd_tile, winograd_profitable, winograd_weight_bytes
+from anycann.codegen.kernels.winograd_blocking import default_winograd_tile, winograd_profitable
+from anycann.codegen.kernels.winograd_tile import winograd_weight_bytes
 from anycann.codegen.objects import emit_object
 from anycann.runtime.loader import LoadedCode
 from anycann.target.target import Target, by_name
@@ -73,7 +74,8 @@ def measure(shape: ConvolutionShape, target: Target, blocked: bool, winograd: bo
     x, w, y = (e.argument(i) for i in range(3))
     writer = plain_writer(y, shape, lanes)
     if winograd:
-        launch = emit_winograd(e, shape, target, default_winograd_tile(shape, target), x, w, writer)
+        tile = default_winograd_tile(shape, target)
+        launch = emit_winograd(e, shape, target, tile, x, w, writer)
         tasks, scratch = launch.tasks, launch.scratch_bytes
     else:
         tasks = emit_convolution(e, shape, target, default_tile(shape, target, blocked), x, w, writer, blocked)
@@ -81,7 +83,7 @@ def measure(shape: ConvolutionShape, target: Target, blocked: bool, winograd: bo
     code = LoadedCode({symbol: emit_object(text, target)}, target)
     compiled = time.perf_counter() - started
     channels = shape.in_blocks(lanes) * lanes if blocked else shape.in_channels
-    weights = winograd_weight_bytes(shape, lanes) // 4 if winograd else packed_size(shape, lanes, blocked)
+    weights = winograd_weight_bytes(shape, lanes, tile) // 4 if winograd else packed_size(shape, lanes, blocked)
     buffers = [_aligned(n) for n in (channels * shape.in_pixels, weights, shape.out_blocks(lanes) * lanes * shape.out_pixels)]
     arguments = (ctypes.c_void_p * 3)(*(buffer.ctypes.data for buffer in buffers))
     kernel, memory = KERNEL(code.address(symbol)), _aligned(scratch // 4 + 16)

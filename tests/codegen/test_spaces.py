@@ -155,7 +155,7 @@ def test_what_a_bank_says_is_used_only_if_it_is_a_tile_of_the_space(point: Any) 
 
 
 def test_winograd_is_never_chosen_where_it_is_forbidden_or_impossible() -> None:
-    impossible = ConvolutionShape(1, 64, 64, 1, (20, 20), (5, 5), (1, 1), (1, 1), (2, 2), (20, 20))
+    impossible = ConvolutionShape(1, 64, 64, 1, (20, 20), (9, 9), (1, 1), (1, 1), (4, 4), (20, 20))
     space = AlgorithmSpace(impossible, NAMED["avx512"])
     assert not Choices(tuned=Says({"winograd": 1})).tile(space).winograd
 

@@ -17,6 +17,7 @@ from anycann.codegen.kernels.convolution_space import AlgorithmSpace, Convolutio
 from anycann.codegen.kernels.convolution_transposed import emit_transposed_convolution, transposed_flops
 from anycann.codegen.kernels.planes_tile import PlanesTile, planes_profitable
 from anycann.codegen.kernels.winograd import emit_winograd
+from anycann.codegen.kernels.winograd_tile import WinogradTile
 from anycann.codegen.nest_kernel import Output
 from anycann.codegen.repeats import Repeats
 from anycann.codegen.space import Choices
@@ -103,15 +104,20 @@ def generate_convolution(
         writer = _Writer(anchor, operator, outputs, layouts, target, choices, found.name)
         return Generated(repeats.kernel("planes", outputs, layouts, (found.name,), lambda: writer.planes(tile)), found.packed)
     blocked = stored in (NC1HWC0, NHWC)
-    order: Order = "conv"
+    order: Order | WinogradTile = "conv"
     if has_phases(operator):
         order = "deconv"
     elif blocked and uses_winograd(operator, shape, target, choices):
-        order = "winograd"
+        winograd_tile = choices.tile(WinogradSpace(shape, target))
+        order = winograd_tile
     found = ordered_weights(operator, order, target, blocked, constants, outputs[0].name)
     writer = _Writer(anchor, operator, outputs, layouts, target, choices, found.name)
-    kernel = repeats.kernel(order, outputs, layouts, (found.name,), lambda: writer.kernel(order, blocked))
+    kernel = repeats.kernel(_named(order), outputs, layouts, (found.name,), lambda: writer.kernel(order, blocked))
     return Generated(kernel, found.packed, found.before, found.workspace)
+
+
+def _named(order: Order | WinogradTile) -> str:
+    return "winograd" if isinstance(order, WinogradTile) else order
 
 
 @dataclass(frozen=True)
@@ -126,7 +132,7 @@ class _Writer:
     choices: Choices
     weights: str
 
-    def kernel(self, order: Order, blocked: bool) -> Kernel:
+    def kernel(self, order: Order | WinogradTile, blocked: bool) -> Kernel:
         """With lanes along the output channels. Arguments: input, packed weights, zero point if in memory, what the tail reads, outputs."""
         operator, target = self.operator, self.target
         shape, stored = kernel_shape(operator), self.layouts.get(memory_name(operator.x), ND)
@@ -143,16 +149,16 @@ class _Writer:
         scratch, flops, rows = 0, shape.flops, None
         if order == "deconv":
             tasks, flops = emit_transposed_convolution(e, shape, target, *pointers, write, blocked), transposed_flops(shape)
-        elif order == "winograd":
-            launch = emit_winograd(e, shape, target, self.choices.tile(WinogradSpace(shape, target)), *pointers, write)
+        elif isinstance(order, WinogradTile):
+            launch = emit_winograd(e, shape, target, order, *pointers, write)
             tasks, scratch = launch.tasks, launch.scratch_bytes
         else:
             channels_last, window = stored == NHWC, window_rows(stored) or 0
             tile = self.choices.tile(ConvolutionSpace(shape, target, blocked))
             tasks = emit_convolution(e, shape, target, tile, *pointers, write, blocked, None, zero_point, channels_last, window)
             rows = row_tasks(shape, target, tile, blocked, channels_last, window)
-        symbol, ir = e.finish(order)
-        return Kernel(symbol, ir, self._arguments(tail, zero), tasks, scratch, flops, rows, order == "winograd")
+        symbol, ir = e.finish(_named(order))
+        return Kernel(symbol, ir, self._arguments(tail, zero), tasks, scratch, flops, rows, isinstance(order, WinogradTile))
 
     def planes(self, tile: PlanesTile) -> Kernel:
         """With lanes along the pixels of row-major planes, read and written. Arguments: input, weights, what the tail reads, outputs."""

@@ -26,7 +26,7 @@ from anycann.codegen.kernels.convolution_planes import pack_planes_weights, plan
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_transposed import pack_transposed_weights, transposed_pieces
 from anycann.codegen.kernels.planes_tile import PlanesTile
-from anycann.codegen.kernels.winograd_tile import winograd_weight_bytes
+from anycann.codegen.kernels.winograd_tile import WinogradTile, winograd_algorithm, winograd_weight_bytes
 from anycann.codegen.kernels.winograd_transform import pack_winograd_weights
 from anycann.codegen.tail import Constants, Packed, Workspace, memory_name, pack
 from anycann.support.records import dataclass
@@ -35,7 +35,7 @@ from anycann.te.contractions import Convolution
 from anycann.te.expression import Const
 from anycann.te.tensor import Compute
 
-Order: TypeAlias = Literal["conv", "winograd", "deconv"]  # of the direct kernel, of Winograd's, of the phases of a transposed convolution
+Order: TypeAlias = Literal["conv", "deconv"]  # of the direct kernel, of the phases of a transposed convolution
 
 
 @dataclass(frozen=True)
@@ -81,16 +81,18 @@ def kernel_shape(operator: Convolution) -> ConvolutionShape:
     return replace(shape, pads_begin=pads)
 
 
-def ordered_weights(operator: Convolution, order: Order, target: Target, blocked: bool, constants: Constants, result: str) -> Weights:
-    """The weights for a kernel that reads them in `order`; `result` names the kernel's result."""
+def ordered_weights(
+    operator: Convolution, order: Order | WinogradTile, target: Target, blocked: bool, constants: Constants, result: str
+) -> Weights:
+    """The weights for a kernel that reads them in `order`, or computes tiles by Winograd's; `result` names the kernel's result."""
     if operator.computed:
         return _computed(operator, order, target, blocked, result)
     shape, lanes = kernel_shape(operator), target.lanes
     known = _known(operator, constants, shape)
     if order == "deconv":
         packed = pack("deconv", pack_transposed_weights(known, shape, lanes, blocked))
-    elif order == "winograd":
-        packed = pack("winograd", pack_winograd_weights(known, shape, lanes))
+    elif isinstance(order, WinogradTile):
+        packed = pack("winograd", pack_winograd_weights(known, shape, lanes, winograd_algorithm(shape, order)))
     else:
         arrangement = weights_arrangement(shape, lanes, blocked) if operator.weight_zero is None else None
         packed = pack("conv", pack_weights(known, shape, lanes, blocked), memory_name(operator.w), arrangement)
@@ -118,7 +120,7 @@ def _known(operator: Convolution, constants: Constants, shape: ConvolutionShape)
 
 
 # ---- computed
-def _computed(operator: Convolution, order: Order, target: Target, blocked: bool, result: str) -> Weights:
+def _computed(operator: Convolution, order: Order | WinogradTile, target: Target, blocked: bool, result: str) -> Weights:
     """A kernel that brings the weights into a workspace."""
     shape, lanes = kernel_shape(operator), target.lanes
     make = transposed_weights if operator.transposed else direct_weights
@@ -126,10 +128,10 @@ def _computed(operator: Convolution, order: Order, target: Target, blocked: bool
     source, name = memory_name(operator.w), f"{result}/weights"
     e = Emitter()
     pointers = (e.argument(0), e.argument(1))
-    if order == "winograd":
-        tasks = emit_transformed(e, weights, target, whole_piece(weights), *pointers)
+    if isinstance(order, WinogradTile):
+        tasks = emit_transformed(e, weights, target, winograd_algorithm(shape, order), whole_piece(weights), *pointers)
         kernel = _kernel(e, (source, name), tasks, transform_scratch(shape, lanes))
-        return Weights(name, (), kernel, Workspace(name, winograd_weight_bytes(shape, lanes)))
+        return Weights(name, (), kernel, Workspace(name, winograd_weight_bytes(shape, lanes, order)))
     pieces = transposed_pieces(shape, lanes, blocked) if order == "deconv" else (whole_piece(weights),)
     if moves_squares(shape, lanes, blocked):
         tasks = emit_dense(e, weights, target, pieces, *pointers)

@@ -16,7 +16,8 @@ from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_transposed import emit_transposed_convolution
 from anycann.codegen.kernels.planes_tile import default_planes_tile, out_groups
 from anycann.codegen.kernels.winograd import emit_winograd
-from anycann.codegen.kernels.winograd_tile import default_winograd_tile, winograd_weight_bytes
+from anycann.codegen.kernels.winograd_blocking import default_winograd_tile
+from anycann.codegen.kernels.winograd_tile import winograd_weight_bytes
 from anycann.target.target import Target
 
 SHAPES = {
@@ -30,6 +31,8 @@ SHAPES = {
     "groups that share vectors": shape_of(30, 60, (4, 5), 3, pads=1, group=3),
     "few outputs": shape_of(35, 2, (5, 7), 3, pads=1),
     "winograd": shape_of(20, 18, (7, 10), 3, pads=1, batch=2),
+    "winograd with stride 2": shape_of(20, 18, (15, 10), (3, 5), strides=2, pads=(1, 2), batch=2),
+    "winograd of a row": shape_of(17, 16, (5, 9), (1, 3), pads=(0, 1)),
     "winograd of volumes": shape_of(17, 16, (3, 7, 10), 3, pads=1),
     "planes": shape_of(3, 5, (5, 37), 3, pads=(0, 1)),
     "planes with stride 2": shape_of(3, 5, (5, 83), 3, strides=2, pads=(1, 0)),
@@ -71,7 +74,11 @@ def _run_between_guards(name: str, target_number: int, blocked: bool, at_end: bo
     x = np.frombuffer(area, np.float32, count, offset)
     x[:] = 1
     winograd = name.startswith("winograd")
-    size = winograd_weight_bytes(shape, target.lanes) // 4 if winograd else packed_size(shape, target.lanes, blocked)
+    size = (
+        winograd_weight_bytes(shape, target.lanes, default_winograd_tile(shape, target)) // 4
+        if winograd
+        else packed_size(shape, target.lanes, blocked)
+    )
     tile = default_planes_tile(shape, target)
     weights = aligned(tile.outputs * out_groups(shape, tile) * shape.in_channels * shape.taps if name.startswith("planes") else size)
     weights[:] = 1

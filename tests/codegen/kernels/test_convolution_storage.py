@@ -15,7 +15,8 @@ from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_tile import default_tile
 from anycann.codegen.kernels.convolution_transposed import emit_transposed_convolution, pack_transposed_weights
 from anycann.codegen.kernels.winograd import emit_winograd
-from anycann.codegen.kernels.winograd_tile import default_winograd_tile, winograd_refusal
+from anycann.codegen.kernels.winograd_blocking import default_winograd_tile
+from anycann.codegen.kernels.winograd_tile import winograd_algorithm, winograd_refusal
 from anycann.codegen.kernels.winograd_transform import pack_winograd_weights
 from anycann.codegen.objects import emit_object
 from anycann.support.errors import UsageError
@@ -137,10 +138,11 @@ def test_winograd_widens_its_patches(dtype, target):
     w = _random((20, 18, 3, 3), dtypes.float32, 6)
     e = Emitter()
     pointers = [e.argument(i) for i in range(3)]
-    launch = emit_winograd(e, shape, target, default_winograd_tile(shape, target), *pointers[:2], plain_writer(pointers[2], shape, lanes))
+    tile = default_winograd_tile(shape, target)
+    launch = emit_winograd(e, shape, target, tile, *pointers[:2], plain_writer(pointers[2], shape, lanes))
     y = aligned(shape.out_blocks(lanes) * lanes * 70)
     native = load(e, target, launch.tasks, launch.scratch_bytes)
-    native(_stored(x, lanes, True), _aligned_copy(pack_winograd_weights(w, shape, lanes)), y)
+    native(_stored(x, lanes, True), _aligned_copy(pack_winograd_weights(w, shape, lanes, winograd_algorithm(shape, tile))), y)
     want = reference(x, w, shape)
     assert np.linalg.norm(from_blocked(y, want.shape, lanes) - want) <= 5e-6 * np.linalg.norm(want)
 

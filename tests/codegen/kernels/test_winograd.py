@@ -12,14 +12,14 @@ from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution import plain_writer
 from anycann.codegen.kernels.convolution_space import WinogradSpace
 from anycann.codegen.kernels.winograd import emit_winograd
+from anycann.codegen.kernels.winograd_blocking import default_winograd_tile, winograd_profitable, winograd_tiles
 from anycann.codegen.kernels.winograd_tile import (
     all_blocks,
     all_tiles,
-    default_winograd_tile,
     scratch_bytes,
-    winograd_profitable,
+    tile_sizes,
+    winograd_algorithm,
     winograd_refusal,
-    winograd_tiles,
     winograd_weight_bytes,
 )
 from anycann.codegen.kernels.winograd_transform import pack_winograd_weights
@@ -49,12 +49,18 @@ def _emit(shape, target, tile):
 
 
 def _relative_error(shape, target, tile, seed=0):
+    x, w, b = operands(shape, seed)
+    want = reference(x, w, shape, b)
+    return np.linalg.norm(_results(shape, target, tile, seed) - want) / np.linalg.norm(want)
+
+
+def _results(shape, target, tile, seed=0):
     lanes = target.lanes
     x, w, b = operands(shape, seed)
     e, launch = _emit(shape, target, tile)
     native = load(e, target, launch.tasks, launch.scratch_bytes)
-    packed = pack_winograd_weights(w, shape, lanes)
-    assert packed.nbytes == winograd_weight_bytes(shape, lanes)
+    packed = pack_winograd_weights(w, shape, lanes, winograd_algorithm(shape, tile))
+    assert packed.nbytes == winograd_weight_bytes(shape, lanes, tile)
     weights = aligned(packed.size)
     weights[:] = packed.ravel()
     bias = aligned(shape.out_blocks(lanes) * lanes)
@@ -64,20 +70,19 @@ def _relative_error(shape, target, tile, seed=0):
     data = to_blocked(x, lanes)
     for begin in range(0, launch.tasks, part):
         native(data, weights, y, bias, begin=begin, end=min(launch.tasks, begin + part))
-    got = from_blocked(y, (shape.batch, shape.out_channels, *shape.out_size), lanes)
-    want = reference(x, w, shape, b)
-    return np.linalg.norm(got - want) / np.linalg.norm(want)
+    return from_blocked(y, (shape.batch, shape.out_channels, *shape.out_size), lanes)
 
 
 @TARGETS
 def test_calls_of_one_thread_that_go_on_give_the_same_bits(target):
     shape = shape_of(3 * target.lanes, 5 * target.lanes, (15, 18), 3, pads=1)
-    tile = replace(next(tile for tile in winograd_tiles(shape, target) if tile.tiles < all_tiles(shape)), blocks=1, splits=4)
+    tile = replace(next(tile for tile in winograd_tiles(shape, target) if tile.tiles < all_tiles(shape, tile.size)), blocks=1, splits=4)
     e, launch = _emit(shape, target, tile)
     native = load(e, target, launch.tasks, launch.scratch_bytes)
     x, w, _ = operands(shape, 5)
-    weights = aligned(shape.out_blocks(target.lanes) * target.lanes * shape.in_channels * 36)
-    weights[:] = pack_winograd_weights(w, shape, target.lanes).ravel()
+    packed = pack_winograd_weights(w, shape, target.lanes, winograd_algorithm(shape, tile))
+    weights = aligned(packed.size)
+    weights[:] = packed.ravel()
     bias, data = aligned(shape.out_blocks(target.lanes) * target.lanes), to_blocked(x, target.lanes)
     bias[:] = 0
     whole = aligned(shape.out_blocks(target.lanes) * target.lanes * shape.out_pixels)
@@ -103,6 +108,38 @@ def test_equals_the_definition_to_a_few_millionths(name, target):
     assert _relative_error(shape, target, default_winograd_tile(shape, target), len(name)) < 5e-6
 
 
+KERNELS = {
+    "3 x 3": ((3, 3), 1),
+    "2 x 4": ((2, 4), 1),
+    "5 x 5": ((5, 5), 1),
+    "row of 3": ((1, 3), 1),
+    "column of 7": ((7, 1), 1),
+    "3 x 3 with stride 2": ((3, 3), 2),
+    "4 x 5 with stride 2": ((4, 5), 2),
+    "7 x 7 with stride 2": ((7, 7), 2),
+    "3 x 3 with strides 1 and 2": ((3, 3), (1, 2)),
+    "row of 3 with stride 2": ((1, 3), 2),
+}
+
+
+@TARGETS
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_size_of_a_tile_is_as_exact_for_every_kernel(name, target):
+    kernel, strides = KERNELS[name]
+    shape = shape_of(2 * target.lanes + 3, target.lanes + 5, (13, 18), kernel, strides=strides, pads=tuple(n // 2 for n in kernel), batch=2)
+    tiles = winograd_tiles(shape, target)
+    for size in tile_sizes(shape):
+        assert _relative_error(shape, target, next(tile for tile in tiles if tile.size == size)) < 5e-6, size
+
+
+@TARGETS
+def test_all_output_channels_of_a_point_give_the_same_bits_as_all_points_of_some(target):
+    for shape in (shape_of(17, 5 * target.lanes + 1, (15, 18), 3, pads=1), shape_of(16, 3 * target.lanes, (5, 9, 6), 3, pads=1)):
+        tile = replace(default_winograd_tile(shape, target), blocks=2, columns=3, splits=2)
+        results = [_results(shape, target, replace(tile, by_point=by_point)) for by_point in (False, True)]
+        np.testing.assert_array_equal(*results)
+
+
 @TARGETS
 def test_every_blocking_gives_the_same_result(target):
     images = shape_of(2 * target.lanes + 4, 5 * target.lanes, (15, 18), 3, pads=1)
@@ -125,7 +162,7 @@ def test_scratch_stays_in_the_second_level_cache():
         shape = shape_of(channels, channels, (size, size), 3, pads=1)
         tile = default_winograd_tile(shape, target)
         assert scratch_bytes(shape, target.lanes, tile) <= target.l2_bytes
-        assert tile.tiles <= all_tiles(shape)
+        assert tile.tiles <= all_tiles(shape, tile.size)
 
 
 @pytest.mark.parametrize("name", ["avx512", "avx2", "sse"])
@@ -153,10 +190,12 @@ def test_it_pays_for_large_images_but_not_where_only_weights_are_moved():
 @pytest.mark.parametrize(
     ("shape", "reason"),
     [
-        (shape_of(64, 64, (9, 9), 5), "kernel is"),
-        (shape_of(64, 64, (9, 9), 3, strides=2), "strides"),
-        (shape_of(64, 64, (9, 9, 9), 3, strides=(2, 1, 1)), "strides"),
-        (shape_of(64, 64, (9, 9, 9), (3, 3, 1)), "kernel is"),
+        (shape_of(64, 64, (9, 9), 1), "kernel is"),
+        (shape_of(64, 64, (9, 9), 6), "no algorithm"),
+        (shape_of(64, 64, (9, 9), 3, strides=3), "no algorithm"),
+        (shape_of(64, 64, (9, 9), 3, dilations=2), "no algorithm"),
+        (shape_of(64, 64, (9, 9, 9), 3, strides=(2, 1, 1)), "no algorithm"),
+        (shape_of(64, 64, (9, 9, 9), (3, 6, 1)), "no algorithm"),
         (shape_of(64, 64, (9,), 3), "kernel is"),
         (shape_of(64, 64, (9, 9, 9), (0, 3, 3), dilations=(3, 1, 1)), "kernel is"),
         (shape_of(64, 64, (9, 9), 3, group=2), "2 groups"),

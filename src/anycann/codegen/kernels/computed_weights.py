@@ -19,7 +19,7 @@ from anycann.codegen.kernels.convolution_shape import ConvolutionShape, used_axe
 from anycann.codegen.kernels.convolution_write import digits
 from anycann.codegen.kernels.matmul_packing import transpose
 from anycann.codegen.kernels.matmul_shape import first_lanes
-from anycann.codegen.kernels.winograd_tile import POINTS
+from anycann.codegen.kernels.winograd_algorithm import WinogradAlgorithm
 from anycann.codegen.kernels.winograd_transform import transform_weights
 from anycann.codegen.values import Value, vector_type
 from anycann.support.records import dataclass
@@ -221,8 +221,10 @@ def _neighbours(e: Emitter, rows: _Rows, offset: Value) -> Value:
 
 
 # ---- Winograd
-def emit_transformed(e: Emitter, weights: ComputedWeights, target: Target, piece: Piece, source: Value, to: Value) -> int:
-    """As `pack_winograd_weights`, [O blocks, 36, I, lanes]; returns the number of tasks."""
+def emit_transformed(
+    e: Emitter, weights: ComputedWeights, target: Target, algorithm: WinogradAlgorithm, piece: Piece, source: Value, to: Value
+) -> int:
+    """As `pack_winograd_weights`, [O blocks, points, I, lanes]; returns the number of tasks."""
     shape, lanes = weights.shape, target.lanes
     inner = channel_block(shape, lanes)
     blocks, in_blocks = shape.out_blocks(lanes), -(-shape.group_inputs // inner)
@@ -241,8 +243,8 @@ def emit_transformed(e: Emitter, weights: ComputedWeights, target: Target, piece
         count = e.smin(e.const(inner), e.sub(e.const(shape.in_channels), first))
         with e.loop(0, count) as channel:
             window = [e.load(place(channel.index, e.const(tap)), vector, align) for tap in range(shape.taps)]
-            for point, value in enumerate(transform_weights(e, target, window)):
-                plane = e.add(e.mul(block, POINTS), point)
+            for point, value in enumerate(transform_weights(e, target, algorithm, window)):
+                plane = e.add(e.mul(block, algorithm.points), point)
                 at = e.add(e.mul(plane, shape.in_channels), e.add(first, channel.index))
                 e.store(value, e.gep(to, e.mul(at, lanes), "float"), align)
     return blocks * in_blocks

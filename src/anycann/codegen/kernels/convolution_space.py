@@ -30,9 +30,7 @@ from anycann.codegen.kernels.planes_tile import (
     planes_estimate,
     planes_refusal,
 )
-from anycann.codegen.kernels.winograd_tile import (
-    WinogradTile,
-    all_tiles,
+from anycann.codegen.kernels.winograd_blocking import (
     default_winograd_tile,
     most_winograd_columns,
     most_winograd_tiles,
@@ -40,8 +38,8 @@ from anycann.codegen.kernels.winograd_tile import (
     winograd_estimate,
     winograd_fits,
     winograd_profitable,
-    winograd_refusal,
 )
+from anycann.codegen.kernels.winograd_tile import WinogradTile, all_tiles, tile_sizes, winograd_refusal
 from anycann.codegen.space import Parameter, Space
 from anycann.support.records import dataclass
 from anycann.target.target import Target
@@ -116,26 +114,33 @@ class WinogradSpace(Space[WinogradTile]):
     """Blockings of Winograd's algorithm. `problem` must be one that it can compute."""
 
     family: ClassVar[str] = "ConvWinograd"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     tile_type: ClassVar[type[WinogradTile]] = WinogradTile
 
     problem: ConvolutionShape
     target: Target
 
     def parameters(self) -> tuple[Parameter, ...]:
-        total = max(1, all_tiles(self.problem))
+        totals = {max(1, all_tiles(self.problem, size)) for size in tile_sizes(self.problem)}
         out_blocks = self.problem.out_blocks(self.target.lanes)
         blocks = tuple(range(1, min(8, out_blocks) + 1))
         planes = plane_choices(self.problem)
-        columns = range(1, min(total * planes[-1], most_winograd_columns(self.target, 1)) + 1)
-        most = most_winograd_tiles(self.problem, self.target)
+        columns = range(1, min(max(totals) * planes[-1], most_winograd_columns(self.target, 1)) + 1)
+        sizes = tile_sizes(self.problem)
+        ones = [WinogradTile(1, 1, 1, 1, 1, 1, *size, by_point) for size in sizes for by_point in (False, True)]
+        most = max(most_winograd_tiles(self.problem, self.target, one) for one in ones)
+        cuts = {-(-total // parts) for total in totals for parts in range(1, total + 1)}
+        heights, widths = (tuple(sorted(set(along))) for along in zip(*sizes, strict=True))
         return (
             Parameter("blocks", blocks),
-            Parameter("tiles", tuple(sorted(n for n in {-(-total // parts) for parts in range(1, total + 1)} if n <= most))),
+            Parameter("tiles", tuple(sorted(n for n in cuts if n <= most))),
             Parameter("columns", tuple(columns)),
             Parameter("unroll", (1, 2, 4)),
             Parameter("splits", tuple(n for n in (1, 2, 4, 8) if n <= out_blocks)),
             Parameter("planes", planes),
+            Parameter("height", heights),
+            Parameter("width", widths),
+            Parameter("by_point", (0, 1)),
         )
 
     def refusal(self, tile: WinogradTile) -> str | None:
@@ -146,9 +151,11 @@ class WinogradSpace(Space[WinogradTile]):
             return f"{tile.blocks} channel blocks"
         if not 1 <= tile.columns <= min(tile.positions, most_winograd_columns(target, tile.blocks)):
             return f"{tile.columns} columns do not fit {tile.tiles} tiles of {tile.planes} planes and the registers"
+        if tile.size not in tile_sizes(shape):
+            return f"tiles of {tile.height} x {tile.width} results"
         if tile.planes not in plane_choices(shape):
             return f"{tile.planes} planes"
-        if tile.tiles > max(1, all_tiles(shape)) or (tile.positions > 1 and not winograd_fits(shape, target, tile)):
+        if tile.tiles > max(1, all_tiles(shape, tile.size)) or (tile.positions > 1 and not winograd_fits(shape, target, tile)):
             return f"{tile.tiles} tiles of {tile.planes} planes do not fit the image or the cache"
         last = shape.in_channels % target.lanes or target.lanes
         if tile.unroll not in (1, 2, 4) or target.lanes % tile.unroll or last % tile.unroll:

@@ -1,13 +1,15 @@
-"""Winograd's convolution F(4x4, 3x3): 36 multiplications for 16 results instead of 144.
+"""Winograd's convolution: of 3x3 taps F(4x4, 3x3) takes 36 multiplications for 16 results instead of 144.
 
-A task takes a block of 4x4 output tiles (numbered through the whole batch) and some output channels: it transforms the 6x6 patches of the
-input, multiplies them at each of the 36 points with the transformed weights as small matrices, and transforms the products back. In three
+A task takes a block of output tiles (numbered through the whole batch) and some output channels: it transforms the patches of the input,
+multiplies them at each point with the transformed weights as small matrices, and transforms the products back. In three
 dimensions the block has the same tiles of some planes: each plane of the input is transformed once, and multiplied for every plane of the
 output that reads it; only height and width are saved multiplications.
 Padding is read as zeros from a zero vector; nothing outside the input is loaded.
 """
 
 from __future__ import annotations
+
+from itertools import product
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution_inputs import Elements
@@ -17,11 +19,9 @@ from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_write import digits
 from anycann.codegen.kernels.winograd_products import BlockGroup, WinogradKernel, multiply_point
 from anycann.codegen.kernels.winograd_tile import (
-    OUT,
-    PATCH,
-    POINTS,
     WinogradTile,
     all_blocks,
+    all_groups,
     all_tiles,
     input_stride,
     out_planes,
@@ -30,7 +30,9 @@ from anycann.codegen.kernels.winograd_tile import (
     product_stride,
     read_positions,
     scratch_bytes,
+    task_groups,
     tile_grid,
+    tile_points,
     winograd_refusal,
 )
 from anycann.codegen.kernels.winograd_transform import transform_input, transform_output
@@ -62,17 +64,16 @@ def emit_winograd(
     """Write the tasks e.begin..e.end at the current end of `e`, in its entry block.
 
     input: NC1HWC0 of `shape.dtype` (a float of at most 32 bits); weights: `pack_winograd_weights`; both aligned to a vector. `write` and
-    `initial` as in `emit_convolution`. Raises UsageError for a convolution that F(4x4, 3x3) cannot compute (`winograd_refusal`).
+    `initial` as in `emit_convolution`. Raises UsageError for a convolution that no algorithm computes (`winograd_refusal`).
     """
     refusal = winograd_refusal(shape, target)
     if refusal:
-        raise UsageError(f"Winograd convolution of {shape}: {refusal}; accepted: 3x3 planes, stride 1, dilation 1, one group, full vectors")
+        raise UsageError(f"Winograd convolution of {shape}: {refusal}; accepted: small kernels, dilation 1, one group, full vectors")
     if shape.batch == 0 or shape.out_pixels == 0:
         return WinogradLaunch(0, 0)
     goes_on = resumed(e)
     kernel = _kernel(e, shape, target, tile, input_pointer, weights, write, initial)
-    groups = -(-shape.out_blocks(target.lanes) // tile.blocks)
-    per_task = -(-groups // tile.splits)
+    groups, per_task = all_groups(shape, target.lanes, tile), task_groups(shape, target.lanes, tile)
     splits = -(-groups // per_task)  # 10 groups in 8 parts are 5 of two: the others would transform the inputs for nothing
     before = e.select(goes_on, e.udiv(e.sub(e.begin, 1), splits), e.const(-1))
     with e.loop(e.begin, e.end, 1, [before]) as tasks:
@@ -80,9 +81,12 @@ def emit_winograd(
         part = _part(e, kernel, block)
         with e.when(e.compare("ne", block, tasks.values[0])):  # the next split of a block finds its inputs transformed
             _transform_inputs(e, kernel, part)
-        stop = e.smin(e.const(groups), e.mul(e.add(split, 1), per_task))
-        with e.loop(e.mul(split, per_task), stop) as group:
-            _group(e, kernel, group.index, part)
+        first, stop = e.mul(split, per_task), e.smin(e.const(groups), e.mul(e.add(split, 1), per_task))
+        if tile.by_point:
+            _finish(e, kernel, first, stop, part)
+        else:
+            with e.loop(first, stop) as group:
+                _finish(e, kernel, group.index, e.add(group.index, 1), part)
         tasks.carry([block])
     return WinogradLaunch(all_blocks(shape, tile) * splits, scratch_bytes(shape, target.lanes, tile))
 
@@ -93,8 +97,8 @@ def _kernel(
     vector, align = vector_type("float", target.lanes), 4 * target.lanes
     zeros = e.op(f"alloca {vector}, align {align}", POINTER)
     e.store(e.zero(vector), zeros, align)
-    results = e.op(f"alloca {vector}, i64 {OUT * OUT}, align {align}", POINTER)
-    products = e.gep(e.scratch, POINTS * input_stride(shape, target.lanes, tile), "float")
+    results = e.op(f"alloca {vector}, i64 {tile.height * tile.width}, align {align}", POINTER)
+    products = e.gep(e.scratch, tile_points(shape, tile) * input_stride(shape, target.lanes, tile), "float")
     elements = Elements(shape.dtype, shape.accumulator, x)
     return WinogradKernel(shape, target, tile, elements, weights, write, initial, e.scratch, products, zeros, results)
 
@@ -111,29 +115,30 @@ class _Part:
 
 def _part(e: Emitter, kernel: WinogradKernel, block: Value) -> _Part:
     shape, tile, planes = kernel.shape, kernel.tile, out_planes(kernel.shape)
-    some_tiles, some_planes = digits(e, block, [-(-all_tiles(shape) // tile.tiles), -(-planes // tile.planes)])
+    total = all_tiles(shape, tile.size)
+    some_tiles, some_planes = digits(e, block, [-(-total // tile.tiles), -(-planes // tile.planes)])
     first, plane = e.mul(some_tiles, tile.tiles), e.mul(some_planes, tile.planes)
-    tiles = e.smin(e.const(tile.tiles), e.sub(e.const(all_tiles(shape)), first))
+    tiles = e.smin(e.const(tile.tiles), e.sub(e.const(total), first))
     return _Part(first, tiles, plane, e.smin(e.const(tile.planes), e.sub(e.const(planes), plane)))
 
 
 # ---- input transform
 def _place(e: Emitter, kernel: WinogradKernel, tile: Value) -> tuple[Value, Value, Value]:
     """Image, first output row and first output column of a tile."""
-    image, row, column = digits(e, tile, [kernel.shape.batch, *tile_grid(kernel.shape)])
-    return image, e.mul(row, OUT), e.mul(column, OUT)
+    image, row, column = digits(e, tile, [kernel.shape.batch, *tile_grid(kernel.shape, kernel.tile.size)])
+    return image, e.mul(row, kernel.tile.height), e.mul(column, kernel.tile.width)
 
 
 def _transform_inputs(e: Emitter, kernel: WinogradKernel, part: _Part) -> None:
-    """B^T d B for every channel block of a part and the planes it reads; neighbouring tiles follow each other, as their pixels do."""
+    """B d B^T for every channel block of a part and the planes it reads; neighbouring tiles follow each other, as their pixels do."""
     shape = kernel.shape
     height, width = shape.in_size[-2:]
     read = e.add(part.planes, plane_reach(shape)) if out_planes(shape) > 1 or plane_taps(shape) > 1 else e.const(1)
     with e.loop(0, shape.in_blocks(kernel.lanes)) as block, e.loop(0, read) as plane, e.loop(0, part.tiles) as tile:
         image, y, x = _place(e, kernel, e.add(part.tile, tile.index))
-        y, x = e.sub(y, shape.pads_begin[-2]), e.sub(x, shape.pads_begin[-1])
-        rows = [inside(e, e.add(y, i), height) for i in range(PATCH)]
-        columns = [inside(e, e.add(x, j), width) for j in range(PATCH)]
+        y, x = (e.sub(e.mul(edge, shape.strides[axis]), shape.pads_begin[axis]) for axis, edge in ((-2, y), (-1, x)))
+        rows = [inside(e, e.add(y, i), height) for i in range(kernel.algorithm.rows.patch)]
+        columns = [inside(e, e.add(x, j), width) for j in range(kernel.algorithm.columns.patch)]
         number = e.add(e.mul(image, shape.in_blocks(kernel.lanes)), block.index)
         if len(shape.in_size) > 2:
             depth = e.sub(e.add(part.plane, plane.index), shape.pads_begin[0])
@@ -161,9 +166,10 @@ def _fetch_below(e: Emitter, kernel: WinogradKernel, offset: Value) -> None:
     With two threads the transform of [128, 28, 28] and [256, 14, 14] takes 0.85 and 0.74 of the time, with one 0.97.
     """
     row, dtype = kernel.shape.in_size[-1] * kernel.lanes, kernel.shape.dtype
-    for i in range(PATCH, PATCH + OUT):
+    rows, columns = kernel.algorithm.rows, kernel.algorithm.columns
+    for i in range(rows.patch, rows.patch + rows.step):
         pixels = kernel.elements.moved(e, kernel.elements.pointer, e.add(offset, i * row))
-        for line in range(0, OUT * kernel.lanes * dtype.nbytes, _LINE_BYTES):
+        for line in range(0, columns.step * kernel.lanes * dtype.nbytes, _LINE_BYTES):
             e.prefetch(e.gep(pixels, line, "i8"))
 
 
@@ -176,10 +182,9 @@ def _transform_patch(e: Emitter, kernel: WinogradKernel, offset: Value, to: Valu
     """One tile and channel block; with `border`, rows and columns whose condition is false are zero."""
     base = kernel.elements.moved(e, kernel.elements.pointer, offset)
     stride = input_stride(kernel.shape, kernel.lanes, kernel.tile)
-    patch = []
-    for i in range(PATCH):
-        patch.append([_patch_element(e, kernel, base, i, j, border) for j in range(PATCH)])
-    for point, value in enumerate(transform_input(e, kernel.target, patch)):
+    places = product(range(kernel.algorithm.rows.patch), range(kernel.algorithm.columns.patch))
+    patch = [_patch_element(e, kernel, base, i, j, border) for i, j in places]
+    for point, value in enumerate(transform_input(e, kernel.target, kernel.algorithm, patch)):
         kernel.store(e, value, kernel.inputs, e.add(to, point * stride))
 
 
@@ -193,24 +198,32 @@ def _patch_element(
 
 
 # ---- output channels
-def _group(e: Emitter, kernel: WinogradKernel, number: Value, part: _Part) -> None:
-    """Products and results of one group of output channel blocks; the last group may be smaller."""
+def _finish(e: Emitter, kernel: WinogradKernel, first: Value, stop: Value, part: _Part) -> None:
+    """Products and results of groups of output channel blocks."""
+    size = kernel.tile.blocks
+    with e.loop(0, kernel.algorithm.points) as point, e.loop(first, stop) as group:
+        _multiply_group(e, kernel, point.index, group.index, e.mul(e.sub(group.index, first), size))
+    begin = e.mul(first, size)
+    end = e.smin(e.mul(stop, size), e.const(kernel.shape.out_blocks(kernel.lanes)))
+    _transform_outputs(e, kernel, begin, e.sub(end, begin), part)
+
+
+def _multiply_group(e: Emitter, kernel: WinogradKernel, point: Value, number: Value, kept: Value) -> None:
+    """Products of a point for one group; the last group may be smaller."""
     shape, lanes, size = kernel.shape, kernel.lanes, kernel.tile.blocks
-    groups, block = -(-shape.out_blocks(lanes) // size), e.mul(number, size)
-    regular = BlockGroup(block, size, lanes)
+    groups, block = all_groups(shape, lanes, kernel.tile), e.mul(number, size)
+    regular = BlockGroup(block, kept, size, lanes)
     last_size = shape.out_blocks(lanes) - (groups - 1) * size
-    last = BlockGroup(block, last_size, last_lanes(shape, kernel.target, "dense", last_size))
+    last = BlockGroup(block, kept, last_size, last_lanes(shape, kernel.target, "dense", last_size))
     variants = [("slt", regular), ("eq", last)] if groups > 1 and last != regular else [("sle", last)]
     for predicate, group in variants:
         with e.when(e.compare(predicate, number, e.const(groups - 1))):
-            with e.loop(0, POINTS) as point:
-                multiply_point(e, kernel, point.index, group)
-            _transform_outputs(e, kernel, block, group.blocks, part)
+            multiply_point(e, kernel, point, group)
 
 
-def _transform_outputs(e: Emitter, kernel: WinogradKernel, block: Value, blocks: int, part: _Part) -> None:
-    """A^T m A for a part, written where it lies inside the output."""
-    stride = product_stride(kernel.lanes, kernel.tile)
+def _transform_outputs(e: Emitter, kernel: WinogradKernel, block: Value, blocks: Value, part: _Part) -> None:
+    """A m A^T for a part, written where it lies inside the output."""
+    stride = product_stride(kernel.shape, kernel.lanes, kernel.tile)
     height, width = kernel.shape.out_size[-2:]
     planes = part.planes if out_planes(kernel.shape) > 1 else e.const(1)
     with e.loop(0, blocks) as j, e.loop(0, planes) as plane, e.loop(0, part.tiles) as tile:
@@ -218,12 +231,13 @@ def _transform_outputs(e: Emitter, kernel: WinogradKernel, block: Value, blocks:
         position = e.add(e.mul(plane.index, kernel.tile.tiles), tile.index)
         at = e.mul(e.add(e.mul(j.index, kernel.tile.positions), position), kernel.lanes)
         outer = [e.add(part.plane, plane.index)] if len(kernel.shape.out_size) > 2 else []
-        products = [kernel.load(e, kernel.products, e.add(at, point * stride)) for point in range(POINTS)]
+        products = [kernel.load(e, kernel.products, e.add(at, point * stride)) for point in range(kernel.algorithm.points)]
         channel = e.mul(e.add(block, j.index), kernel.lanes)
         start = kernel.initial(e, channel) if kernel.initial else None
-        for i, value in enumerate(transform_output(e, kernel.target, products)):
+        for i, value in enumerate(transform_output(e, kernel.target, kernel.algorithm, products)):
             kernel.store(e, e.binary("fadd", value, start) if start else value, kernel.results, e.const(i * kernel.lanes))
-        rows, columns = (e.smin(e.const(OUT), e.sub(e.const(n), edge)) for n, edge in ((height, y), (width, x)))
+        rows = e.smin(e.const(kernel.tile.height), e.sub(e.const(height), y))
+        columns = e.smin(e.const(kernel.tile.width), e.sub(e.const(width), x))
         with e.loop(0, rows) as row, e.loop(0, columns) as column:
-            result = kernel.load(e, kernel.results, e.mul(e.add(e.mul(row.index, OUT), column.index), kernel.lanes))
+            result = kernel.load(e, kernel.results, e.mul(e.add(e.mul(row.index, kernel.tile.width), column.index), kernel.lanes))
             kernel.write(e, [image, channel, *outer, e.add(y, row.index), e.add(x, column.index)], result)

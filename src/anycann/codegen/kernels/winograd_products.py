@@ -1,7 +1,8 @@
-"""The middle of Winograd's convolution: at each of the 36 points, a product of transformed inputs and transformed weights."""
+"""The middle of Winograd's convolution: at each point, a product of transformed inputs and transformed weights."""
 
 from __future__ import annotations
 
+from functools import cached_property
 from itertools import product
 from math import prod
 
@@ -11,13 +12,14 @@ from anycann.codegen.kernels.convolution_kernel import Initial, Write
 from anycann.codegen.kernels.convolution_products import multiply_add
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_sums import Range, narrowed, nest
+from anycann.codegen.kernels.winograd_algorithm import WinogradAlgorithm
 from anycann.codegen.kernels.winograd_tile import (
-    POINTS,
     WinogradTile,
     input_stride,
     plane_taps,
     product_stride,
     read_positions,
+    winograd_algorithm,
     winograd_depth,
 )
 from anycann.codegen.values import Value, vector_type
@@ -36,10 +38,14 @@ class WinogradKernel:
     weights: Value
     write: Write
     initial: Initial | None
-    inputs: Value  # [36][in block][position][lanes], points `input_stride` apart
-    products: Value  # [36][out block of a group][position][lanes], points `product_stride` apart
+    inputs: Value  # [point][in block][position][lanes], points `input_stride` apart
+    products: Value  # [point][out block of a group][position][lanes], points `product_stride` apart
     zeros: Value  # one vector
-    results: Value  # 16 vectors
+    results: Value  # the results of a tile, a vector each
+
+    @cached_property
+    def algorithm(self) -> WinogradAlgorithm:
+        return winograd_algorithm(self.shape, self.tile)
 
     @property
     def lanes(self) -> int:
@@ -58,9 +64,11 @@ class WinogradKernel:
 
 @dataclass(frozen=True)
 class BlockGroup:
-    """Output channel blocks that are multiplied together: the first one, how many, and the lanes to compute of the last."""
+    """Output channel blocks that are multiplied together: the first one, its number among those whose products are kept, how
+    many, and the lanes to compute of the last."""
 
     first: Value
+    kept: Value
     blocks: int
     last_lanes: int
 
@@ -82,15 +90,16 @@ _LINE_BYTES = 64
 def _multiply(e: Emitter, kernel: WinogradKernel, point: Value, group: BlockGroup, start: Value, width: int) -> None:
     """One register tile: `width` positions from `start`, the channel blocks of a group, all real input channels of all planes it reads.
 
-    Meanwhile weights of the next point are fetched: from memory they take about as long as the products.
+    Meanwhile the weights that are multiplied next are fetched: from memory they take about as long as the products.
     """
     shape, lanes, positions = kernel.shape, kernel.lanes, kernel.tile.positions
-    depth, blocks, read = winograd_depth(shape), group.blocks, read_positions(shape, kernel.tile)
+    points, depth, blocks, read = kernel.algorithm.points, winograd_depth(shape), group.blocks, read_positions(shape, kernel.tile)
     plane, apart = depth * lanes, prod(shape.dilations[:-2]) * kernel.tile.tiles * lanes
-    weights = e.gep(kernel.weights, e.add(e.mul(group.first, POINTS * plane), e.mul(point, plane)), "float")
+    weights = e.gep(kernel.weights, e.add(e.mul(group.first, points * plane), e.mul(point, plane)), "float")
     inputs = e.gep(kernel.inputs, e.add(e.mul(point, input_stride(shape, lanes, kernel.tile)), e.mul(start, lanes)), "float")
-    ahead = -(-4 * lanes // -(-positions // kernel.tile.columns))  # bytes for each input channel: all of a point fetch the next point's
-    later = e.gep(weights, e.add(e.mul(e.udiv(start, kernel.tile.columns), depth * ahead), 4 * plane), "i8")
+    ahead = -(-4 * lanes // -(-positions // kernel.tile.columns))  # bytes of the next weights for each input channel of these
+    following = 4 * plane * (points * blocks if kernel.tile.by_point else 1)
+    later = e.gep(weights, e.add(e.mul(e.udiv(start, kernel.tile.columns), depth * ahead), following), "i8")
     in_blocks, last = shape.in_blocks(lanes), shape.in_channels % lanes or lanes
     types = [vector_type("float", group.last_lanes if j == blocks - 1 else lanes) for j in range(blocks)]
 
@@ -108,9 +117,9 @@ def _multiply(e: Emitter, kernel: WinogradKernel, point: Value, group: BlockGrou
         number = e.add(before, channel)
         w = e.gep(weights, e.mul(number, lanes), "float")
         for j, line in product(range(blocks), range(0, ahead * kernel.tile.unroll, _LINE_BYTES)):
-            e.prefetch(e.gep(e.gep(later, j * 4 * POINTS * plane + line, "i8"), e.mul(number, ahead), "i8"), level=2)
+            e.prefetch(e.gep(e.gep(later, j * 4 * points * plane + line, "i8"), e.mul(number, ahead), "i8"), level=2)
         for i in range(kernel.tile.unroll):
-            rows = [e.load(e.gep(w, j * POINTS * plane + i * lanes, "float"), types[j], 4 * lanes) for j in range(blocks)]
+            rows = [e.load(e.gep(w, j * points * plane + i * lanes, "float"), types[j], 4 * lanes) for j in range(blocks)]
             for p in range(width):
                 scalar = e.splat(e.load(e.gep(x, p * lanes + i, "float"), "float", 4), lanes)
                 for j in range(blocks):
@@ -120,7 +129,8 @@ def _multiply(e: Emitter, kernel: WinogradKernel, point: Value, group: BlockGrou
 
     outer: list[Range] = [(e.const(0), e.const(plane_taps(shape)), 1), (e.const(0), e.const(in_blocks), 1)]
     sums = nest(e, outer, [e.zero(types[j]) for _ in range(width) for j in range(blocks)], body)
-    to = e.mul(point, product_stride(lanes, kernel.tile))
+    to = e.mul(point, product_stride(shape, lanes, kernel.tile))
+    first = e.add(e.mul(group.kept, positions), start)
     for p in range(width):
         for j in range(blocks):
-            kernel.store(e, sums[p * blocks + j], kernel.products, e.add(to, e.mul(e.add(start, j * positions + p), lanes)))
+            kernel.store(e, sums[p * blocks + j], kernel.products, e.add(to, e.mul(e.add(first, j * positions + p), lanes)))

@@ -18,8 +18,8 @@ from anycann.codegen.kernels.dot_convolution import DotWrite, existing_lanes
 from anycann.codegen.kernels.dot_copy import pieces
 from anycann.codegen.kernels.dot_products import add_word_pairs
 from anycann.codegen.kernels.winograd import inside
-from anycann.codegen.kernels.winograd_tile import OUT, PATCH, POINTS, all_tiles, tile_grid
-from anycann.codegen.kernels.winograd_words_tile import WordTile, WordWinograd
+from anycann.codegen.kernels.winograd_tile import all_tiles, tile_grid
+from anycann.codegen.kernels.winograd_words_tile import OUT, PATCH, POINTS, WordTile, WordWinograd
 from anycann.codegen.kernels.winograd_words_transform import transform_bytes, transform_sums
 from anycann.codegen.resuming import resumed
 from anycann.codegen.values import POINTER, Value, vector_type
@@ -40,7 +40,7 @@ def emit_word_winograd(e: Emitter, plan: WordWinograd, x: Value, weights: Value,
     with e.loop(e.begin, e.end, 1, [before]) as tasks:
         block, split = digits(e, tasks.index, [plan.blocks, tile.splits])
         first = e.mul(block, tile.tiles)
-        count = e.smin(e.const(tile.tiles), e.sub(e.const(all_tiles(shape)), first))
+        count = e.smin(e.const(tile.tiles), e.sub(e.const(all_tiles(shape, (OUT, OUT))), first))
         with e.when(e.compare("ne", block, tasks.values[0])):  # the next split of a block finds its inputs transformed
             kernel.transform_inputs(e, first, count)
         stop = e.smin(e.const(plan.groups), e.mul(e.add(split, 1), per_task))
@@ -135,7 +135,7 @@ class _Kernel:
 
     def _place(self, e: Emitter, tile: Value) -> tuple[Value, Value, Value]:
         """Image, first output row and first output column of a tile."""
-        image, row, column = digits(e, tile, [self.shape.batch, *tile_grid(self.shape)])
+        image, row, column = digits(e, tile, [self.shape.batch, *tile_grid(self.shape, (OUT, OUT))])
         return image, e.mul(row, OUT), e.mul(column, OUT)
 
     # ---- products

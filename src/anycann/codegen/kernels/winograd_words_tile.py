@@ -14,12 +14,15 @@ from anycann.codegen.kernels.convolution_space import WinogradChoice
 from anycann.codegen.kernels.convolution_tile import even_cuts
 from anycann.codegen.kernels.dot_products import multiplies_words_at_once
 from anycann.codegen.kernels.dot_space import DotSpace, word_pair_cycles
-from anycann.codegen.kernels.winograd_tile import POINTS, WEIGHT_RATES, all_tiles, overlapped
+from anycann.codegen.kernels.winograd_blocking import WEIGHT_RATES, overlapped
+from anycann.codegen.kernels.winograd_tile import all_tiles
 from anycann.codegen.space import Parameter, Space
 from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te import dtypes
 
+POINTS = 36  # of a 6x6 patch
+OUT, PATCH = 4, 6  # a tile has OUT x OUT results, from a patch of PATCH x PATCH inputs
 CHANNELS = 8  # their number divides the input channels, so that few pieces of vectors remain
 
 
@@ -84,7 +87,7 @@ class WordWinograd:
 
     @property
     def blocks(self) -> int:
-        return -(-all_tiles(self.shape) // self.tile.tiles)
+        return -(-all_tiles(self.shape, (OUT, OUT)) // self.tile.tiles)
 
     @property
     def tasks(self) -> int:
@@ -129,7 +132,7 @@ class WordWinogradSpace(Space[WordTile]):
         if not 1 <= tile.columns <= min(tile.tiles, most_word_columns(self.target, tile.vectors)):
             return f"{tile.columns} columns do not fit {tile.tiles} tiles and the registers"
         plan = WordWinograd(self.problem, self.target, tile)
-        if tile.tiles > max(1, all_tiles(self.problem)) or (tile.tiles > 1 and not _fits(plan)):
+        if tile.tiles > max(1, all_tiles(self.problem, (OUT, OUT))) or (tile.tiles > 1 and not _fits(plan)):
             return f"{tile.tiles} tiles do not fit the image or the cache"
         return None if 1 <= tile.splits <= plan.groups else f"{tile.splits} parts of {plan.groups} groups"
 
@@ -140,7 +143,7 @@ class WordWinogradSpace(Space[WordTile]):
         return _estimate(WordWinograd(self.problem, self.target, tile))
 
     def _tile_counts(self) -> list[int]:
-        total = max(1, all_tiles(self.problem))
+        total = max(1, all_tiles(self.problem, (OUT, OUT)))
         even = {min(_MOST_TILES, -(-total // parts)) for parts in _PARTS}
         return sorted(even | {min(total, n) for n in _FEW_TILES})
 
@@ -150,7 +153,7 @@ class WordWinogradSpace(Space[WordTile]):
         for count, tiles in product(range(1, min(_MOST_VECTORS, vectors) + 1), self._tile_counts()):
             if tiles > 1 and not _fits(WordWinograd(self.problem, self.target, WordTile(tiles, 1, count, 1))):
                 continue
-            groups, blocks = -(-vectors // count), -(-all_tiles(self.problem) // tiles)
+            groups, blocks = -(-vectors // count), -(-all_tiles(self.problem, (OUT, OUT)) // tiles)
             splits = max(1, min(groups, -(-_ENOUGH_TASKS // max(1, blocks))))
             for columns in even_cuts(tiles, min(tiles, most_word_columns(self.target, count))):
                 yield WordTile(tiles, columns, count, splits)
@@ -198,7 +201,7 @@ def _best(space: WordWinogradSpace) -> WordTile:
 
 def _shared(plan: WordWinograd) -> float:
     """The estimate for one thread and for two."""
-    imbalance = -(-plan.tasks // 2) * 2 * plan.tile.tiles / (all_tiles(plan.shape) * plan.tile.splits)
+    imbalance = -(-plan.tasks // 2) * 2 * plan.tile.tiles / (all_tiles(plan.shape, (OUT, OUT)) * plan.tile.splits)
     return _estimate(plan) * (1 + imbalance) / 2
 
 
@@ -217,7 +220,7 @@ def _estimate(plan: WordWinograd) -> float:
     weights = 2 * POINTS * shape.in_channels * plan.groups * plan.width
     l2, l3, memory = WEIGHT_RATES
     again = weights / (l2 if weights <= plan.target.l2_bytes // 2 else l3)
-    tiles = all_tiles(shape)
+    tiles = all_tiles(shape, (OUT, OUT))
     transforms = tiles * (-(-shape.in_channels // plan.chunk) * _INPUT_CYCLES + sum(vectors) * _OUTPUT_CYCLES)
     written = _WRITE * sum(vectors) * shape.batch * shape.out_pixels
     return overlapped(products, weights / memory) + (plan.blocks - 1) * overlapped(products, again) + transforms + written

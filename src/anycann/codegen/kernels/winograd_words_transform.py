@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anycann.codegen.emitter import Emitter
-from anycann.codegen.kernels.winograd_tile import OUT, PATCH, POINTS
-from anycann.codegen.kernels.winograd_words_tile import WordWinograd
+from anycann.codegen.kernels.winograd_words_tile import OUT, PATCH, POINTS, WordWinograd
 from anycann.codegen.values import Value
 
 Transform: TypeAlias = Callable[[Emitter, Sequence[Value]], list[Value]]
