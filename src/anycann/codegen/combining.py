@@ -11,7 +11,7 @@ from anycann.te.dtypes import DType
 from anycann.te.expression import Const, Op
 
 _NEUTRAL: dict[str, dict[str, float]] = {
-    "float": {"sum": 0.0, "prod": 1.0, "max": -math.inf, "min": math.inf},
+    "float": {"sum": 0.0, "prod": 1.0, "max": -math.inf, "min": math.inf, "largest_number": -math.inf},
     "int": {"sum": 0, "prod": 1},
     "bool": {"any": 0, "all": 1, "max": 0, "min": 1},
 }
@@ -28,7 +28,9 @@ def neutral(kind: str, dtype: DType) -> float:
 
 
 def combine(e: Emitter, kind: str, dtype: DType, a: Value, b: Value) -> Value:
-    """Two partial results, lane by lane."""
+    """Two partial results, lane by lane; `b` is the one that may be NaN where `kind` does not hand it on."""
+    if kind == "largest_number":
+        return e.select(e.compare("ogt", b, a), b, a)
     operand = Const(0, dtype)
     return emit_op(e, Op(_OPERATION[kind], (operand, operand), dtype), [a, b])
 

@@ -9,13 +9,14 @@ from anycann.codegen.byte_lookup import lookup
 from anycann.codegen.conversions import convert, from_storage, to_storage
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.operations import emit_op
-from anycann.codegen.strided import is_pickable, load_strided
+from anycann.codegen.strided import gather_one_by_one, is_pickable, load_repeated, load_strided
 from anycann.codegen.values import Value, vector_type
 from anycann.support.errors import InternalError
 from anycann.support.records import dataclass
+from anycann.te import dtypes
 from anycann.te.dtypes import DType
 from anycann.te.expression import Const, Expr, Load, Op, Var
-from anycann.te.simplify import Linear, linear, range_of_linear, to_expr
+from anycann.te.simplify import Linear, is_short, linear, range_of_linear, to_expr
 from anycann.te.tensor import Placeholder, Tensor
 from anycann.te.traversal import walk
 
@@ -47,11 +48,13 @@ class Lanes:
     bound: Mapping[int, Value] = field(default_factory=dict)
     mask: Value | None = None
     _memo: dict[tuple[int, str], tuple[Expr, Value]] = field(default_factory=dict)  # keeps the expression alive: ids are reused
+    _short: dict[str, Value] = field(default_factory=dict)  # by the text of a 64-bit integer: the same in 32 bits
     _within: dict[str, str] = field(default_factory=dict)  # of a mask made for a branch: the mask around it
     clipped: bool = False  # the loops around keep every read inside (clipping.py)
     filled: Value | None = None  # lanes that a store in order may write: those of the mask, and those behind them that nothing lies in
     shared: Value | None = None  # a condition on all lanes that a store in order is under
     existing: int | None = None  # so many of the lanes exist, whatever the mask says of them
+    aligned: bool = False  # lane 0 of `vector` is a multiple of the lanes
     rounds_bfloat: bool = False  # the processor has an instruction that rounds a vector to bfloat16
     permutes_bytes: bool = False  # it has one that permutes the bytes of two registers
     saturates: bool = False  # its instructions that pack bytes saturate, and what is too small for an int32 becomes the least one
@@ -103,13 +106,41 @@ class Lanes:
             return self._lookup(expr, mask)
         operands = [self.value(operand, mask) for operand in expr.operands]
         if expr.name == "cast":
-            return convert(e, operands[0], expr.operands[0].dtype, expr.dtype)
+            return self._cast(operands[0], expr.operands[0].dtype, expr.dtype)
         if expr.name == "bitcast":
             stored = to_storage(e, operands[0], expr.operands[0].dtype)
             return from_storage(e, e.cast("bitcast", stored, expr.dtype.storage), expr.dtype)
         if any(operand.lanes > 1 for operand in operands):
+            if is_short(expr):
+                return self._widened(emit_op(e, expr, [self.short(operand, mask) for operand in expr.operands]))
             operands = [self.spread(operand) for operand in operands]
         return emit_op(e, expr, operands)
+
+    # ---- 64-bit integers that 32 bits hold: there are no vector instructions for half of what indices need, and twice as many lanes
+    def short(self, expr: Expr, mask: Value | None = None) -> Value:
+        """A 64-bit integer that 32 bits hold, as a vector of those."""
+        e = self.emitter
+        if isinstance(expr, Const):
+            return e.const(expr.value, vector_type("i32", self.lanes))
+        if expr is self.vector:
+            first = e.splat(e.cast("trunc", self.values[expr], "i32"), self.lanes)
+            return e.binary("add", first, e.lane_numbers(self.lanes, "i32"))
+        value = self.value(expr, mask)
+        known = self._short.get(value.text)
+        return known if known is not None else self.spread(e.cast("trunc", value, "i32"))
+
+    def _widened(self, value: Value) -> Value:
+        """64 bits for 32, which are remembered; what a comparison gives stays."""
+        if value.element != "i32":
+            return value
+        wide = self.emitter.cast("sext", value, "i64")
+        self._short[wide.text] = value
+        return wide
+
+    def _cast(self, value: Value, source: DType, target: DType) -> Value:
+        if source is dtypes.int32 and target is dtypes.int64 and value.lanes > 1:
+            return self._widened(value)
+        return convert(self.emitter, value, source, target)
 
     def _lookup(self, expr: Op, mask: Value | None) -> Value:
         index, table = expr.operands
@@ -165,9 +196,28 @@ class Lanes:
             address = self.emitter.gep(pointer, self._offset(form, guard), tensor.dtype.storage)
             mask = self.mask if guard is None else self._both(guard, self.mask)
             return load_strided(self.emitter, address, stride, self.lanes, tensor.dtype, None if mask is None else self.spread(mask))
+        if opaque and not masked and (repeated := self._repeated(form)) is not None:
+            return self._load_repeated(tensor, form, pointer, *repeated)
         if opaque or stride not in (0, 1):
             return self._gather(tensor, form, pointer, guard)
         return self._contiguous(tensor, form, pointer, guard) if stride else self._broadcast(tensor, form, pointer, guard)
+
+    def _repeated(self, form: Linear) -> tuple[Op, int] | None:
+        """The term v // times of the vector variable, and `times`, where nothing else in the form differs between the lanes."""
+        differing = [(atom, factor) for atom, factor in form.terms if self.value(atom).lanes > 1]
+        (atom, factor), others = differing[0], differing[1:]
+        if not self.aligned or others or factor != 1 or not (isinstance(atom, Op) and atom.name == "floordiv"):
+            return None
+        variable, divisor = atom.operands
+        whole = variable is self.vector and isinstance(divisor, Const) and self.lanes % int(divisor.value) == 0
+        return (atom, int(divisor.value)) if whole else None  # type: ignore[attr-defined]
+
+    def _load_repeated(self, tensor: Flat, form: Linear, pointer: Value, term: Op, times: int) -> Value:
+        e, dtype = self.emitter, tensor.dtype
+        rest = Linear(tuple((atom, factor) for atom, factor in form.terms if atom is not term), form.constant)
+        assert self.vector is not None
+        offset = e.add(self._offset(rest, None), e.udiv(self.values[self.vector], times))
+        return load_repeated(e, e.gep(pointer, offset, dtype.storage), times, self.lanes, dtype)
 
     def _offset(self, form: Linear, guard: Value | None) -> Value:
         """The scalar offset of lane 0."""
@@ -197,8 +247,9 @@ class Lanes:
         return e.masked_load(address, type_, dtype.nbytes, self.spread(mask), e.zero(type_))
 
     def _gather(self, tensor: Flat, form: Linear, pointer: Value, guard: Value | None) -> Value:
-        e = self.emitter
-        indices = self.spread(self.value(to_expr(form), guard))
+        e, place = self.emitter, to_expr(form)
+        value = self.value(place, guard)
+        indices = self._short.get(value.text) or self.spread(value)
         mask = self.mask
         if guard is not None:
             mask = self._both(guard, mask)
@@ -208,6 +259,8 @@ class Lanes:
 
     def _gather_at(self, tensor: Flat, indices: Value, pointer: Value, mask: Value) -> Value:
         e, dtype = self.emitter, tensor.dtype
+        if not e.masks and tensor.size:
+            return gather_one_by_one(e, pointer, indices, dtype, mask)
         type_ = vector_type(dtype.storage, self.lanes)
         pointers = vector_type("ptr", self.lanes)
         addresses = e.op(f"getelementptr inbounds {dtype.storage}, ptr {pointer.text}, {indices.type} {indices.text}", pointers)

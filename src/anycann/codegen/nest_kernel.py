@@ -7,11 +7,13 @@ from dataclasses import replace
 
 from anycann.codegen.accesses import FlatNest, flatten
 from anycann.codegen.emitter import Emitter
+from anycann.codegen.interior import interior
 from anycann.codegen.kernel import Kernel
 from anycann.codegen.lanes import Flat
 from anycann.codegen.nest_space import NestTile, default_nest_tile, nest_space
 from anycann.codegen.nest_writer import NestWriter
 from anycann.codegen.rows import keep_rows
+from anycann.codegen.side_by_side import side_by_side
 from anycann.codegen.space import Choices
 from anycann.codegen.transposing import TransposingWriter, transposition
 from anycann.support.records import dataclass
@@ -66,6 +68,9 @@ def _kernel(flat: FlatNest, outputs: Sequence[Output], target: Target, family: s
     types = [o.tensor.dtype for o in outputs]
     writer = NestWriter(flat, types, target, vector) if turned is None else TransposingWriter(flat, types, target, turned)
     writer.unroll, writer.parts = tile.unroll, tile.parts
+    if vector is not None and not writer.e.masks:
+        writer.interior = interior(flat, vector, target.lanes)
+        writer.wide = side_by_side(flat, types, vector, target.lanes) if turned is None and writer.interior is None else 1
     kernel = writer.write(family, inputs, [o.name for o in outputs], rows)
     return replace(kernel, scratch_bytes=sum(row.size * row.dtype.nbytes for row in rows))
 

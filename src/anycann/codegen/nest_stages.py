@@ -12,6 +12,7 @@ from anycann.codegen.clipping import Bounds, clip
 from anycann.codegen.combining import combine, combine_all, extreme, neutral, total
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.lanes import Lanes
+from anycann.codegen.rows import COSTLY
 from anycann.codegen.stores import emit_store
 from anycann.codegen.values import Value, vector_type
 from anycann.codegen.vector_loop import own_vector
@@ -21,6 +22,8 @@ from anycann.te.expression import Op, Var
 from anycann.te.traversal import walk
 
 _WRITTEN_OUT = range(2, 28)  # elements of a window that is reduced without loops
+_WRITTEN_OUT_WITHOUT_MASKS = range(2, 50)  # where vectors are short and lanes without masks
+_FEW_REGISTERS = 16
 UNROLL = 4  # accumulators of a long row: additions of one do not wait for each other
 
 
@@ -30,10 +33,13 @@ class StageWriter:
     values: the scalar value of each loop variable. pointers: inputs by name. stores: outputs by number.
     """
 
+    wide = 1  # vectors of float32 that the vector loop takes at once, where elements are narrower
+    aligned = False  # whether lane 0 of the vector loop is always a multiple of the lanes
+
     def __init__(self, nest: FlatNest, dtypes_: Sequence[DType], target: Target, vector: Var | None, emitter: Emitter | None = None):
         self.nest, self.dtypes, self.target = nest, dtypes_, target
         self.e = emitter or Emitter()
-        self.e.scales = target.has("avx512f")
+        self.e.scales, self.e.masks, self.e.flushes = target.has("avx512f"), target.has("avx512f"), True
         self.vector = vector
         self.existing: int | None = None  # lanes that ever exist, where they are few and no guard but their number says so
         self.unroll = UNROLL
@@ -67,7 +73,7 @@ class StageWriter:
                 filled = self._both(filled, here.spread(condition))
         return Lanes(
             self.e, lanes, vector, self.values, self.pointers, bound, mask, existing=self.existing, filled=filled, shared=shared,
-            rounds_bfloat=self.target.has("avx512bf16"), permutes_bytes=self.target.has("avx512vbmi"),
+            rounds_bfloat=self.target.has("avx512bf16"), permutes_bytes=self.target.has("avx512vbmi"), aligned=self.aligned,
             saturates=self.target.has("avx2") and self.target.lanes == 8,
         )  # fmt: skip
 
@@ -99,18 +105,19 @@ class StageWriter:
         return list(loop.values)
 
     def _vector_loop(self, variable: Var, start: Value, stop: Value, body: Callable[[int, Value | None], None]) -> None:
-        """Whole vectors from start, then one masked vector for the rest of the extent."""
-        e, lanes = self.e, self.target.lanes
-        whole = variable.extent - variable.extent % lanes
+        """Whole vectors from start, `wide` at once, then those that are left and one masked vector for the rest of the extent."""
+        e, lanes, step = self.e, self.target.lanes, self.target.lanes * self.wide
+        whole = variable.extent - variable.extent % step
         main_stop = e.smin(stop, e.const(whole)) if whole != variable.extent else stop
         if whole:
-            with e.loop(start, main_stop, lanes) as loop:
+            with e.loop(start, main_stop, step) as loop:
                 self.values[variable] = loop.index
-                body(lanes, None)
+                body(step, None)
         if whole != variable.extent:
             with e.when(e.compare("sgt", stop, e.const(whole))):
-                self.values[variable] = e.const(whole)
-                body(lanes, self._tail_mask(variable.extent - whole))
+                for first in range(whole, variable.extent, lanes):
+                    self.values[variable] = e.const(first)
+                    body(lanes, self._tail_mask(variable.extent - first) if variable.extent - first < lanes else None)
 
     def _tail_mask(self, count: int) -> Value:
         bits = ", ".join("i1 true" if lane < count else "i1 false" for lane in range(self.target.lanes))
@@ -164,9 +171,13 @@ class StageWriter:
         return nest(stage.over, start)
 
     def _is_small_window(self, stage: Stage) -> bool:
-        """Whether it is reduced without loops. Long rows that are added up have sums side by side, which need fewer registers."""
+        """Whether it is reduced without loops. Long rows that are added up have sums side by side, which need fewer registers.
+
+        Where blocks of channels are partial, some elements do not exist.
+        """
         size, is_row = prod(v.extent for v in stage.over), len(stage.over) == 1
-        if not stage.body.dtype.is_float or stage.keeps or size not in _WRITTEN_OUT:
+        few = _WRITTEN_OUT if self.e.masks else _WRITTEN_OUT_WITHOUT_MASKS
+        if not stage.body.dtype.is_float or stage.keeps or stage.guards or size not in few:
             return False
         return stage.kind in ("max", "min") or (stage.kind == "sum" and not (is_row and size >= 2 * self.unroll))
 
@@ -226,10 +237,15 @@ class StageWriter:
 
         self._vector_loop(variable, self.e.const(0), self.e.const(variable.extent), body)
 
+    def _partial_sums(self, stage: Stage) -> int:
+        """Sums side by side. One that adds up what functions give waits for nothing, and few registers are full of their constants."""
+        costly = any(isinstance(expr, Op) and expr.name in COSTLY for expr in walk(stage.body))
+        return 1 if costly and self.target.registers <= _FEW_REGISTERS else self.unroll
+
     def _reduce_row(self, stage: Stage, variable: Var, others: list[Var], bound: Mapping[int, Value]) -> Value:
         e, lanes, kind, dtype = self.e, self.target.lanes, stage.kind, stage.body.dtype
         assert kind is not None
-        unroll = self.unroll if variable.extent >= 2 * self.unroll * lanes else 1
+        unroll = self._partial_sums(stage) if variable.extent >= 2 * self.unroll * lanes else 1
         step = lanes * unroll
         whole = variable.extent - variable.extent % step
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import math
 
 from anycann.codegen.accesses import Stage
+from anycann.codegen.interior import Interior
 from anycann.codegen.kernel import Kernel, RowTasks
 from anycann.codegen.lanes import Flat
 from anycann.codegen.nest_stages import StageWriter
@@ -22,6 +23,8 @@ class NestWriter(StageWriter):
     """Writes one kernel. parts: tasks that are enough for any number of threads."""
 
     parts = PARALLEL_PARTS
+    aligned = True
+    interior: Interior | None = None  # a part of the vector loop that is written for itself
     rows: Var | None = None  # a loop that tasks are apart for, in any case
 
     def write(self, family: str, inputs: Sequence[str], outputs: Sequence[str], rows: Sequence[Flat] = ()) -> Kernel:
@@ -50,7 +53,7 @@ class NestWriter(StageWriter):
 
     def _chunks(self, variable: Var, work: int) -> int:
         """One long vector loop, cut into chunks of whole vectors. Returns how many tasks that makes."""
-        e, lanes, extent = self.e, self.target.lanes, variable.extent
+        e, lanes, extent = self.e, self.target.lanes * self.wide, variable.extent
         parts = 1 if work < SERIAL_WORK else min(self.parts, work // (SERIAL_WORK // 4) + 1)
         chunk = max(lanes, _round_up(_round_up(extent, parts) // parts, lanes))
         stop = e.smin(e.mul(e.end, chunk), e.const(extent))
@@ -96,8 +99,32 @@ class NestWriter(StageWriter):
         """What a task does at one point of the loops around it."""
         if self.vector is None:
             self.stages(1, None)
+        elif self.interior is not None:
+            self._around(self.vector, self.interior)
         else:
             self._vector_loop(self.vector, self.e.const(0), self.e.const(self.vector.extent), self.stages)
+
+    def _around(self, whole: Var, inside: Interior) -> None:
+        """The vector loop in three: its interior, and what comes before and behind it."""
+        nest, vectors = self.nest, inside.vector.extent
+        self._stretch(whole, 0, inside.first)
+        self.nest, self.vector, self.aligned = inside.nest, inside.vector, inside.first == 0
+        self._vector_loop(inside.vector, self.e.const(0), self.e.const(vectors), self.stages)
+        self.nest, self.vector, self.aligned = nest, whole, False
+        self._stretch(whole, inside.first + vectors, whole.extent)
+        self.aligned = True
+
+    def _stretch(self, variable: Var, first: int, stop: int) -> None:
+        """Places first .. stop - 1: whole vectors, then the rest."""
+        lanes = self.target.lanes
+        behind = stop - (stop - first) % lanes
+        if behind > first:
+            with self.e.loop(first, behind, lanes) as loop:
+                self.values[variable] = loop.index
+                self.stages(lanes, None)
+        if stop > behind:
+            self.values[variable] = self.e.const(behind)
+            self.stages(lanes, self._tail_mask(stop - behind))
 
 
 def _work(stage: Stage) -> int:

@@ -83,8 +83,10 @@ CONSTANTS = {
 
 
 def exp(e: Emitter, x: Value) -> Value:
-    """e^x; 0 and inf beyond the format, denormal results rounded once more. <= 1.5 ulp."""
+    """e^x; 0 and inf beyond the format, denormal results rounded once more. <= 1.5 ulp. Where denormals are zero, so is 2^-125 and less."""
     constants = CONSTANTS[format_of(x).element]
+    if e.flushes and not e.scales and format_of(x).element == "float":
+        return _exp_without_denormals(e, at_most(e, at_least(e, x, _EXP_FLUSHES), constants.exp_overflow))
     shifted, r = _reduced(e, at_most(e, at_least(e, x, constants.exp_underflow), constants.exp_overflow))
     return _scale(e, polynomial(e, r, (1.0, 1.0, *constants.exp_tail)), shifted)
 
@@ -106,6 +108,17 @@ def falling_exp(e: Emitter, x: Value) -> tuple[Value, Value]:
     negative = scaled_add(e, whole, constants.ln2_low, scaled_add(e, whole, constants.ln2_high, bounded))
     signed = [-number if power % 2 else number for power, number in enumerate((1.0, 1.0, *constants.exp_tail))]
     return x, _scale_by(e, polynomial(e, negative, signed), shifted, 0)
+
+
+_EXP_FLUSHES = -87.5  # n is -126 there, and the power of two zero
+
+
+def _exp_without_denormals(e: Emitter, x: Value) -> Value:
+    """e^x of a float as 2 e^r times 2^(n - 1): one power of two reaches infinity, and is zero for n = -126."""
+    form = format_of(x)
+    shifted, r = _reduced(e, x, form.magic + form.bias - 1)
+    power = from_bits(e, e.binary("shl", to_bits(e, shifted), integer(e, x, form.mantissa_bits)))
+    return mul(e, polynomial(e, r, [2 * c for c in (1.0, 1.0, *CONSTANTS[form.element].exp_tail)]), power)
 
 
 def exp2(e: Emitter, x: Value) -> Value:
@@ -166,6 +179,8 @@ def tanh_of_softplus(e: Emitter, x: Value) -> Value:
 def sigmoid(e: Emitter, x: Value) -> Value:
     """1 / (1 + e^-x), from e^-|x| so that nothing overflows and small results keep their digits. <= 3 ulp."""
     one = real(e, x, 1.0)
+    if e.flushes and not e.scales:  # only a denormal result would lose digits
+        return div(e, one, add(e, one, exp(e, e.op(f"fneg {x.type} {x.text}", x.type))))
     t = exp_of_small(e, e.op(f"fneg {x.type} {absolute(e, x).text}", x.type))
     above = e.select(e.compare("olt", x, real(e, x, 0.0)), t, one)
     return div(e, above, add(e, t, one))
@@ -269,12 +284,12 @@ def _power_and_tail(e: Emitter, x: Value) -> tuple[Value, Value]:
     return _integer(e, shifted), mul_add(e, polynomial(e, r, CONSTANTS[format_of(x).element].exp_tail), mul(e, r, r), r)
 
 
-def _reduced(e: Emitter, x: Value) -> tuple[Value, Value]:
+def _reduced(e: Emitter, x: Value, magic: float | None = None) -> tuple[Value, Value]:
     """(n + magic, r) with x = n ln 2 + r, n a whole number in the low bits of the first, and |r| <= ln 2 / 2. Any bits for NaN."""
     form = format_of(x)
-    constants = CONSTANTS[form.element]
-    shifted = mul_add(e, x, real(e, x, 1.0 / math.log(2.0)), real(e, x, form.magic))
-    whole = _whole(e, shifted)
+    constants, magic = CONSTANTS[form.element], form.magic if magic is None else magic
+    shifted = mul_add(e, x, real(e, x, 1.0 / math.log(2.0)), real(e, x, magic))
+    whole = sub(e, shifted, real(e, x, magic))
     return shifted, scaled_add(e, whole, -constants.ln2_low, scaled_add(e, whole, -constants.ln2_high, x))
 
 

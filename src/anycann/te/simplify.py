@@ -140,6 +140,19 @@ def _times(bound: float, factor: int) -> float:
     return 0.0 if bound == 0 or factor == 0 else bound * factor
 
 
+_SHORT = Range(-(1 << 31), (1 << 31) - 1)
+_SHORT_OPERATIONS = frozenset({"add", "sub", "mul", "neg", "min", "max", "floordiv", "floormod", "lt", "le", "gt", "ge", "eq", "ne"})
+
+
+def is_short(expr: Op) -> bool:
+    """Whether an operation on 64-bit integers has operands, and a result, that 32 bits hold."""
+    if expr.name not in _SHORT_OPERATIONS or expr.operands[0].dtype != dtypes.int64:
+        return False
+    values = [*expr.operands, expr] if expr.dtype == dtypes.int64 else expr.operands
+    return all(range_of(value).within(int(_SHORT.low), int(_SHORT.high)) for value in values)
+
+
+@lru_cache(maxsize=4096)
 def range_of(expr: Expr) -> Range:
     """Bounds of an int64 index expression; EVERYTHING if it is loaded from memory that is not known."""
     if isinstance(expr, Const):
@@ -163,6 +176,8 @@ def _range_of_op(expr: Op) -> Range:
         return Range(min(bounds[1].low, bounds[2].low), max(bounds[1].high, bounds[2].high))
     if expr.name == "cast" and expr.operands[0].dtype.kind in ("int", "uint"):
         return bounds[0]
+    if expr.name == "cast" and expr.dtype == dtypes.int32:
+        return _SHORT
     if expr.name == "min":
         return Range(min(b.low for b in bounds), min(b.high for b in bounds))
     if expr.name == "max":

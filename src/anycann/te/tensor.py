@@ -71,7 +71,10 @@ class Compute(Tensor):
 
 @dataclass(frozen=True, eq=False)
 class Reduction(Tensor):
-    """Element [axes] is `kind` (sum, prod, max, min, any, all) of `body` over `reduce_axes`."""
+    """Element [axes] is `kind` (sum, prod, max, min, any, all, largest_number) of `body` over `reduce_axes`.
+
+    largest_number: the largest of floats, of those that are no NaN.
+    """
 
     axes: tuple[Expr, ...]
     reduce_axes: tuple[Var, ...]

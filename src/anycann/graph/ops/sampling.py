@@ -45,8 +45,13 @@ def weighted(source: Tensor, outer: tuple[Expr, ...], axes: Sequence[Sequence[Ta
 def taps_around(value: Expr, extent: int) -> list[Tap]:
     """The two elements around a coordinate, for linear interpolation; there are zeros beside the axis."""
     base = x.unary("floor", value)
-    first = x.cast(base, dtypes.int64)
+    first = _near(base, extent)
     return [Tap(first + offset, weight, inside(first + offset, extent)) for offset, weight in _weights("linear", value - base)]
+
+
+def _near(whole: Expr, extent: int) -> Expr:
+    """A whole number as a place; what is farther than an axis' length from it is no nearer so, and all places fit 32 bits."""
+    return x.clamp(x.cast(x.cast(whole, dtypes.int32), dtypes.int64), -extent - 2, 2 * extent + 2)
 
 
 # ---- GridSample
@@ -95,9 +100,9 @@ def _axis_taps(coordinate: Expr, extent: int, mode: str, padding: str, align: bo
         moved = _reflected(value, low, high) if padding == "reflection" else x.clamp(value, 0.0, extent - 1.0)
         value = x.select((value >= low) & (value <= high), value, moved)
     if mode == "nearest":
-        return [Tap(*_tap(x.cast(value, dtypes.int64), None, extent, padding, align))]
+        return [Tap(*_tap(_near(value, extent), None, extent, padding, align))]
     base = x.unary("floor", value)
-    first = x.cast(base, dtypes.int64)
+    first = _near(base, extent)
     return [Tap(*_tap(first + offset, weight, extent, padding, align)) for offset, weight in _weights(mode, value - base)]
 
 
@@ -185,7 +190,7 @@ def _bin_taps(start: Expr, length: Expr, position: Expr, step: Expr, bins: int, 
     valid = (value >= -1.0) & (value <= float(extent))
     value = x.clamp(value, 0.0, extent - 1.0)
     base = x.unary("floor", value)
-    low = x.clamp(x.cast(base, dtypes.int64), 0, extent - 1)
+    low = x.clamp(x.cast(x.cast(base, dtypes.int32), dtypes.int64), 0, extent - 1)
     fraction = value - base
     return [Tap(low, x.const(1, value.dtype) - fraction, None), Tap(x.minimum(low + 1, extent - 1), fraction, None)], valid
 

@@ -33,8 +33,8 @@ def softmax_samples(rng: np.random.Generator) -> Iterable[Sample]:
 
 
 def _shifted(source: Tensor, axis: int) -> tuple[Tensor, Tensor]:
-    """(source minus the largest of its row, sum of the exponentials of that)."""
-    largest = reduce_axes("max", source.shape, [axis], lambda index: source[index])
+    """(source minus the largest of its row, sum of the exponentials of that). A NaN makes the sum one, whatever is the largest."""
+    largest = reduce_axes("largest_number", source.shape, [axis], lambda index: source[index])
     shifted = te.compute(source.shape, lambda *index: source[index] - largest[row_of(index, [axis])])
     return shifted, reduce_axes("sum", source.shape, [axis], lambda index: x.unary("exp", shifted[index]))
 
