@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from math import prod
 from typing import ClassVar
@@ -11,7 +12,7 @@ from anycann.codegen.kernels.arithmetic_rate import is_halved
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_tile import even_cuts
 from anycann.codegen.kernels.dot_products import GROUP_BYTES, DotProducts
-from anycann.codegen.kernels.dot_reading import may_merge
+from anycann.codegen.kernels.dot_reading import is_column, may_merge
 from anycann.codegen.kernels.dot_shape import DotPlan, DotTile
 from anycann.codegen.kernels.dot_tiles import TILE_ROWS, has_tiles
 from anycann.codegen.space import Parameter, Space
@@ -27,13 +28,26 @@ _FAR_BYTES_PER_CYCLE = 16.0  # from behind the second-level cache
 # Products of 16-bit integers: cycles for what a register tile computes of a pair of channels, around each pixel of it, and bytes of weights
 # a cycle from the second-level cache. 1x1 from 128 to 256 channels on 56 x 56 pixels with AVX2: tiles of 6 x 2, 5 x 2, 4 x 2 and 3 x 3
 # pixels and vectors take 0.75 of the time of 12 x 1, from 256 to 128 0.87.
-_WIDE_PIXEL, _WIDE_BYTES_PER_CYCLE = 4.0, 16.0
+# What comes from behind that cache mostly comes while they are multiplied: 1x1 from 2048 to 512 channels on 7 x 7 pixels take 0.85 of the
+# time in two parts with all weights, instead of one with all rows and 11 of the weights, each with a copy of the rows.
+_WIDE_PIXEL, _WIDE_BYTES_PER_CYCLE, _WIDE_FAR_BYTES_PER_CYCLE = 4.0, 16.0, 64.0
 
 
 def word_pair_cycles(target: Target, rows: int, vectors: int) -> float:
-    """Cycles of `rows` x `vectors` products of pairs of 16-bit integers, added by an instruction of its own, with their loads."""
+    """Cycles of `rows` x `vectors` products of pairs of 16-bit integers, added by an instruction of its own, with their loads.
+
+    With AVX2 by its instructions, four a cycle: a Zen 3 takes 7.5 cycles and one around them for 6 x 2, 5.6 and one for 3 x 3.
+    """
+    if waits_for_words(target):
+        return (2 * rows * vectors + rows + vectors + 3) / 4
     spread = 0.0 if target.has("avx2") else rows * 1.0  # a pair to all lanes: with AVX2 that is a load
     return rows * vectors * (1.0 if target.lanes == 16 else 0.65) + 0.3 * (rows + vectors) + spread
+
+
+def waits_for_words(target: Target) -> bool:
+    """True if products of 16-bit integers take so long that what they read comes meanwhile: by two instructions for 8 lanes."""
+    one = (target.has("avx512vnni") and target.has("avx512vl")) or target.has("avxvnni")
+    return target.has("avx2") and target.lanes == 8 and not one
 
 
 @dataclass(frozen=True)
@@ -88,7 +102,8 @@ class DotSpace(Space[DotTile]):
         chunks = plan.images * plan.row_chunks
         pixels = plan.copied * chunks * plan.panel_chunks * plan.planes * plan.plane_pixels
         copy = pixels * (plan.channels * plan.nbytes / 16 + _SORT * plan.is_split)
-        return blocks * cycles + _WRITE * vectors * shape.out_pixels * shape.batch + copy + self._far_bytes(plan) / _FAR_BYTES_PER_CYCLE
+        far = self._far_bytes(plan) / (_WIDE_FAR_BYTES_PER_CYCLE if self._waits else _FAR_BYTES_PER_CYCLE)
+        return blocks * cycles + _WRITE * vectors * shape.out_pixels * shape.batch + copy + far
 
     def _far_bytes(self, plan: DotPlan) -> float:
         """What does not stay in the second-level cache comes again: weights for each part of the rows, rows of a part for each panel."""
@@ -109,6 +124,10 @@ class DotSpace(Space[DotTile]):
     @property
     def _tiles(self) -> bool:
         return has_tiles(self.target, self.problem.dtype)
+
+    @property
+    def _waits(self) -> bool:
+        return DotProducts(self.problem.dtype, self.target).widens and waits_for_words(self.target)
 
     def _fits(self, tile: DotTile) -> bool:
         if self._tiles:
@@ -156,6 +175,8 @@ class DotSpace(Space[DotTile]):
                             tile = DotTile(rows, vectors, row_tiles, image_rows, -(-all_vectors // vectors), merge)
                             yield tile  # each part of the panels makes a copy of its own
                             yield self._with_panels(tile)
+                            if self._waits and is_column(shape):  # whole register tiles
+                                yield replace(tile, image_rows=min(shape.out_size[-2], -(-image_rows // rows) * rows))
 
     def _merges(self) -> tuple[bool, ...]:
         """A column of pixels is one long row, or nothing."""
