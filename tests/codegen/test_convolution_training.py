@@ -11,6 +11,7 @@ import onnx
 import pytest
 
 from anycann import InferenceSession, SessionOptions
+from anycann.codegen.kernels.convolution_space import AlgorithmSpace, ConvolutionAlgorithm
 from anycann.graph.evaluate import evaluate_node
 from anycann.graph.registry import OPSET
 from anycann.target.target import by_name
@@ -96,6 +97,15 @@ def relative_error(op_type: str, domain: str, feeds: dict[str, Array], attribute
 @pytest.mark.parametrize("target", ["host", "avx2", "sse"])
 @pytest.mark.parametrize("problem", PROBLEMS, ids=str)
 def test_weights_may_be_computed(problem: Problem, target: str) -> None:
+    operands = problem.operands(np.random.default_rng())
+    feeds = {"x": operands["x"], "w": operands["w"]}
+    assert relative_error("Conv", "", feeds, problem.attributes, target) < 2e-5
+
+
+@pytest.mark.parametrize("target", ["avx2", "sse"])
+def test_winograd_takes_computed_weights_of_which_most_meet_only_padding(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AlgorithmSpace, "default", lambda space: ConvolutionAlgorithm(winograd=True))
+    problem = Problem(2, 17, (39, 1), 19, (5, 5), pad=2)
     operands = problem.operands(np.random.default_rng())
     feeds = {"x": operands["x"], "w": operands["w"]}
     assert relative_error("Conv", "", feeds, problem.attributes, target) < 2e-5

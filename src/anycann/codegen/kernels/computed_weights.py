@@ -242,7 +242,9 @@ def emit_transformed(
         first = e.mul(in_block, inner)
         count = e.smin(e.const(inner), e.sub(e.const(shape.in_channels), first))
         with e.loop(0, count) as channel:
-            window = [e.load(place(channel.index, e.const(tap)), vector, align) for tap in range(shape.taps)]
+            window = [e.zero(vector)] * shape.taps  # taps that meet nothing but padding may not have been read
+            for tap in sorted(piece.used):
+                window[tap] = e.load(place(channel.index, e.const(tap)), vector, align)
             for point, value in enumerate(transform_weights(e, target, algorithm, window)):
                 plane = e.add(e.mul(block, algorithm.points), point)
                 at = e.add(e.mul(plane, shape.in_channels), e.add(first, channel.index))
