@@ -75,9 +75,9 @@ LIMIT_ULP = {
 }
 
 
-def build(name: str, element: str, lanes: int, operands: int, target: Target) -> Emitter:
+def build(name: str, element: str, lanes: int, operands: int, target: Target, flushes: bool = False) -> Emitter:
     """out[i] = f(in[i]...) for task i of `lanes` elements."""
-    e = Emitter(scales=target.has("avx512f"))
+    e = Emitter(scales=target.has("avx512f"), flushes=flushes)
     inputs, output = [e.argument(i) for i in range(operands)], e.argument(operands)
     size, type_ = NUMPY[element].itemsize, vector_type(element, lanes)
     with e.loop(e.begin, e.end) as loop:
@@ -87,13 +87,15 @@ def build(name: str, element: str, lanes: int, operands: int, target: Target) ->
     return e
 
 
-def compute(name: str, element: str, operands: list[np.ndarray], target_name: str = "host", lanes: int | None = None) -> np.ndarray:
+def compute(
+    name: str, element: str, operands: list[np.ndarray], target_name: str = "host", lanes: int | None = None, flushes: bool = False
+) -> np.ndarray:
     target = by_name(target_name)
     lanes = lanes or (target.lanes if element == "float" else max(1, target.lanes // 2))
     tasks = -(-operands[0].size // lanes)
     padded = [np.resize(x, tasks * lanes).astype(NUMPY[element]) for x in operands]
     output = np.full(tasks * lanes, -777, NUMPY[element])
-    Compiled(build(name, element, lanes, len(operands), target), "math", target)([*padded, output], tasks)
+    Compiled(build(name, element, lanes, len(operands), target, flushes), "math", target)([*padded, output], tasks)
     return output[: operands[0].size]
 
 
@@ -178,6 +180,22 @@ def test_an_exponential_that_cannot_overflow_makes_its_power_of_two_by_one_shift
 @pytest.mark.parametrize("name", ["exp", "log", "tanh", "erf", "sin", "atan", "asinh", "expm1", "sigmoid", "tanh_of_softplus"])
 def test_every_target_that_runs_here_gives_the_same_exactness(name: str, target: Target) -> None:
     check(name, "float", [arguments(NUMPY["float"], 3)], LIMIT_ULP[name], target.name)
+
+
+@pytest.mark.parametrize("target", runnable(), ids=lambda target: target.name)
+@pytest.mark.parametrize("element", ["float", "double"])
+@pytest.mark.parametrize("name", ["exp", "sigmoid"])
+def test_where_denormals_are_zero_results_are_exact_down_to_the_least_normal_numbers(name: str, element: str, target: Target) -> None:
+    """Kernels of elements run so (`StageWriter`): 2^-125 and less may be zero."""
+    edges = np.concatenate([edge + np.linspace(-2, 2, 801) for edge in (-87.3, 87.3, -88.7, 88.7, 0)])
+    x = np.concatenate([arguments(NUMPY[element], 6), edges.astype(NUMPY[element])])
+    with np.errstate(all="ignore"):
+        got, exact = compute(name, element, [x], target.name, flushes=True), REFERENCE[name](x.astype(LONG))
+    tiny = np.finfo(NUMPY[element]).tiny
+    normal = ~(exact <= 2 * tiny)
+    assert ulps(got[normal], exact[normal]).max() <= LIMIT_ULP[name]
+    assert (got[~normal] >= 0).all()
+    assert (got[~normal] <= 2 * tiny * (1 + 1e-6)).all()
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 8, 32])
