@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ast
+from collections.abc import Callable, Iterator
+import copy
 import dataclasses
 from dataclasses import FrozenInstanceError, field
+from pathlib import Path
 import pickle
+import re
 from typing import Any, ClassVar, Generic, TypeVar
+import weakref
 
 import pytest
 
+from anycann.support import records
 from anycann.support.records import dataclass
 
 T = TypeVar("T")
@@ -71,7 +77,14 @@ def _classes(dataclass: Callable[..., Any]) -> dict[str, Any]:
     class Empty:
         pass
 
-    return {each.__name__: each for each in (Size, Named, Open, Single, Stated, Alike, Empty)}
+    @dataclass
+    class Written:
+        value: int
+
+        def __init__(self, text: str) -> None:
+            self.value = len(text)
+
+    return {each.__name__: each for each in (Size, Named, Open, Single, Stated, Alike, Empty, Written)}
 
 
 OURS, PYTHONS = _classes(dataclass), _classes(dataclasses.dataclass)
@@ -86,6 +99,7 @@ OBJECTS = [
     ("Stated", (21,)),
     ("Alike", (5,)),
     ("Empty", ()),
+    ("Written", ("abc",)),
 ]
 
 
@@ -186,6 +200,53 @@ class Kept:
 
 def test_objects_survive_pickling() -> None:
     assert pickle.loads(pickle.dumps(Kept(1, Kept(2)))) == Kept(1, Kept(2))
+
+
+def test_objects_are_copied_and_referred_to_weakly_as_pythons_are() -> None:
+    for classes in (OURS, PYTHONS):
+        named = classes["Named"](1, 2, "x", [7])
+        assert copy.copy(named) == copy.deepcopy(named) == named
+        assert copy.copy(named).parts is named.parts
+        assert copy.deepcopy(named).parts is not named.parts
+        assert weakref.ref(named)() is named
+
+
+def test_classes_of_this_package_are_made_quickly_unless_they_need_what_only_pythons_decorator_has() -> None:
+    source = Path(records.__file__).parents[1]
+    slow = [
+        f"{path.relative_to(source)}:{line}"
+        for path in sorted(source.rglob("*.py"))
+        if path != Path(records.__file__)
+        for line in _plain_uses_of_pythons(path.read_text())
+    ]
+    assert not slow, f"take `dataclass` from anycann.support.records: {slow}"
+
+
+def _plain_uses_of_pythons(text: str) -> Iterator[int]:
+    """Lines where Python's `dataclass` makes a class without an option that ours does not have."""
+    imported = re.search(r"^ *from dataclasses import .*\bdataclass\b", text, re.MULTILINE)
+    if not imported and "dataclasses.dataclass" not in text:
+        return
+    tree = ast.parse(text)
+    for decorator in (decorator for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for decorator in node.decorator_list):
+        call = decorator if isinstance(decorator, ast.Call) else ast.Call(decorator, [], [])
+        pythons = ("dataclass", "dataclasses.dataclass") if imported else ("dataclasses.dataclass",)
+        if ast.unparse(call.func) in pythons and all(option.arg in ("frozen", "eq") for option in call.keywords):
+            yield decorator.lineno
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("from dataclasses import dataclass\n@dataclass\nclass A: pass", [2]),
+        ("from dataclasses import dataclass, field\n@dataclass(frozen=True)\nclass A: pass", [2]),
+        ("import dataclasses\n@dataclasses.dataclass(eq=False)\nclass A: pass", [2]),
+        ("from dataclasses import dataclass\n@dataclass(frozen=True, slots=True)\nclass A: pass", []),
+        ("from anycann.support.records import dataclass\n@dataclass\nclass A: pass", []),
+    ],
+)
+def test_uses_of_pythons_decorator_are_found(text: str, lines: list[int]) -> None:
+    assert list(_plain_uses_of_pythons(text)) == lines
 
 
 @dataclass

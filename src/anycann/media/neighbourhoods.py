@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from anycann.media.picture import Bytes, View
 from anycann.support.errors import UnsupportedError, UsageError
+from anycann.support.records import dataclass
 
 Weights = NDArray[np.float64]
 _Plane = Callable[[Bytes, tuple[int, ...]], Bytes]  # a plane and the values of its samples outside
@@ -24,7 +24,10 @@ class Outside:
     values: tuple[int, ...] = (0, 0, 0, 0)
 
 
-def weigh(source: View, target: View, weights: Weights, outside: Outside = Outside(), added: float = 0.0) -> None:
+_REPLICATED = Outside()
+
+
+def weigh(source: View, target: View, weights: Weights, outside: Outside = _REPLICATED, added: float = 0.0) -> None:
     """The sum of each sample's neighbours by `weights` [rows, columns] of odd sizes around it, and `added`, rounded (half to even)."""
 
     def one(plane: Bytes, values: tuple[int, ...]) -> Bytes:
@@ -47,7 +50,7 @@ def gaussian_weights(size: tuple[int, int], sigma: tuple[float, float]) -> Weigh
     return np.outer(*axes)
 
 
-def extreme(source: View, target: View, shape: NDArray[np.bool_], greatest: bool, outside: Outside = Outside(), times: int = 1) -> None:
+def extreme(source: View, target: View, shape: NDArray[np.bool_], greatest: bool, outside: Outside = _REPLICATED, times: int = 1) -> None:
     """The greatest or least of each sample's neighbours where `shape` [rows, columns] of odd sizes is true, `times` over."""
     choose = np.maximum if greatest else np.minimum
 
@@ -79,7 +82,7 @@ def median(source: View, target: View, size: int) -> None:
     """The median of the `size` x `size` samples around each; the last ones are repeated outside."""
 
     def one(plane: Bytes, values: tuple[int, ...]) -> Bytes:
-        found: Bytes = np.median(list(_neighbours(plane, np.ones((size, size), bool), Outside(), values)), axis=0).astype(np.uint8)
+        found: Bytes = np.median(list(_neighbours(plane, np.ones((size, size), bool), _REPLICATED, values)), axis=0).astype(np.uint8)
         return found
 
     _each_plane(source, target, one)
@@ -97,7 +100,7 @@ def _neighbours(plane: Bytes, shape: NDArray[np.bool_], outside: Outside, values
         yield wide[y : y + plane.shape[0], x : x + plane.shape[1]]
 
 
-def _each_plane(source: View, target: View, one: _Plane, outside: Outside = Outside()) -> None:
+def _each_plane(source: View, target: View, one: _Plane, outside: Outside = _REPLICATED) -> None:
     if source.format != target.format or (source.width, source.height) != (target.width, target.height):
         raise UsageError("the input and the output differ in format or size; accepted: the same")
     if source.format.layout == "packed 422":

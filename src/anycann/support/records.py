@@ -26,7 +26,7 @@ else:
         return process if cls is None else process(cls)
 
     def _process(cls: type, frozen: bool, eq: bool) -> type:
-        stated = {name for name in ("__repr__", "__eq__", "__setattr__", "__delattr__") if name in vars(cls)}
+        stated = {name for name in ("__init__", "__repr__", "__eq__", "__setattr__", "__delattr__") if name in vars(cls)}
         if vars(cls).get("__hash__") is not None or ("__hash__" in vars(cls) and "__eq__" not in stated):
             stated.add("__hash__")  # an `__eq__` alone makes it None, which nobody wrote
         if cls.__doc__ is None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from anycann.codegen import vector_math
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.recurrent_shape import Activation, RecurrentShape
 from anycann.codegen.values import Value
 from anycann.codegen.vector_math_cells import cell_sigmoid, cell_tanh
+from anycann.support.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from anycann.support.errors import ModelError, UnsupportedError
+from anycann.support.records import dataclass
 from anycann.target.target import Target
 
 Cell: TypeAlias = Literal["LSTM", "GRU", "RNN"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -11,6 +10,7 @@ import onnx_ir as ir
 
 from anycann.graph.registry import static_type
 from anycann.passes.rules.rule import Rule, constant_of, new_constant, new_node, typed_node
+from anycann.support.records import dataclass
 from anycann.te import dtypes
 
 _TAPS = 3
