@@ -28,6 +28,7 @@ from anycann.te.nest import CannotFuse, contractions
 from anycann.te.routines import Routine
 from anycann.te.tensor import Compute, Constant, Placeholder, Reduction, Tensor, compute
 from anycann.te.traversal import rewrite
+from tests.ops.exact_convolution import exact_convolution
 from tests.ops.naive_contractions import naive
 
 # onnx.reference ignores paddings, ceil_mode or dilations of some of these, or sums in the wrong order.
@@ -39,7 +40,6 @@ BY_ONNX_RUNTIME = frozenset(
         "GlobalLpPool",
         "GlobalMaxPool",
         "QLinearMatMul",
-        "QLinearConv",
         "ConvInteger",
         "ScatterElements",
         "ScatterND",
@@ -137,6 +137,8 @@ def reference(operator: Operator, node: ir.Node, sample: Sample, upcast: bool, t
     """What the outputs should be, computed in float64 where the operator takes that."""
     if operator.op_type in BY_ONNX_RUNTIME and all(a is None or a.dtype != np.float64 for a in sample.operands):
         return by_onnx_runtime(node, sample, types)
+    if operator.op_type == "QLinearConv":
+        return [exact_convolution(node, sample.operands)]
     proto = ir.to_proto(node)
     if upcast:
         wide = [a.astype(np.float64) if a is not None and a.dtype == np.float32 else a for a in sample.operands]
