@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import pytest
 
@@ -16,12 +18,17 @@ CASES = {
 }
 
 
+def of_padding(lines: Iterable[str]) -> list[str]:
+    """Without what other rules say of a dilated convolution."""
+    return [line for line in lines if line.startswith("Padding")]
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_zeros_around_images_are_padding_of_the_convolution(name: str) -> None:
     edges, attributes, weights = CASES[name]
     text = f"g (float[2, 3, 19, 21] x) => (float[N, C, H, W] y) {{ p = Pad(x, e) y = Conv<{attributes}>(p, w, b) }}"
     model = parse(text, e=np.array(edges), w=floats(*weights), b=floats(weights[0]))
-    assert told(model) == ("PaddingOfConvolution applied to y",)
+    assert of_padding(told(model)) == ["PaddingOfConvolution applied to y"]
     feeds = {"x": floats(2, 3, 19, 21)}
     assert_same(run(model, feeds), by_definition(model, feeds))
 
@@ -67,7 +74,7 @@ def test_other_padding_stays(padding: str, convolution: str, reason: str) -> Non
 def test_a_wide_kernel_reads_its_padding_from_memory(image: str, weights: tuple[int, ...], attributes: str, result: str) -> None:
     text = f"g (float[{image}] x) => (float[{result}] y) {{ y = Conv<{attributes}>(x, w, b) }}"
     model = parse(text, w=floats(*weights), b=floats(weights[0]))
-    assert told(model) == ("PaddingOfWideConvolution applied to y",)
+    assert of_padding(told(model)) == ["PaddingOfWideConvolution applied to y"]
     feeds = {"x": floats(*(int(size) for size in image.split(", ")))}
     assert_same(run(model, feeds), by_definition(model, feeds))
 
