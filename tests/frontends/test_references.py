@@ -43,10 +43,11 @@ HEADS = {"num_heads": 2}
 LENGTHS = np.array([4, 2], np.int32)
 GATES = (floats(5, 3, 4), floats(1, 24, 4, seed=1), floats(1, 24, 6, seed=2), floats(1, 48, seed=3))
 LSTM_STATE = (np.array([5, 2, 3], np.int32), floats(1, 3, 6, seed=4), floats(1, 3, 6, seed=5), floats(1, 18, seed=6))
+# Weights of 7 bits: beside whole bytes ONNX Runtime's sums of two products saturate at 16 bits on x86 without VNNI.
 QUANTISED_LSTM = (
     floats(5, 3, 4),
-    bytes_(1, 4, 24, dtype=np.int8),
-    bytes_(1, 6, 24, seed=1, dtype=np.int8),
+    bytes_(1, 4, 24, dtype=np.int8) // 2,
+    bytes_(1, 6, 24, seed=1, dtype=np.int8) // 2,
     floats(1, 48, seed=3),
     None,
     floats(1, 3, 6, seed=4),
