@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+import ctypes
 import gc
 import os
 from pathlib import Path
+import struct
 import threading
 import time
 
@@ -16,7 +18,8 @@ from runtime_kernels import busy_kernel, calls_kernel, count_kernel, load, needs
 from anycann.codegen.objects import emit_object, undefined_symbols
 from anycann.om.plan import Buffer, Task
 from anycann.runtime.dispatch import Row, dispatch_ir, split
-from anycann.runtime.launches import split_kind
+from anycann.runtime.fork_join import GAP_NS, LETS_SLEEP_BIT, SPELL_NS
+from anycann.runtime.launches import letting_sleep, split_kind
 from anycann.runtime.loader import LoadedCode
 from anycann.runtime.pool_layout import Field
 from anycann.runtime.thread_pool import ThreadPool, shared_pool
@@ -153,6 +156,78 @@ def test_rows_have_units_by_their_work() -> None:
 def test_a_row_of_less_than_a_microsecond_is_not_split_if_its_work_is_known(flops: int, nbytes: int, whole: bool) -> None:
     task = Task("k", (Buffer("arena", 0, nbytes),), 99, 0, ("n",), ("Op",), ("y",), flops, True)
     assert (split_kind(task) == Row.INLINE) == whole
+
+
+def test_a_row_of_unknown_arithmetic_is_worth_waking_for() -> None:
+    task = Task("k", (Buffer("arena", 0, 100),), 99, 0, ("n",), ("TopK",), ("y",), 0)
+    assert sleeps([(99, split_kind(task))]) == [False]
+
+
+def sleeps(rows: list[tuple[int, int]]) -> list[bool]:
+    """Of rows of (tasks, kind): which let workers sleep."""
+    marked = letting_sleep(np.array([(0, 0, *row) for row in rows], np.int64).reshape(-1, 4))
+    return [bool(kind >> LETS_SLEEP_BIT & 1) for kind in marked[:, 3]]
+
+
+def test_workers_are_woken_while_enough_is_left_to_split() -> None:
+    assert sleeps([(9, split(15))]) == [True]  # 62 us
+    assert sleeps([(9, split(16, resumes=True))]) == [False]
+    assert sleeps([(9, Row.INLINE), (9, split(8)), (9, split(0)), (9, split(7))]) == [False, False, True, True]
+    assert sleeps([(9, split(1))] * 20) == [False] * 10 + [True] * 10
+    assert sleeps([]) == []
+
+
+def test_workers_are_woken_in_a_loop_and_by_what_is_before_it_but_not_by_what_little_comes_behind() -> None:
+    little, choice = (9, split(1)), (4, int(Row.CHOICE))
+    assert sleeps([little, choice, little, (1, Row.JUMP), little]) == [False, False, False, False, True]
+    assert sleeps([choice, little, (5, Row.JUMP), little, little]) == [False, True, False, True, True]  # a branch, not a loop
+
+
+@pytest.mark.parametrize("awake", [False, True])
+def test_a_row_that_lets_workers_sleep_runs_whole_where_all_of_them_do(code: LoadedCode, awake: bool) -> None:
+    calls, scratch = np.zeros((64, 2), np.int64), np.zeros((2, 64), np.uint8)
+    with ThreadPool(2) as pool:
+        pool._ready = True  # never started: the caller has all calls
+        pool._workers.write(Field.THREADS, 2)
+        pool._workers.write(Field.SLEEPERS, int(not awake))
+        rows = table(code, (CALLS, (calls,), 64), resumes=True)
+        rows.rows[:, 3] |= 1 << LETS_SLEEP_BIT
+        rows.run(pool, scratch)
+        pool._workers.write(Field.THREADS, 1)
+    assert [(begin, calls[begin, 1]) for begin in range(64) if calls[begin, 1]] == ([(0, 32), (32, 64)] if awake else [(0, 64)])
+    assert set(calls[calls[:, 1] > 0, 0] - scratch.ctypes.data) == {0}
+
+
+def test_a_long_spell_of_rows_that_let_workers_sleep_is_shared(code: LoadedCode) -> None:
+    """The first row begins a spell; one that began longer ago than that is long, and ends with a pause."""
+    seen = []
+    with ThreadPool(2) as pool:
+        pool._ready = True  # never started: the caller has all calls
+        pool._workers.write(Field.THREADS, 2)
+        pool._workers.write(Field.SLEEPERS, 1)
+        for began, last in ((0, 0), (-2 * SPELL_NS, 10**12), (-2 * SPELL_NS, -2 * GAP_NS)):
+            calls = np.zeros((64, 2), np.int64)
+            rows = table(code, (CALLS, (calls,), 64))
+            rows.rows[:, 3] |= 1 << LETS_SLEEP_BIT
+            offset, memory = pool._workers.address - ctypes.addressof(pool._workers._memory), pool._workers._memory
+            now = time.monotonic_ns() if began else 0
+            struct.pack_into("<qq", memory, offset + Field.SPELL_BEGAN, now + began, now + last)
+            rows.run(pool)
+            seen.append(np.count_nonzero(calls[:, 1]))
+        pool._workers.write(Field.THREADS, 1)
+    assert seen == [1, 2, 1]
+
+
+def test_rows_that_let_workers_sleep_and_rows_that_wake_them_lose_no_task(code: LoadedCode) -> None:
+    counts = np.zeros(999, np.int64)
+    rows = table(code, *[(COUNT, (counts,), 999)] * 3)
+    rows.rows[1:, 3] |= 1 << LETS_SLEEP_BIT
+    with ThreadPool(3, spin_pauses=1) as pool:
+        for number in range(600):
+            rows.run(pool)
+            if number % 100 == 0:
+                time.sleep(0.01)
+    assert (counts == 1800).all()
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -16,7 +16,7 @@ import enum
 from anycann.runtime import memory
 from anycann.runtime.denormals import denormals_ir
 from anycann.runtime.direct_ir import direct_ir
-from anycann.runtime.fork_join import RESUMES_BIT, UNITS_BIT, fork_join_ir
+from anycann.runtime.fork_join import LETS_SLEEP_BIT, RESUMES_BIT, UNITS_BIT, fork_join_ir
 from anycann.runtime.pool_layout import Field
 from anycann.runtime.turn_ir import turn_ir
 from anycann.support.errors import UnsupportedError
@@ -24,6 +24,7 @@ from anycann.target.target import Target
 
 ROW_BYTES = 32
 PATCH_BYTES = 24
+KIND_BITS = (1 << LETS_SLEEP_BIT) - 1  # of the kind of a row: its `Row`
 
 
 class Row(enum.IntEnum):
@@ -78,7 +79,7 @@ def _instructions(target: Target) -> dict[str, str]:
     words = {f"ROW_{kind.name}": str(kind.value) for kind in Row} | {
         "ELEMENTS": str(memory.POINTER_OFFSET),
         "PATCH": str(PATCH_BYTES),
-        "KIND_BITS": str((1 << RESUMES_BIT) - 1),
+        "KIND_BITS": str(KIND_BITS),
     }
     words["BLOCK_FIELDS"] = "\n".join(_field(field) for field in Block)
     if target.is_x86:
@@ -114,10 +115,7 @@ define i64 @anycann_run(ptr %pool, ptr %table, i64 %rows, ptr %scratch, i64 %str
 """
 
 _RUN = """
-define internal void @stamp(ptr %times, i64 %row) {
-  %wanted = icmp ne ptr %times, null
-  br i1 %wanted, label %write, label %out
-write:
+define internal i64 @now() {
   %moment = alloca [2 x i64]
   %a = call i32 @clock_gettime(i32 1, ptr %moment)
   %seconds = load i64, ptr %moment
@@ -125,6 +123,14 @@ write:
   %rest = load i64, ptr %rest_at
   %scaled = mul i64 %seconds, 1000000000
   %now = add i64 %scaled, %rest
+  ret i64 %now
+}
+
+define internal void @stamp(ptr %times, i64 %row) {
+  %wanted = icmp ne ptr %times, null
+  br i1 %wanted, label %write, label %out
+write:
+  %now = call i64 @now()
   %at = getelementptr i64, ptr %times, i64 %row
   store i64 %now, ptr %at
   br label %out

@@ -18,14 +18,20 @@ The system may wake a worker on the caller's own processor and leave it there, a
 help. So a worker that finds itself there asks for any other of the processors it was given. Where there is no other it does not wait awake,
 and takes nothing of a row that has just begun: it rests for `REST_NS`, in which the caller does not wake it, and looks again. A row that
 lasts longer it joins wherever it is.
+
+Waking costs the caller about 15 us, and the worker comes 50 and more later. So a row that `lets_sleep`, behind which there is little work,
+wakes nobody, and where all workers sleep the caller runs it as if it had none. That ends where such rows follow each other, of whatever
+runs, for `SPELL_NS` with less than `GAP_NS` from one to the next: a worker that is awake then stays so, and waking it is paid once.
 """
 
 from __future__ import annotations
 
 CALLER_SHARE = 4  # of the spin of a worker: who waits longer than that waits for a thread that lost its processor, and lends it its own
 REST_NS = 1_000_000  # of a worker beside the caller: waking it costs the caller some us, and short networks end before
+SPELL_NS, GAP_NS = 500_000, 100_000
 PROCESSOR_BYTES = 128  # of the system's set of processors: 1024 of them; where there are more, a worker stays where it is put
-RESUMES_BIT, UNITS_BIT = 7, 8  # of the kind of a row: whether its kernel resumes, and from where on the number of units stands
+# of the kind of a row: whether it lets workers sleep, whether its kernel resumes, and from where on the number of units stands
+LETS_SLEEP_BIT, RESUMES_BIT, UNITS_BIT = 6, 7, 8
 MOST_UNITS = 32  # of a thread; a number of a unit has 16 bits, and there are at most 1024 threads
 
 
@@ -39,6 +45,9 @@ def fork_join_ir() -> str:
     for name, number in (
         ("$CALLER_SHARE$", CALLER_SHARE),
         ("$MOST_UNITS$", MOST_UNITS),
+        ("$SPELL_NS$", SPELL_NS),
+        ("$GAP_NS$", GAP_NS),
+        ("$LETS_SLEEP_BIT$", LETS_SLEEP_BIT),
         ("$RESUMES_BIT$", RESUMES_BIT),
         ("$UNITS_BIT$", UNITS_BIT),
     ):
@@ -283,7 +292,24 @@ out:
 }
 """
 
+# whether rows that let workers sleep have followed each other for long, this one being the next
 _FORK_JOIN = """
+define internal i1 @spell_is_long(ptr %pool) {
+  %began_at = $SPELL_BEGAN$
+  %seen_at = $SPELL_SEEN$
+  %now = call i64 @now()
+  %seen = load i64, ptr %seen_at
+  %gap = sub i64 %now, %seen
+  %anew = icmp sgt i64 %gap, $GAP_NS$
+  %before = load i64, ptr %began_at
+  %began = select i1 %anew, i64 %now, i64 %before
+  store i64 %now, ptr %seen_at
+  store i64 %began, ptr %began_at
+  %length = sub i64 %now, %began
+  %long = icmp ugt i64 %length, $SPELL_NS$
+  ret i1 %long
+}
+
 define internal void @fork_join(ptr %pool, ptr %fn, ptr %args, i64 %tasks, i64 %kind, ptr %scratch) {
 entry:
   %epoch_at = $EPOCH$
@@ -299,6 +325,21 @@ entry:
   %sleepers_at = $SLEEPERS$
   %ranges_at = $RANGES$
   %threads_short = load i32, ptr %threads_at
+  %workers = sub i32 %threads_short, 1
+  %now_asleep = load atomic i32, ptr %sleepers_at monotonic, align 4
+  %all_asleep = icmp uge i32 %now_asleep, %workers
+  %sleep_flag = lshr i64 %kind, $LETS_SLEEP_BIT$
+  %lets_sleep = trunc i64 %sleep_flag to i1
+  %may_be_alone = and i1 %all_asleep, %lets_sleep
+  br i1 %may_be_alone, label %ask, label %share
+ask:
+  %is_long = call i1 @spell_is_long(ptr %pool)
+  br i1 %is_long, label %share, label %whole
+whole:
+  call void %fn(ptr %args, i64 0, i64 %tasks, ptr %scratch)
+  br label %out
+share:
+  %wakes_none = phi i1 [ %lets_sleep, %entry ], [ false, %ask ]
   %threads = zext i32 %threads_short to i64
   %most_units = mul i64 %threads, $MOST_UNITS$
   %wanted = lshr i64 %kind, $UNITS_BIT$
@@ -347,7 +388,9 @@ publish:
   %a = atomicrmw add ptr %epoch_at, i32 1 seq_cst
   %sleepers = load atomic i32, ptr %sleepers_at seq_cst, align 4
   %any = icmp ne i32 %sleepers, 0
-  br i1 %any, label %wake, label %own
+  %wakes = xor i1 %wakes_none, true
+  %must_wake = and i1 %any, %wakes
+  br i1 %must_wake, label %wake, label %own
 wake:
   %b = call i64 (i64, ...) $FUTEX$, ptr %epoch_at, i64 129, i64 2147483647, ptr null, ptr null, i64 0)
   br label %own

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from anycann.om.plan import Buffer, NativeStep, Program, Task
 from anycann.runtime import memory
-from anycann.runtime.dispatch import ROW_BYTES, Block, Row, split
+from anycann.runtime.dispatch import KIND_BITS, ROW_BYTES, Block, Row, split
+from anycann.runtime.fork_join import LETS_SLEEP_BIT, UNITS_BIT
 from anycann.runtime.loader import LoadedCode
 from anycann.support.records import dataclass
 
@@ -56,7 +57,7 @@ def launches_of(
     """Rows that name their first argument by its number, as data. program: its inputs, outputs and size of the arena."""
     pointers = [a.offset_bytes + (constants_address if a.space == "constants" else 0) for a in arguments]
     return Launches(
-        rows=rows * (1, 8, 1, 1),
+        rows=letting_sleep(rows) * (1, 8, 1, 1),
         pointers=np.array(pointers, np.int64),
         in_arena=np.array([a.space == "arena" for a in arguments], np.bool_),
         inputs=_patches(arguments, "input", len(program.inputs)),
@@ -83,16 +84,33 @@ _FLOPS_PER_US, _BYTES_PER_US = 100_000, 20_000
 # where the next kernel finds half of the result in the other's cache: 61 rows of small networks below it took 55 us alone, 133 by two.
 _SPLIT_US, _CACHED_BYTES_PER_US = 1, 100_000
 
+# What the rows to be split should take, from one on, for it to wake sleeping workers; so guessed, some 30 us in truth. The first call of a
+# small network after a pause took 70 to 80 us by two threads, one of them woken, where it takes 55 to 60 by one.
+_WAKE_US = 64
+
 
 def split_kind(task: Task) -> int:
     """The kind of the row of a kernel: whether and into how many units it is worth splitting, guessed from its arithmetic and its memory.
 
-    A kernel of no known arithmetic may have much, such as one that sorts.
+    A kernel of no known arithmetic may have much, such as one that sorts, and counts as work that is worth waking workers for.
     """
     arithmetic, nbytes = task.flops / _FLOPS_PER_US, sum(argument.nbytes for argument in task.arguments)
     if task.flops and max(arithmetic, nbytes / _CACHED_BYTES_PER_US) < _SPLIT_US:
         return Row.INLINE
-    return split(int(max(arithmetic, nbytes / _BYTES_PER_US) / _UNIT_US), task.resumes)
+    known = max(arithmetic, nbytes / _BYTES_PER_US)
+    return split(int((known if task.flops else max(known, _WAKE_US)) / _UNIT_US), task.resumes)
+
+
+def letting_sleep(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The rows of a table, marked where no worker is woken any more: too little is left to split, and no loop comes back."""
+    tasks, kinds, places = rows[:, 2], rows[:, 3], np.arange(len(rows))
+    splits = kinds & KIND_BITS == Row.SPLIT
+    left = np.where(splits, _UNIT_US * (kinds >> UNITS_BIT) + _UNIT_US // 2, 0)[::-1].cumsum()[::-1]
+    turns = places[(kinds & KIND_BITS == Row.JUMP) & (tasks <= places)]
+    sleeps = splits & (left < _WAKE_US) & (places > turns.max(initial=-1))
+    marked = rows.copy()
+    marked[:, 3] |= np.where(sleeps, 1 << LETS_SLEEP_BIT, 0)
+    return marked
 
 
 def _patches(arguments: Sequence[Buffer], space: str, count: int) -> tuple[Patches, ...]:
