@@ -38,6 +38,7 @@ from anycann.te import dtypes
 from anycann.te.dtypes import DType
 
 _FOR_WINOGRAD = frozenset({"DilatedConvolution"})  # rules that pay by Winograd's algorithm only
+_FOR_FEW_REGISTERS = frozenset({"StridedPixels"})  # rules that were measured with 16 vector registers only
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ class GraphCompiler:
     def _switched_off(self, graph: ir.Graph, inputs: Sequence[TensorSpec]) -> frozenset[str]:
         """What is left out by order, and because tuning found this graph faster without."""
         off = self.switched_off if self._has_winograd() else self.switched_off | _FOR_WINOGRAD
+        off = off if self.target.registers < 32 else off | _FOR_FEW_REGISTERS
         return off if self.tuned is None else off | Choices(tuned=self.tuned).tile(graph_space(graph, inputs, self.target)).off
 
     def _has_winograd(self) -> bool:

@@ -36,6 +36,7 @@ from anycann.passes.rules.requantise import QuantizeByProduct
 from anycann.passes.rules.rule import Rule, replace
 from anycann.passes.rules.scaled_weights import FloatWeights, ScaledWeights
 from anycann.passes.rules.separate_pool import SeparateMaxPool
+from anycann.passes.rules.strided_pixels import StridedPixels
 from anycann.passes.rules.suppression import BoundSuppression
 from anycann.passes.rules.table_rows import FunctionOfRows, OneHotProduct
 from anycann.passes.rules.transposed_product import SeparateWindows
@@ -52,8 +53,8 @@ RULES: tuple[Rule, ...] = (
     FuseAttention(), MultiHeadAttention(), PackedAttention(), LowerAttention(), ReshapeAttention(), TransposeAttention(),
     BoundSuppression(), BoundPlaces(), WriteRange(), ExpandOfTile(), SeparateWindows(), SeparateMaxPool(), GeluOfParts(),
     MishOfParts(), MultiplyBeforeErf(), PointwiseConvolution(), ConvolutionOfLines(), PaddingOfWideConvolution(),
-    DilatedConvolution(), OneHotProduct(), FunctionOfRows(), TabulateBytes(), ImageOfSequence(), SequenceOfImage(),
-    TwoTransposes(), TransposedOperand(),
+    DilatedConvolution(), StridedPixels(), OneHotProduct(), FunctionOfRows(), TabulateBytes(), ImageOfSequence(),
+    SequenceOfImage(), TwoTransposes(), TransposedOperand(),
 )  # fmt: skip
 
 
