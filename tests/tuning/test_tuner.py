@@ -26,7 +26,7 @@ from anycann.te import dtypes
 from anycann.te import tensor as te
 from anycann.tuning.cost_model import CostModel
 from anycann.tuning.identity import key_of
-from anycann.tuning.journal import Journal, Line
+from anycann.tuning.journal import Journal, Line, candidates_since_better
 from anycann.tuning.measuring import Candidate, Job, Measurer, Timing
 from anycann.tuning.operands import inputs_of, outputs_of
 from anycann.tuning.search import propose, searches
@@ -268,3 +268,12 @@ def test_a_killed_tuning_leaves_its_measurements(running: subprocess.Popen[str],
     tuner = Tuner(tasks, options(), Journal(tmp_path / "journal"), KernelCache(tmp_path / "kernels"))
     assert known
     assert {key_of(outcome.task.space) for outcome in tuner.outcomes()} == known
+
+
+def test_the_journal_says_how_long_nothing_was_better() -> None:
+    def line(x: int, ratio: float | None) -> Line:
+        return Line("a", {"x": x}, ratio, 1e-3)
+
+    assert candidates_since_better([]) == 0
+    assert candidates_since_better([line(0, 1.0), line(1, None), line(2, 0.995)]) == 3
+    assert candidates_since_better([line(0, 1.0), line(1, 0.8), line(2, 0.9), line(1, 0.7), line(3, 0.799)]) == 2  # 1 is an old one

@@ -86,15 +86,21 @@ class Searched:
 
 
 def search_operators(job: Job, progress: Progress | None = None) -> Searched:
-    """Tune the kernels that no bank knows, or with `repeat` all of them, and put what was found into the bank."""
+    """Tune the kernels that no bank knows, or with `repeat` all of them, and put what was found into the bank.
+
+    What the workspace's journal began goes on, also if the bank has its best so far.
+    """
     known = job.known()
     found = model_tasks(job.make(), job.compiling, known)
     wanted = found.only(job.nodes) if job.nodes else found
     all_tasks = [replace(task, known=known.find(task.space)) for task in wanted.tasks.values()]
-    tasks = [task for task in all_tasks if job.repeat or task.known is None]
-    tuner = Tuner(tasks, job.tuning, Journal(job.workspace.journal), KernelCache(job.workspace.kernels), progress, job.measuring)
+    journal = Journal(job.workspace.journal)
+    begun = {line.task for line in journal.lines()}
+    tasks = [task for task in all_tasks if job.repeat or task.known is None or key_of(task.space) in begun]
+    tuner = Tuner(tasks, job.tuning, journal, KernelCache(job.workspace.kernels), progress, job.measuring)
     outcomes = tuner.run() if tasks else []
-    return Searched(found, len(wanted.tasks), tuple(outcomes), _kept(job, found, outcomes), tuner.interrupted)
+    done = [outcome for outcome in outcomes if outcome.improved or outcome.finished or not tuner.interrupted]
+    return Searched(found, len(wanted.tasks), tuple(outcomes), _kept(job, found, done), tuner.interrupted)
 
 
 def _kept(job: Job, found: ModelTasks, outcomes: list[Outcome]) -> tuple[Modified, ...]:

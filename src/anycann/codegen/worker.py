@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 
 from anycann.codegen.frames import read_frame, write_frame
 from anycann.codegen.objects import emit_object
 from anycann.support.errors import AnyCANNError
+from anycann.support.interruption import left_to_the_parent
 from anycann.target.target import Target
 
 
@@ -25,8 +25,8 @@ def answer(ir_text: bytes, target: Target) -> bytes:
 
 
 def main() -> None:
-    """Serve until the input ends. Ctrl-C is the parent's to handle."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Serve until the input ends."""
+    left_to_the_parent()
     requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing that prints may get between the frames
     header = read_frame(requests)

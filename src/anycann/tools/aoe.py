@@ -15,6 +15,7 @@ from anycann.aoe.result_file import Result, write_result
 from anycann.aoe.subgraphs import tune_subgraphs
 from anycann.aoe.workspace import Workspace
 from anycann.support.files import file_error
+from anycann.support.interruption import interrupted_by_signals
 from anycann.tools.aoe_jobs import jobs, output_file
 from anycann.tools.aoe_options import aoe_options, refuse_what_is_not_there
 from anycann.tools.output import json_option, print_json, progress
@@ -34,10 +35,11 @@ def aoe_command(ctx: click.Context, /, atc_words: list[str], as_json: bool, **ow
     refuse_what_is_not_there(own)
     searches(own["auto_tune_mode"])
     started, finished = time.monotonic(), []
-    for job in jobs(atc_words, own):
-        finished.append((job, _tuned(job, own, as_json)))
-        if finished[-1][1].interrupted:
-            break
+    with interrupted_by_signals():
+        for job in jobs(atc_words, own):
+            finished.append((job, _tuned(job, own, as_json)))
+            if finished[-1][1].interrupted:
+                break
     if as_json:
         print_json([_facts(job, result, own["job_type"]) for job, result in finished])
     else:

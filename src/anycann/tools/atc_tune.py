@@ -9,6 +9,7 @@ import shutil
 from anycann.aoe.operators import Job, search_operators
 from anycann.aoe.workspace import open_workspace
 from anycann.support import options as settings
+from anycann.support.interruption import interrupted_by_signals
 from anycann.support.processors import available_processors
 from anycann.tools.atc_convert import compile_options, prepared_model, switched_off_rules
 from anycann.tools.atc_parse import CommandLine
@@ -23,7 +24,7 @@ def tune(request: ConvertRequest, line: CommandLine, as_json: bool) -> None:
     """Search with what `--auto_tune_mode` names. Raises UsageError for another name, or a model whose shapes are open."""
     searches(line["auto_tune_mode"])
     job = tuning_job(request, line, _tuning_options(line))
-    with progress(f"tuning {job.name}", enabled=not as_json) as report:
+    with progress(f"tuning {job.name}", enabled=not as_json) as report, interrupted_by_signals():
         search_operators(job, lambda text, done, total: report(done, total))
     shutil.rmtree(job.workspace.kernels, ignore_errors=True)
 

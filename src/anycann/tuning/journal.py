@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 import json
 import os
@@ -10,6 +10,8 @@ from pathlib import Path
 
 from anycann.support.files import file_error
 from anycann.support.records import dataclass
+
+BETTER = 0.99  # of the best ratio so far: the search goes on
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,21 @@ class Journal:
                 os.fsync(file.fileno())
         except OSError as error:
             raise file_error(self.path, "write", error) from error
+
+
+def candidates_since_better(lines: Iterable[Line]) -> int:
+    """How many candidates of one task were measured after the last that was better. Points that were measured again don't count."""
+    seen: list[dict[str, int]] = []
+    best, idle = 1.0, 0
+    for line in lines:
+        if line.point in seen:
+            continue
+        seen.append(line.point)
+        if line.ratio is not None and line.ratio < BETTER * best:
+            best, idle = line.ratio, 0
+        else:
+            idle += 1
+    return idle
 
 
 def _ends_whole(descriptor: int) -> bool:

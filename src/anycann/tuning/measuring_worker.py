@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 import os
 import pickle
-import signal
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from anycann.codegen.frames import read_frame, write_frame
 from anycann.runtime import memory
 from anycann.runtime.loader import LoadedCode
 from anycann.runtime.thread_pool import ThreadPool
+from anycann.support.interruption import left_to_the_parent
 from anycann.tuning.measuring import Candidate, Job, Timing
 from anycann.tuning.operands import Operand
 
@@ -147,8 +147,8 @@ def _cold(launch: _Launch, evicted: npt.NDArray[np.float32]) -> float:
 
 
 def main() -> None:
-    """Serve until the input ends. Ctrl-C is the parent's to handle."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Serve until the input ends."""
+    left_to_the_parent()
     requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing that prints may get between the frames
     with suppress(BrokenPipeError):

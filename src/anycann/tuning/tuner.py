@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import field
+from dataclasses import field, replace
 import math
 import random
 import time
@@ -18,7 +18,7 @@ from anycann.support.processors import available_processors
 from anycann.support.records import dataclass
 from anycann.tuning.cost_model import CostModel
 from anycann.tuning.identity import key_of
-from anycann.tuning.journal import Journal, Line
+from anycann.tuning.journal import BETTER, Journal, Line, candidates_since_better
 from anycann.tuning.measuring import Candidate, Job, Measurer, Measuring, Timing
 from anycann.tuning.operands import inputs_of, outputs_of
 from anycann.tuning.search import propose, searches
@@ -46,7 +46,10 @@ class TuningOptions:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What tuning a task came to. before, after: seconds of a run with the default and with `point`, measured in turn."""
+    """What tuning a task came to. before, after: seconds of a run with the default and with `point`, measured in turn.
+
+    finished: the search ended by itself, so that another one would find no more.
+    """
 
     task: TuningTask
     point: Point
@@ -54,6 +57,7 @@ class Outcome:
     after: float
     tried: int
     lost: int
+    finished: bool = True
 
     @property
     def improved(self) -> bool:
@@ -102,7 +106,8 @@ class Tuner:
                         self._round(measurer, chunk)
                         if time.monotonic() > self._deadline:
                             break
-                self._confirm(measurer)
+                    self._confirm(measurer, self.studies.keys() - self._live())
+                self._confirm(measurer, self.studies.keys())
         except KeyboardInterrupt:
             self.interrupted = True
             get_logger("tuning").warning("interrupted; what was found so far is kept")
@@ -120,15 +125,17 @@ class Tuner:
             study = self.studies[line.task]
             study.add(study.key(line.point), math.inf if line.ratio is None else line.ratio / unit.get(line.task, 1.0))
             study.seconds = line.default_seconds * unit.get(line.task, 1.0)
+        self._stale = {key: candidates_since_better([line for line in lines if line.task == key]) // BATCH for key in self.studies}
 
     def _live(self) -> list[str]:
         """Tasks worth another round, those that take longest first."""
-        live = [k for k, s in self.studies.items() if self._stale.get(k, 0) < 2 and self._is_open(s)]
+        live = [key for key in self.studies if self._is_live(key)]
         return sorted(live, key=lambda key: -_or_zero(self.studies[key].seconds))
 
-    def _is_open(self, study: Study) -> bool:
+    def _is_live(self, key: str) -> bool:
         """Whether another candidate may be measured; not of kernels whose launch takes as long as they do."""
-        return len(study.ratios) <= self.options.candidates and not study.seconds < LEAST_SECONDS
+        study = self.studies[key]
+        return self._stale.get(key, 0) < 2 and len(study.ratios) <= self.options.candidates and not study.seconds < LEAST_SECONDS
 
     def _round(self, measurer: Measuring, keys: Sequence[str]) -> None:
         """Propose for each task, compile all, measure all."""
@@ -142,7 +149,7 @@ class Tuner:
         best = {key: self.studies[key].best()[1] for key in made}
         self._measure(measurer, made, 9)
         for key, generated in made.items():
-            improved = self.studies[key].best()[1] < 0.99 * best[key]
+            improved = self.studies[key].best()[1] < BETTER * best[key]
             self._stale[key] = 0 if improved else self._stale.get(key, 0) + (2 if len(generated) < 2 else 1)
         self._say("searching")
 
@@ -204,12 +211,12 @@ class Tuner:
         study.seconds = unasked
         self._journal.add(lines)
 
-    def _confirm(self, measurer: Measuring) -> None:
-        """The best points of each task again, longer, and the one that stays faster once more; else the default is kept."""
+    def _confirm(self, measurer: Measuring, keys: Collection[str]) -> None:
+        """The best points of each of these tasks again, longer, and the one that stays faster once more; else the default is kept."""
         ranked = {
             key: sorted((k for k, r in study.measured() if r < WORTHWHILE), key=lambda k: study.ratios[k])[:FINALISTS]
             for key, study in self.studies.items()
-            if key not in self._confirmed
+            if key in keys and key not in self._confirmed
         }
         for chunk in _chunks([key for key, points in ranked.items() if points], AT_ONCE * measurer.places):
             self._say("confirming")
@@ -229,7 +236,8 @@ class Tuner:
 
     def _provisional(self, study: Study) -> Outcome:
         best, ratio = study.best()
-        return self._outcome(study, *((best, ratio) if ratio < WORTHWHILE else (study.default, 1.0)), _or_zero(study.seconds))
+        chosen = (best, ratio) if ratio < WORTHWHILE else (study.default, 1.0)
+        return replace(self._outcome(study, *chosen, _or_zero(study.seconds)), finished=not self._is_live(key_of(study.space)))
 
     def _outcome(self, study: Study, chosen: Key, ratio: float, before: float) -> Outcome:
         lost = sum(not math.isfinite(ratio) for ratio in study.ratios.values())
