@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from collections.abc import Callable
+from dataclasses import replace
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from anycann.aoe.model_tasks import model_tasks
 from anycann.codegen.kernel_cache import KernelCache, compile_kernels
-from anycann.codegen.kernels.attention_space import AttentionSpace
-from anycann.codegen.kernels.convolution_shape import ConvolutionShape
-from anycann.codegen.kernels.convolution_space import AlgorithmSpace, ConvolutionSpace, PlanesSpace, WinogradSpace
+from anycann.codegen.kernels.convolution_space import ConvolutionSpace
 from anycann.codegen.kernels.dot_space import DotSpace
-from anycann.codegen.kernels.matmul_space import MatmulSpace
-from anycann.codegen.kernels.winograd_words_tile import WordWinogradSpace
 from anycann.codegen.space import Choices
+from anycann.compiler import CompileOptions, convert_model
+from anycann.frontends.onnx.load import load_model
+from anycann.om.plan import NativeStep
 from anycann.target.target import NAMED, PROCESSORS, Target, processor
 from anycann.te import dtypes
 from anycann.tuning import bank as banks
 from anycann.tuning.bank import BUILT_IN, Bank, open_bank
 from anycann.tuning.bank_files import OF_CORES, Entry, keep
-from anycann.tuning.identity import digest
 from anycann.tuning.measuring import Job, Measurer
 from anycann.tuning.operands import inputs_of, outputs_of
 from anycann.tuning.tuner import candidate_of
-from tests.tuning.cases import convolution_task
+from tests.tools.models import matmul_model
+from tests.tuning.built_in_faults import faults
+from tests.tuning.cases import attention_task, convolution_task, matmul_task
 
 TARGET = NAMED["avx2"]
 SPACE = convolution_task(target=TARGET).space
 POINT = {"columns": 3, "blocks": 2, "unroll": 2, "merge": 0, "blocks_inner": 1, "depth": 0, "images": 0}
-FAMILIES = {
-    space.family: space
-    for space in (ConvolutionSpace, WinogradSpace, PlanesSpace, DotSpace, WordWinogradSpace, MatmulSpace, AttentionSpace, AlgorithmSpace)
-}
+WINOGRAD = convolution_task(kernel=3, channels=64, target=TARGET).space
+PRODUCT, ATTENTION = matmul_task(target=TARGET).space, attention_task(target=TARGET).space
 
 
 def filled(folder: Path, **point: int) -> Path:
@@ -98,6 +98,30 @@ def test_compiling_asks_the_users_bank_first_and_then_the_built_in_one(tmp_path:
     assert Choices(tuned=open_bank(TARGET)).tile(SPACE) == SPACE.default()
 
 
+def kernels(model: Path, target: Target) -> set[str]:
+    """The symbols of a model's kernels, which tell what they compute how."""
+    conversion = convert_model(load_model(model), CompileOptions("product", input_shapes={"x": (64, 96)}, target=target))
+    steps = [step for program in conversion.model.programs.values() for step in program.steps]
+    return {task.symbol for step in steps if isinstance(step, NativeStep) for task in step.tasks}
+
+
+@pytest.mark.parametrize(("name", "is_for_it"), [("avx2", True), ("avx512", False), ("sse", False)])
+def test_a_model_is_compiled_with_a_built_in_entry_on_such_processors_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, is_for_it: bool
+) -> None:
+    model, target = matmul_model(tmp_path / "product.onnx", 96, 80), NAMED[name]
+    monkeypatch.setenv("TUNE_BANK_PATH", str(tmp_path / "custom"))
+    monkeypatch.setenv("ENABLE_TUNE_BANK", "True")
+    monkeypatch.setattr(banks, "BUILT_IN", tmp_path / "built_in")
+    unasked = kernels(model, target)
+    (task,) = model_tasks(load_model(model), CompileOptions(input_shapes={"x": (64, 96)}, target=TARGET)).tasks.values()
+    keep([Entry(task.space, {**task.default, "rows": 3, "vectors": 1}, 2e-3, 1e-3, 1)], tmp_path / "filled", OF_CORES)
+    monkeypatch.setattr(banks, "BUILT_IN", tmp_path / "filled")
+    assert (kernels(model, target) != unasked) is is_for_it
+    monkeypatch.setenv("ENABLE_TUNE_BANK", "False")
+    assert kernels(model, target) == unasked
+
+
 def test_a_wrong_point_is_said_once_and_what_comes_behind_it_is_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     custom, built_in = tmp_path / "custom", filled(tmp_path / "built_in")
     keep([Entry(SPACE, {**POINT, "columns": 1000}, 2e-3, 1e-3, 1)], custom)
@@ -119,35 +143,51 @@ def test_a_built_in_file_that_was_changed_by_hand_is_said_and_ignored(tmp_path: 
     assert "1 of 1 entries are damaged or foreign" in caplog.text
 
 
-FILES = {path: json.loads(path.read_text()) for path in sorted(BUILT_IN.rglob("*.json"))}
-SHIPPED = [(path, key, entry) for path, content in FILES.items() for key, entries in content.items() for entry in entries]
+def test_what_is_built_in_has_no_faults() -> None:
+    assert faults(BUILT_IN) == []
 
 
-def space_of(info: dict[str, Any]) -> ConvolutionSpace:
-    """The space that an entry of a convolution was measured in."""
-    sizes = {f.name: tuple(v) if isinstance(v := info[f.name], list) else v for f in fields(ConvolutionShape)}
-    target = NAMED[info["target"]["name"]]
-    return ConvolutionSpace(ConvolutionShape(**{**sizes, "dtype": dtypes.BY_NAME[info["dtype"]]}), target, bool(info["blocked_input"]))
+# Entries of each kind of problem: its sizes are read from the file again, and its point is another one than the default.
+OTHERS = {
+    "Conv": (SPACE, POINT),
+    "ConvWinograd": (WINOGRAD, {**WINOGRAD.point(WINOGRAD.default()), "columns": 1, "unroll": 1}),
+    "MatMul": (PRODUCT, {**PRODUCT.point(PRODUCT.default()), "rows": 1}),
+    "Attention": (ATTENTION, {**ATTENTION.point(ATTENTION.default()), "keys": 1}),
+}
 
 
-def test_what_is_built_in_is_of_these_generators_and_was_measured_to_be_faster() -> None:
-    for path, key, kept in SHIPPED:
-        info = kept["info_dict"]
-        assert digest(info) == key
-        assert info["version"] == FAMILIES[info["op_type"]].version, f"{path}: of an older generator; measure it again"
-        assert info["target"]["name"] in NAMED
-        assert path.name == f"{info['target']['name']}_{kept['core_num']}_AiCore_{info['op_type']}.json"
-        assert kept["performance_after_tune(us)"] <= 0.95 * kept["performance_before_tune(us)"]
-        assert kept["caches"]["l1_bytes"] >= 1024
+@pytest.mark.parametrize("family", OTHERS)
+def test_a_bank_that_may_be_built_in_has_no_faults(tmp_path: Path, family: str) -> None:
+    space, point = OTHERS[family]
+    keep([Entry(space, point, 2e-3, 1e-3, 1)], tmp_path, OF_CORES)
+    assert faults(tmp_path) == []
+    assert Bank([], TARGET, tmp_path).find(space) == point
 
 
-def test_what_is_built_in_is_found_and_is_not_the_default() -> None:
-    for _, _, entry in SHIPPED:
-        if entry["info_dict"]["op_type"] == "Conv":
-            space = space_of(entry["info_dict"])
-            bank = Bank([], space.target, BUILT_IN)
-            assert bank.find(space) == entry["knowledge"] != space.point(space.default())
-            assert bank.find(replace(space, problem=replace(space.problem, batch=7))) is None
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (lambda entry: entry["info_dict"].update(version=0), "another version"),
+        (lambda entry: entry["info_dict"].update(in_channels=64), "its key is of something else"),
+        (lambda entry: entry["info_dict"]["target"].update(name="avx512"), "its key is of something else"),
+        (lambda entry: entry["info_dict"].update(op_type="Nest"), "found by the text"),
+        (lambda entry: entry.update(core_num=2), "another file"),
+        (lambda entry: entry["knowledge"].update(columns=1000), "not in the space"),
+        (lambda entry: entry["knowledge"].pop("columns"), "not in the space"),
+        (lambda entry: entry.update(knowledge=dict(SPACE.point(SPACE.default()))), "is the default"),
+        (lambda entry: entry["caches"].update(l2_bytes=1 << 30), "does not find it"),
+        (lambda entry: entry.update({"performance_after_tune(us)": 1990.0}), "not measured to be faster"),
+        (lambda entry: entry["caches"].update(l1_bytes=0), "how large the caches"),
+    ],
+)
+def test_a_fault_of_a_built_in_bank_is_found(tmp_path: Path, change: Callable[[dict[str, Any]], object], fault: str) -> None:
+    (path,) = filled(tmp_path).rglob("*.json")
+    content = json.loads(path.read_text())
+    for entries in content.values():
+        change(entries[0])
+    path.write_text(json.dumps(content))
+    (found,) = faults(tmp_path)
+    assert fault in found
 
 
 @pytest.mark.skipif(processor().lanes < 8, reason="the processor has no AVX2")
