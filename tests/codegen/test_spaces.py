@@ -19,7 +19,7 @@ from anycann.codegen.kernels.dot_space import DotSpace
 from anycann.codegen.kernels.matmul_shape import contiguous
 from anycann.codegen.kernels.matmul_space import MatmulSpace
 from anycann.codegen.kernels.planes_tile import planes_refusal
-from anycann.codegen.kernels.winograd_words_tile import WordAlgorithmSpace, WordWinogradSpace
+from anycann.codegen.kernels.winograd_words_space import WordAlgorithmSpace, WordWinogradSpace
 from anycann.codegen.space import Choices, Point, Space, usable
 from anycann.target.target import NAMED, Target
 from anycann.te import dtypes

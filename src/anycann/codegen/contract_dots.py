@@ -23,7 +23,9 @@ from anycann.codegen.kernels.dot_shape import DotPlan
 from anycann.codegen.kernels.dot_space import DotSpace
 from anycann.codegen.kernels.dot_tiles import has_tiles
 from anycann.codegen.kernels.winograd_words import emit_word_winograd
-from anycann.codegen.kernels.winograd_words_tile import WordAlgorithmSpace, WordWinograd, WordWinogradSpace
+from anycann.codegen.kernels.winograd_words_lines import word_tile_sizes
+from anycann.codegen.kernels.winograd_words_space import WordAlgorithmSpace, WordWinogradSpace
+from anycann.codegen.kernels.winograd_words_tile import WordWinograd
 from anycann.codegen.kernels.winograd_words_transform import pack_words, sums_fit
 from anycann.codegen.nest_kernel import Output
 from anycann.codegen.repeats import Repeats
@@ -41,6 +43,7 @@ from anycann.te.tensor import Compute, Constant, Contraction, Placeholder, Tenso
 Array: TypeAlias = np.ndarray[Any, Any]
 
 FLOATS = (dtypes.bfloat16, dtypes.float32)  # weights that are rounded to bfloat16 when they are packed
+WORDS = (*BYTES, dtypes.int16)  # weights that are multiplied as 16-bit integers, so with any zero point of bytes taken off
 PLANAR_CHANNELS = 4  # up to so many channels, a copy gathers the planes of a row-major image as fast as it copies
 
 
@@ -120,11 +123,8 @@ def generate_dot_convolution(
     window = window_rows(layouts.get(x, ND)) or 0
     known = _known_zero(operator.zero_point, constants, sizes)
     kept = weights[(slice(None), slice(None), *taps)].reshape(*weights.shape[:2], *shape.kernel)
-    by_words = not (planar or window or operator.transposed) and choices.tile(WordAlgorithmSpace(shape, target)).winograd
-    centred = _centred(kept, weight_zero) if by_words else None
-    if centred is not None and sums_fit(centred):
-        method = _by_winograd(shape, target, choices, centred)
-    else:
+    method = None if planar or window or operator.transposed else _by_winograd(shape, target, choices, kept, weight_zero)
+    if method is None:
         plan = DotPlan(shape, target, choices.tile(DotSpace(shape, target, planar)), planar, weight_zero is None, window)
         method = _by_dots(plan, kept, known, weight_zero)
     blocked = NC1HWC0 in (*layouts.values(), *(o.place.layout for o in outputs))
@@ -172,9 +172,15 @@ def _by_dots(plan: DotPlan, weights: Array, zero_point: int | None, weight_zero:
     return _Method("dots", plan, packed, emit, plan.scratch_bytes, rows)
 
 
-def _by_winograd(shape: ConvolutionShape, target: Target, choices: Choices, weights: Array) -> _Method:
-    plan = WordWinograd(shape, target, choices.tile(WordWinogradSpace(shape, target)))
-    packed = pack("winograd", pack_words(plan, weights))
+def _by_winograd(shape: ConvolutionShape, target: Target, choices: Choices, weights: Array, weight_zero: Array | None) -> _Method | None:
+    """With the largest tiles that pay and whose sums come back; None if there are none."""
+    wanted = [size for size in word_tile_sizes(shape) if choices.tile(WordAlgorithmSpace(shape, target, size)).winograd]
+    centred = _centred(weights, weight_zero) if wanted else weights
+    plans = [WordWinograd(shape, target, choices.tile(WordWinogradSpace(shape, target, size))) for size in wanted]
+    plan = next((plan for plan in plans if sums_fit(centred, plan.algorithm)), None)
+    if plan is None:
+        return None
+    packed = pack("winograd", pack_words(plan, centred))
 
     def emit(e: Emitter, x: Value, weights: Value, write: DotWrite, zero: Value | int | None) -> int:
         return emit_word_winograd(e, plan, x, weights, write, zero or 0)
@@ -227,13 +233,17 @@ def _load_zero(e: Emitter, shape: ConvolutionShape) -> Value:
 
 # ---- matrix products
 def takes_matmul(operator: MatMul, constants: Constants, target: Target) -> bool:
-    """True for bytes or bfloat16 times one known matrix, where the processor has no better way."""
+    """True for bytes or bfloat16 times one known matrix, where the processor has no better way; for words where bytes are widened."""
     a, b = operator.a, operator.b
     if operator.scale is not None or a.rank < 2 or b.rank != 2 or operator.transpose_a or 0 in (*a.shape, *b.shape) or 1 in b.shape:
         return False
     if a.dtype is dtypes.bfloat16:
         return b.dtype in FLOATS and multiplies_bfloat(target) and _value(b, constants) is not None
-    if a.dtype not in BYTES or b.dtype not in BYTES or _value(b, constants) is None:
+    if a.dtype not in BYTES or _value(b, constants) is None:
+        return False
+    if DotProducts(a.dtype, target).widens:
+        return b.dtype in WORDS
+    if b.dtype not in BYTES:
         return False
     others = target.lanes == 16 and target.has("avx512vnni")  # another generator, which copies nothing and takes unsigned columns too
     return not others or (a.dtype is dtypes.uint8 and (b.dtype is dtypes.int8 or has_tiles(target, a.dtype)))
@@ -255,7 +265,8 @@ def generate_dot_matmul(
     columns = operator.b.shape[0 if operator.transpose_b else 1]
     one = (1, 1)
     shape = ConvolutionShape(1, depth, columns, 1, (pixels, 1), one, one, one, (0, 0), (pixels, 1), operator.a.dtype)
-    zero = np.full((), -128, np.int32) if operator.b.dtype is dtypes.uint8 else None
+    widens = DotProducts(shape.dtype, target).widens
+    zero = np.full((), -128, np.int32) if operator.b.dtype is dtypes.uint8 and not widens else None
     plan = DotPlan(shape, target, choices.tile(DotSpace(shape, target)), centred=zero is None)
     matrix = np.asarray(_value(operator.b, constants))
     weights = (matrix if operator.transpose_b else matrix.T).reshape(columns, depth, 1, 1)

@@ -11,7 +11,9 @@ import pytest
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.winograd_words import emit_word_winograd
-from anycann.codegen.kernels.winograd_words_tile import WordAlgorithmSpace, WordTile, WordWinograd, WordWinogradSpace, word_winograd_refusal
+from anycann.codegen.kernels.winograd_words_lines import word_algorithm, word_tile_sizes
+from anycann.codegen.kernels.winograd_words_space import WordAlgorithmSpace, WordWinogradSpace
+from anycann.codegen.kernels.winograd_words_tile import WordTile, WordWinograd, word_winograd_refusal
 from anycann.codegen.kernels.winograd_words_transform import pack_words, sums_fit
 from anycann.codegen.values import Value
 from anycann.target.target import Target, by_name
@@ -34,6 +36,9 @@ SHAPES = {
     "no padding": around(24, 20, (10, 11), (0, 0)),
     "more padding than it reads": around(8, 16, (3, 4), (3, 2)),
     "one pixel": around(40, 8, (1, 1)),
+    "every second pixel": sizes(32, 24, (9, 12), (3, 3), (2, 2), (1, 1), batch=2),
+    "every second pixel without padding": sizes(24, 17, (8, 11), (3, 3), (2, 2)),
+    "every second pixel of a row": sizes(16, 8, (1, 7), (3, 3), (2, 2), (1, 1)),
 }
 
 
@@ -74,8 +79,24 @@ def assert_right(
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_sums_are_exact(name):
-    assert_right(SHAPES[name], targets()[-1])
+def test_sums_are_exact_with_tiles_of_every_size(name):
+    for size in word_tile_sizes(SHAPES[name]):
+        space = WordWinogradSpace(SHAPES[name], targets()[-1])
+        assert_right(SHAPES[name], space.target, next(tile for tile in space.candidates() if tile.results == size))
+
+
+@pytest.mark.parametrize("name", ["whole tiles", "every second pixel"])
+def test_the_matrices_are_those_of_a_convolution(name):
+    """A [(G g) * (B d)] in one dimension, less the factors of results."""
+    shape, rng = SHAPES[name], np.random.default_rng()
+    for size in word_tile_sizes(shape):
+        line = word_algorithm(shape, size).rows
+        d, g = rng.integers(-255, 256, line.patch), rng.integers(-255, 256, line.taps)
+        found = np.array(line.outputs) @ ((np.array(line.weights) @ g) * (np.array(line.inputs) @ d))
+        wanted = [(d[i * line.stride :][: line.taps] * g).sum() for i in range(line.results)]
+        assert (found == wanted * (3**line.thirds << np.array(line.shifts))).all()
+        most = [max(np.abs(row).sum() for row in matrix) ** 2 * 255 for matrix in (line.inputs, line.weights)]
+        assert max(most) < 1 << 15, "patches and weights have 16 bits"
 
 
 @pytest.mark.parametrize(("name", "dtype"), [("several pieces", dtypes.uint8), ("parts of tiles", dtypes.int8)])
@@ -94,26 +115,54 @@ def test_every_tile_of_the_space_computes_the_same():
     space = WordWinogradSpace(shape, targets()[0])
     tiles = [tile for tile in dict.fromkeys(space.candidates()) if space.refusal(tile) is None]
     assert len(tiles) > 10
-    for tile in tiles[:: len(tiles) // 4]:
+    assert {tile.results for tile in tiles} == {2, 4}
+    for tile in tiles[:: len(tiles) // 8]:
         assert_right(shape, space.target, tile, zero=9)
+
+
+@pytest.mark.parametrize("shape", [around(24, 40, (10, 9), batch=2), sizes(16, 41, (9, 14), (3, 3), (2, 2), (1, 1))])
+def test_points_one_by_one_for_all_channels_of_a_task_compute_the_same(shape):
+    """In blocks of tiles of which the last has fewer, in parts of groups of which the last has fewer."""
+    for size in word_tile_sizes(shape):
+        for splits in (1, 2):
+            assert_right(shape, targets()[-1], WordTile(5, 3, 1, splits, size, by_point=True), zero=7)
+
+
+def test_weights_that_stay_in_no_near_cache_are_fetched_ahead_and_blocks_of_many_channels_go_point_by_point():
+    target = replace(by_name("avx2"), l2_bytes=512 << 10)
+    few, many = (
+        WordWinograd(shape, target, WordWinogradSpace(shape, target).default())
+        for shape in (around(32, 32, (56, 56)), around(512, 512, (28, 28)))
+    )
+    assert (few.tile.by_point, few.fetched_bytes) == (False, 0)
+    assert (many.tile.by_point, many.fetched_bytes > 0) == (True, True)
+    fetches = ["@llvm.prefetch" in "\n".join(write_kernel(plan, 0)[0].lines) for plan in (few, many)]
+    assert fetches == [False, True]
 
 
 @pytest.mark.parametrize(("pixel", "zero"), [(255, 0), (0, 255)])
 @pytest.mark.parametrize("weight", [127, -128])
-def test_the_largest_sums_that_fit_come_back(pixel, zero, weight):
-    """All products of one sign, as many as `sums_fit` lets through."""
-    channels = (1 << 25) // (255 * 9 * abs(weight)) // 8 * 8
-    shape = around(channels, 8, (6, 6))
+@pytest.mark.parametrize(("size", "stride"), [(4, 1), (2, 1), (2, 2)])
+def test_the_largest_sums_that_fit_come_back(size, stride, weight, pixel, zero):
+    """All products of one sign, as many as `sums_fit` lets through; for tiles of 2x2 results 2048 channels are not too many."""
+    bits = {(4, 1): 25, (2, 1): 29, (2, 2): 31}[size, stride]
+    most = (1 << bits) // (255 * 9 * abs(weight)) // 8 * 8
+    channels = min(most, 2048)
+    shape = sizes(channels, 8, (6, 6), (3, 3), (stride, stride), (1, 1))
     x, w = np.full((1, 6, 6, channels), pixel, np.uint8), np.full((8, channels, 3, 3), weight, np.int8)
-    assert sums_fit(w.astype(np.int32))
-    assert not sums_fit(np.concatenate([w, w[:, :16]], 1).astype(np.int32)), "16 channels more do not fit"
-    assert_right(shape, targets()[-1], zero=zero, given=(x, w))
+    algorithm = word_algorithm(shape, size)
+    assert algorithm.sum_bits == bits
+    assert sums_fit(w.astype(np.int32), algorithm)
+    assert not sums_fit(np.full((1, most + 16, 3, 3), weight, np.int32), algorithm), "16 channels more do not fit"
+    space = WordWinogradSpace(shape, targets()[-1], size)
+    assert_right(shape, space.target, space.default(), zero=zero, given=(x, w))
 
 
 def test_what_it_cannot_compute_is_refused_with_a_reason():
     target = by_name("avx2")
     assert word_winograd_refusal(SHAPES["whole tiles"], target) is None
-    assert "strides (2, 2)" in str(word_winograd_refusal(sizes(16, 16, (8, 8), (3, 3), (2, 2)), target))
+    assert "strides (2, 1)" in str(word_winograd_refusal(sizes(16, 16, (8, 8), (3, 3), (2, 1)), target))
+    assert "strides (3, 3)" in str(word_winograd_refusal(sizes(16, 16, (8, 8), (3, 3), (3, 3)), target))
     assert "12 input channels" in str(word_winograd_refusal(around(12, 16, (8, 8)), target))
     assert "bfloat16" in str(word_winograd_refusal(replace(SHAPES["whole tiles"], dtype=dtypes.bfloat16), target))
     assert "aarch64" in str(word_winograd_refusal(SHAPES["whole tiles"], by_name("neon")))

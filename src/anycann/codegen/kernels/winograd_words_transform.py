@@ -1,8 +1,7 @@
-"""The small matrices of Winograd's F(4x4, 3x3) in whole numbers, and the weights that go through them.
+"""What goes through the matrices of Winograd's algorithms in whole numbers (`winograd_words_lines.py`): patches, weights and products.
 
-The matrices of `winograd_transform.py` times whole numbers: rows of G times 4, 6, 6, 24, 24 and 1. Transformed inputs and weights then are
-integers of 16 bits, and a transformed result is the true one times 9 and a power of two, modulo 2^32: times the inverse of 9, and shifted,
-it is the true one, as long as that has 26 bits (`sums_fit`).
+Transformed inputs and weights are integers of 16 bits, and a transformed result is the true one times a power of 3 and a power of two,
+modulo 2^32: times the inverse of the first, and shifted, it is the true one, as long as its bits are not shifted out (`sums_fit`).
 """
 
 from __future__ import annotations
@@ -14,57 +13,58 @@ import numpy as np
 import numpy.typing as npt
 
 from anycann.codegen.emitter import Emitter
-from anycann.codegen.kernels.winograd_words_tile import OUT, PATCH, POINTS, WordWinograd
+from anycann.codegen.kernels.winograd_words_lines import WordAlgorithm, WordLine
+from anycann.codegen.kernels.winograd_words_tile import WordWinograd
 from anycann.codegen.values import Value
 
-Transform: TypeAlias = Callable[[Emitter, Sequence[Value]], list[Value]]
-
-_G = np.array([[1, 0, 0], [-1, -1, -1], [-1, 1, -1], [1, 2, 4], [1, -2, 4], [0, 0, 1]])
-_SHIFTS = (3, 2, 1, 1)  # the power of two that a row or a column of results is multiplied with
-_INVERSE_OF_9 = 0x38E38E39
-_SUM_BITS = 31 - 2 * max(_SHIFTS)
+Transform: TypeAlias = Callable[[Emitter, WordLine, Sequence[Value]], list[Value]]
 
 
-def sums_fit(weights: npt.NDArray[np.int32]) -> bool:
+def sums_fit(weights: npt.NDArray[np.int32], algorithm: WordAlgorithm) -> bool:
     """True if no sum of these weights [O, ...] times bytes less their zero point leaves the range that comes back."""
     flat = weights.reshape(len(weights), -1).astype(np.int64)
     most = np.maximum(np.maximum(flat, 0).sum(1), np.maximum(-flat, 0).sum(1)).max(initial=0)
-    return bool(255 * most < 1 << _SUM_BITS)
+    return bool(255 * most < 1 << algorithm.sum_bits)
 
 
 def pack_words(plan: WordWinograd, weights: npt.NDArray[np.int32]) -> npt.NDArray[np.int16]:
-    """Weights [O, C, 3, 3] less their zero point -> [groups, 36 points, C / 2, columns of a group, 2]."""
+    """Weights [O, C, 3, 3] less their zero point -> [groups, points, C / 2, columns of a group, 2]."""
     outputs, channels = weights.shape[:2]
-    transformed = np.einsum("ai,ocij,bj->abco", _G, weights, _G).reshape(POINTS, channels, outputs)
-    padded = np.zeros((POINTS, channels, plan.groups * plan.width), np.int16)
-    padded[..., :outputs] = transformed
-    pairs = padded.reshape(POINTS, channels // 2, 2, plan.groups, plan.width)
+    points = plan.algorithm.points
+    padded = np.zeros((points, channels, plan.groups * plan.width), np.int16)
+    padded[..., :outputs] = plan.algorithm.transform(weights)
+    pairs = padded.reshape(points, channels // 2, 2, plan.groups, plan.width)
     return np.ascontiguousarray(pairs.transpose(3, 0, 1, 4, 2))
 
 
-def transform_bytes(e: Emitter, patch: Sequence[Value]) -> list[Value]:
-    """B^T d B of the 36 inputs of a patch, row by row, as i16."""
-    return _both_ways(e, patch, _input)
+def transform_bytes(e: Emitter, algorithm: WordAlgorithm, patch: Sequence[Value]) -> list[Value]:
+    """B d B^T of the inputs of a patch, row by row, as i16."""
+    return _both_ways(e, algorithm, patch, algorithm.columns.patch, _input)
 
 
-def transform_sums(e: Emitter, products: Sequence[Value]) -> list[Value]:
-    """A^T m A of 36 sums of products: the 16 results, row by row, as i32."""
+def transform_sums(e: Emitter, algorithm: WordAlgorithm, products: Sequence[Value]) -> list[Value]:
+    """A m A^T of sums of products: the results, row by row, as i32."""
+    rows, columns = algorithm.rows, algorithm.columns
+    factor = 3 ** (rows.thirds + columns.thirds)
     results = []
-    for number, value in enumerate(_both_ways(e, products, _output)):
-        i, j = divmod(number, OUT)
-        value = e.binary("mul", value, e.const(_INVERSE_OF_9, value.type))
-        results.append(e.binary("ashr", value, e.const(_SHIFTS[i] + _SHIFTS[j], value.type)))
+    for number, value in enumerate(_both_ways(e, algorithm, products, columns.points, _output)):
+        i, j = divmod(number, columns.results)
+        value = e.binary("mul", value, e.const(pow(factor, -1, 1 << 32), value.type)) if factor > 1 else value
+        shift = rows.shifts[i] + columns.shifts[j]
+        results.append(e.binary("ashr", value, e.const(shift, value.type)) if shift else value)
     return results
 
 
-def _both_ways(e: Emitter, patch: Sequence[Value], transform: Transform) -> list[Value]:
-    """`transform` on every column of a 6x6 patch, then on every row of the result."""
-    columns = [transform(e, [patch[PATCH * i + j] for i in range(PATCH)]) for j in range(PATCH)]
-    return [value for i in range(len(columns[0])) for value in transform(e, [column[i] for column in columns])]
+def _both_ways(e: Emitter, algorithm: WordAlgorithm, patch: Sequence[Value], width: int, transform: Transform) -> list[Value]:
+    """`transform` on every column of a patch so wide, then on every row of the result."""
+    columns = [transform(e, algorithm.rows, patch[j::width]) for j in range(width)]
+    return [value for i in range(len(columns[0])) for value in transform(e, algorithm.columns, [column[i] for column in columns])]
 
 
-def _input(e: Emitter, d: Sequence[Value]) -> list[Value]:
-    """B^T d, as in `winograd_transform.py`."""
+def _input(e: Emitter, line: WordLine, d: Sequence[Value]) -> list[Value]:
+    """B d."""
+    if line.results < 4:
+        return [_combined(e, row, d) for row in line.inputs]
     even, odd = _less(e, d[4], _times(e, d[2], 4)), _less(e, d[3], _times(e, d[1], 4))
     outer, inner = _less(e, d[4], d[2]), _less(e, d[3], d[1])
     twice = _times(e, inner, 2)
@@ -78,8 +78,10 @@ def _input(e: Emitter, d: Sequence[Value]) -> list[Value]:
     ]
 
 
-def _output(e: Emitter, m: Sequence[Value]) -> list[Value]:
-    """A^T m of products whose weights were multiplied: rows of it times 24, 12, 6 and 6."""
+def _output(e: Emitter, line: WordLine, m: Sequence[Value]) -> list[Value]:
+    """A m."""
+    if line.results < 4:
+        return [_combined(e, row, m) for row in line.outputs]
     near, far = _plus(e, m[1], m[2]), _plus(e, m[3], m[4])
     near_odd, far_odd = _less(e, m[1], m[2]), _less(e, m[3], m[4])
     return [
@@ -88,6 +90,15 @@ def _output(e: Emitter, m: Sequence[Value]) -> list[Value]:
         _plus(e, near, far),
         _plus(e, near_odd, _times(e, _plus(e, _plus(e, far_odd, m[5]), _times(e, m[5], 2)), 2)),
     ]
+
+
+def _combined(e: Emitter, row: Sequence[int], values: Sequence[Value]) -> Value:
+    """The sum of what a row of 1, 0 and -1 takes; it takes something."""
+    taken = sorted(((sign, value) for sign, value in zip(row, values, strict=True) if sign), key=lambda pair: -pair[0])
+    total = taken[0][1]
+    for sign, value in taken[1:]:
+        total = _plus(e, total, value) if sign > 0 else _less(e, total, value)
+    return total
 
 
 def _plus(e: Emitter, a: Value, b: Value) -> Value:
