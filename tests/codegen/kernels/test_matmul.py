@@ -186,6 +186,22 @@ def test_panels_of_few_rows_leave_room_for_the_next(name: str) -> None:
         assert width == target.lanes or width * k * 4 <= target.l2_bytes // 3
 
 
+@pytest.mark.parametrize("k", [2100, 5003])
+@pytest.mark.parametrize("target", runnable(), ids=lambda target: target.name)
+def test_with_few_registers_many_rows_too_long_for_the_second_cache_share_wide_panels(target: Target, k: int) -> None:
+    target = replace(target, l2_bytes=512 * 1024)
+    p = problem(131, 61, k)
+    shape = replace(p.shape, packed=True)
+    tile = matmul.default_tile(shape, target)
+    long = matmul.default_tile(replace(shape, m=512, n=1280), target)
+    if target.registers <= 16:
+        assert long.panels_inner
+        assert long.vectors >= 3
+        assert 96 <= long.rows * long.row_blocks <= 132
+        assert matmul.default_tile(replace(shape, m=512, n=1280, k=1280), target).row_blocks < long.row_blocks, "k = 1280 stays there"
+    check(packed(p, target, tile), target=target, tile=tile, parts=2)
+
+
 def test_a_packed_b_may_have_a_batch() -> None:
     p = problem(6, 40, 10, (3, 2))
     check(packed(p, HOST, matmul.default_tile(p.shape, HOST)))

@@ -7,6 +7,7 @@ from functools import lru_cache
 import math
 
 from anycann.codegen.kernels.arithmetic_rate import fma_rate, has_fma, is_halved
+from anycann.codegen.kernels.matmul_far_rows import FAR_TASKS, far_penalty, reads_far_rows, shared_rows
 from anycann.codegen.kernels.matmul_narrow import k_group
 from anycann.codegen.kernels.matmul_shape import MatmulShape, folded, lanes_of
 from anycann.codegen.kernels.matmul_tile import STREAMS, MatmulTile, gathers_rows, is_streamed, method, must_copy, row_chunks
@@ -119,7 +120,7 @@ def _step_cycles(shape: MatmulShape, target: Target, rows: int, vectors: int) ->
     panel_row = vectors * target.lanes * 4
     if shape.k * panel_row > target.l1_bytes:
         loads = max(loads, panel_row / _L2_BYTES_PER_CYCLE)
-    return max(fmas * _stream_penalty(shape, target, rows), loads, float(_FMA_LATENCY))
+    return max(fmas * _stream_penalty(shape, target, rows) * far_penalty(shape, target, vectors), loads, float(_FMA_LATENCY))
 
 
 def _stream_penalty(shape: MatmulShape, target: Target, rows: int) -> float:
@@ -181,11 +182,11 @@ def _tile(shape: MatmulShape, target: Target, rows: int, vectors: int, panels_in
     copy = _copies(shape, target)
     panels = max(1, -(-shape.n // (lanes * vectors)))
     blocks = max(1, -(-shape.m // rows))
-    wanted = min(_MOST_TASKS, shape.flops // (_TASK_FLOPS if shape.packed else _UNPACKED_TASK_FLOPS) + 1)
+    most = FAR_TASKS if panels_inner and reads_far_rows(shape, target) else _MOST_TASKS
+    wanted = min(most, shape.flops // (_TASK_FLOPS if shape.packed else _UNPACKED_TASK_FLOPS) + 1)
     chunks = min(blocks, max(1, wanted // (panels * shape.batches or 1)))
     if panels_inner:
-        room = max(1, target.l2_bytes // 2 // max(1, rows * shape.k * shape.a_dtype.nbytes))
-        chunks = max(chunks, -(-blocks // room))
+        chunks = max(chunks, -(-blocks // max(1, shared_rows(shape, target) // rows)))
     least = -(-(_ROWS_PER_COPY if copy else 4 * rows) // rows)  # a panel is fetched, or copied, once a task
     if panels_inner and _may_keep_rows(shape, target):
         least, chunks = _LEAST_KEPT_TILES, _even_parts(max(chunks, min(wanted, 2)))
