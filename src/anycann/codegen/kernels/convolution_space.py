@@ -35,10 +35,10 @@ from anycann.codegen.kernels.winograd_blocking import (
     most_winograd_columns,
     most_winograd_tiles,
     plane_choices,
-    winograd_estimate,
     winograd_fits,
     winograd_profitable,
 )
+from anycann.codegen.kernels.winograd_estimate import winograd_estimate
 from anycann.codegen.kernels.winograd_tile import WinogradTile, all_tiles, tile_sizes, winograd_refusal
 from anycann.codegen.space import Parameter, Space
 from anycann.support.records import dataclass

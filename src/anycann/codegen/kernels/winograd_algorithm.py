@@ -11,7 +11,6 @@ from functools import cached_property, lru_cache
 from math import prod
 
 import numpy as np
-from numpy.polynomial import polynomial
 
 from anycann.support.records import dataclass
 
@@ -37,8 +36,8 @@ class Phase:
             return np.eye(self.results)
         rows = np.zeros((self.points, self.points))
         for row, point in enumerate((*self._finite, None)):
-            factors = polynomial.polyfromroots([q for q in self._finite if q != point])
-            rows[row, : len(factors)] = factors
+            factors = np.poly([q for q in self._finite if q != point])  # of the highest power first
+            rows[row, : len(factors)] = factors[::-1]
         return rows
 
     @property

@@ -1,4 +1,4 @@
-"""How Winograd's convolution is cut into blocks that stay in the cache, by an estimate of cycles; and whether it pays."""
+"""How Winograd's convolution is cut into blocks that stay in the cache, and whether it pays, by the estimates of cycles."""
 
 from __future__ import annotations
 
@@ -9,26 +9,20 @@ from functools import lru_cache
 from itertools import product
 
 from anycann.codegen.kernels.arithmetic_rate import has_fma
-from anycann.codegen.kernels.convolution_estimate import block_groups, estimate, step_cycles
-from anycann.codegen.kernels.convolution_method import last_lanes
+from anycann.codegen.kernels.convolution_estimate import estimate
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_tile import default_tile, even_cuts
+from anycann.codegen.kernels.winograd_estimate import winograd_costs
 from anycann.codegen.kernels.winograd_tile import (
     WinogradTile,
     all_blocks,
     all_tiles,
     input_stride,
     out_planes,
-    plane_reach,
     scratch_bytes,
-    tile_points,
     tile_sizes,
-    winograd_algorithm,
-    winograd_depth,
     winograd_refusal,
-    winograd_weight_bytes,
 )
-from anycann.codegen.kernels.winograd_transform import transform_instructions
 from anycann.target.target import Target
 
 
@@ -37,7 +31,7 @@ def winograd_profitable(shape: ConvolutionShape, target: Target) -> bool:
     if winograd_refusal(shape, target) or shape.batch * shape.out_pixels == 0:
         return False
     direct = shape.batch * estimate(shape, target, default_tile(shape, target))
-    return _judged(shape, target, default_winograd_tile(shape, target)) < 0.96 * direct
+    return winograd_costs(shape, target).judged(default_winograd_tile(shape, target)) < 0.96 * direct
 
 
 _MOST_TILES = 256
@@ -51,35 +45,7 @@ _BLOCKS = (24, 28, 36, 48)
 
 def winograd_tiles(shape: ConvolutionShape, target: Target) -> list[WinogradTile]:
     """Every blocking that fits registers and the second-level cache, best first: by the estimate, for one thread and for two."""
-
-    def cycles(tile: WinogradTile) -> float:
-        one = _judged(shape, target, tile)
-        return one + (one + _shared_transforms(shape, target, tile)) * _imbalance(shape, tile)
-
-    return sorted(set(_candidates(shape, target)), key=cycles)
-
-
-def _judged(shape: ConvolutionShape, target: Target, tile: WinogradTile) -> float:
-    """The estimate, and what makes the usual tiles preferable where another's is hardly lower."""
-    return winograd_estimate(shape, target, tile) * (
-        _BY_POINT if tile.by_point else _OTHER_SIZE if tile.size != tile_sizes(shape)[0] else 1.0
-    )
-
-
-_OTHER_SIZE = 1.15  # measured, the better of two sizes is the one with the lower estimate where they are that far apart
-_BY_POINT = 1.2  # 256 channels of 14 x 14, estimated at 0.86 of the time by points, took 0.94 alone and 1.03 in a network (AVX2)
-
-
-def _shared_transforms(shape: ConvolutionShape, target: Target, tile: WinogradTile) -> float:
-    """Cycles to transform once more the block of tiles that two threads share, where each has some of its output channels."""
-    blocks = all_blocks(shape, tile)
-    return transform_cycles(shape, target, tile)[0] / blocks if tile.splits > 1 and blocks % 2 else 0.0
-
-
-def _imbalance(shape: ConvolutionShape, tile: WinogradTile) -> float:
-    """How much longer than half of the work two threads take."""
-    blocks = max(1, all_blocks(shape, tile))
-    return -(-blocks * tile.splits // 2) * 2 * tile.positions / (max(1, all_tiles(shape, tile.size) * out_planes(shape)) * tile.splits)
+    return sorted(set(_candidates(shape, target)), key=winograd_costs(shape, target).judged_for_two)
 
 
 @lru_cache(maxsize=256)
@@ -103,13 +69,13 @@ def _blockings(shape: ConvolutionShape, target: Target, tile: WinogradTile) -> I
     sizes = sorted({*even_cuts(total, most), *(n for n in (-(-total // part) for part in parts) if n <= most)})
     out_blocks = shape.out_blocks(target.lanes)
     for blocks, tiles, planes in product(range(1, min(8, out_blocks) + 1), sizes, plane_choices(shape)):
-        block = replace(tile, tiles=tiles, blocks=blocks, planes=planes)
-        block = replace(block, splits=_splits(shape, target.lanes, block))
-        if not winograd_fits(shape, target, block) and block.positions > 1:
+        block = WinogradTile(tiles, 1, blocks, 1, 1, planes, tile.height, tile.width, tile.by_point)
+        splits = _splits(shape, target.lanes, block)
+        if block.positions > 1 and not winograd_fits(shape, target, replace(block, splits=splits) if block.by_point else block):
             continue
         for columns in even_cuts(block.positions, min(block.positions, most_winograd_columns(target, blocks))):
             unroll = _unroll(shape, target, columns * blocks)
-            yield replace(block, columns=columns, unroll=unroll)
+            yield WinogradTile(tiles, columns, blocks, unroll, splits, planes, tile.height, tile.width, tile.by_point)
 
 
 def plane_choices(shape: ConvolutionShape) -> tuple[int, ...]:
@@ -156,57 +122,3 @@ _ENOUGH_TASKS, _LEAST_BLOCKS = 8, 2
 def _splits(shape: ConvolutionShape, lanes: int, tile: WinogradTile) -> int:
     groups = -(-shape.out_blocks(lanes) // tile.blocks)
     return max(1, min(groups, shape.out_blocks(lanes) // _LEAST_BLOCKS, -(-_ENOUGH_TASKS // max(1, all_blocks(shape, tile)))))
-
-
-# Cycles of an instruction of the transforms of one tile and channel block, in and out.
-_INPUT_CYCLES, _OUTPUT_CYCLES = 0.88, 0.88
-# Bytes a cycle between registers and the scratch memory as it fills the second-level cache, and beyond that.
-_SCRATCH_RATE, _FAR_SCRATCH_RATE = 32.0, 10.0
-# Bytes a cycle that weights arrive with: from the second-level cache, the third, and memory.
-WEIGHT_RATES = 32.0, 10.0, 5.0
-
-
-def winograd_estimate(shape: ConvolutionShape, target: Target, tile: WinogradTile) -> float:
-    """Cycles of the whole batch: transforms, products, and bringing the weights for every block of tiles."""
-    lanes, block_count = target.lanes, all_blocks(shape, tile)
-    widths = block_groups(tile.positions, tile.columns)
-    groups = block_groups(shape.out_blocks(lanes), tile.blocks)
-    saved = 1 - last_lanes(shape, target, "dense", groups[-1]) / lanes
-    steps = 0.0
-    for times, width in ((len(widths) - 1, tile.columns), (1, widths[-1])):  # all but the last are alike
-        regular = step_cycles(target, width, tile.blocks, _weight_cycles(shape, target, tile.blocks))
-        last = step_cycles(target, width, groups[-1], _weight_cycles(shape, target, groups[-1]), saved=saved)
-        steps += times * ((len(groups) - 1) * regular + last)
-    products = tile_points(shape, tile) * (winograd_depth(shape) * steps + 30.0 * len(groups) * len(widths))
-    weights = winograd_weight_bytes(shape, lanes, tile)
-    resident = weights <= target.l2_bytes // 2
-    l2, l3, memory = WEIGHT_RATES
-    first = weights / memory
-    again = weights / (l2 if resident else l3)
-    return overlapped(products, first) + (block_count - 1) * overlapped(products, again) + sum(transform_cycles(shape, target, tile))
-
-
-def _weight_cycles(shape: ConvolutionShape, target: Target, blocks: int) -> float:
-    """Cycles to bring the weight vectors of one step from the cache that those of a group and point stay in: of the second half a vector.
-
-    512 channels of 7 x 7 by F(2x2) take 1.55 times as long with 2 x 5 sums as with 6 x 2 (AVX2).
-    """
-    near = 4 * target.lanes * blocks * winograd_depth(shape) <= target.l1_bytes // 2
-    return blocks if near else 2.0 * blocks
-
-
-def transform_cycles(shape: ConvolutionShape, target: Target, tile: WinogradTile) -> tuple[float, float]:
-    """Cycles to transform all patches of the inputs, and all results."""
-    algorithm, tiles = winograd_algorithm(shape, tile), all_tiles(shape, tile.size)
-    filled = scratch_bytes(shape, target.lanes, tile) / target.l2_bytes
-    moved = 8 * algorithm.points * target.lanes * (filled / _SCRATCH_RATE if filled <= 1 else 1 / _FAR_SCRATCH_RATE)
-    there, back = transform_instructions(algorithm, target)
-    back += 3 * tile.height * tile.width  # to a place where the writer finds each
-    planes = out_planes(shape) + -(-out_planes(shape) // tile.planes) * plane_reach(shape)
-    read, written = planes * shape.in_blocks(target.lanes), out_planes(shape) * shape.out_blocks(target.lanes)
-    return tiles * read * (_INPUT_CYCLES * there + moved), tiles * written * (_OUTPUT_CYCLES * back + moved)
-
-
-def overlapped(a: float, b: float) -> float:
-    """Cycles of two things done at once: the longer, and a little of the other that does not overlap."""
-    return max(a, b) + 0.05 * min(a, b)

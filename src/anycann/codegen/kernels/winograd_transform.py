@@ -60,13 +60,19 @@ def transform_weights(e: Emitter, target: Target, algorithm: WinogradAlgorithm, 
 @lru_cache(maxsize=64)
 def transform_instructions(algorithm: WinogradAlgorithm, target: Target) -> tuple[int, int]:
     """Instructions on vectors that transform a patch, and products: arithmetic, loads and stores."""
-    vector, counts = vector_type("float", target.lanes), []
-    patch, results = algorithm.rows.patch * algorithm.columns.patch, algorithm.rows.results * algorithm.columns.results
-    for count, other, transform in ((patch, algorithm.points, transform_input), (algorithm.points, results, transform_output)):
-        e = Emitter()
-        transform(e, target, algorithm, [Value("undef", vector)] * count)
-        counts.append(count + other + len(e.lines))
-    return counts[0], counts[1]
+    rows, columns = algorithm.rows, algorithm.columns
+    down, across = _arithmetic(rows, target, _input, rows.patch), _arithmetic(columns, target, _input, columns.patch)
+    there = rows.patch * columns.patch + algorithm.points + columns.patch * down + rows.points * across
+    down, across = _arithmetic(rows, target, _output, rows.points), _arithmetic(columns, target, _output, columns.points)
+    back = algorithm.points + rows.results * columns.results + columns.points * down + rows.results * across
+    return there, back
+
+
+def _arithmetic(line: LineAlgorithm, target: Target, transform: Transform, count: int) -> int:
+    """Instructions of one transform of `count` vectors."""
+    e = Emitter()
+    transform(e, target, line, [Value("undef", vector_type("float", target.lanes))] * count)
+    return len(e.lines)
 
 
 def _both_ways(e: Emitter, target: Target, algorithm: WinogradAlgorithm, values: Sequence[Value], transform: Transform) -> list[Value]:

@@ -15,7 +15,7 @@ from anycann.codegen.kernels.convolution_space import WinogradChoice
 from anycann.codegen.kernels.convolution_tile import even_cuts
 from anycann.codegen.kernels.dot_products import multiplies_words_at_once
 from anycann.codegen.kernels.dot_space import DotSpace, waits_for_words, word_pair_cycles
-from anycann.codegen.kernels.winograd_blocking import WEIGHT_RATES, overlapped
+from anycann.codegen.kernels.winograd_estimate import WEIGHT_RATES, overlapped
 from anycann.codegen.kernels.winograd_tile import all_tiles
 from anycann.codegen.kernels.winograd_words_lines import WordAlgorithm, word_tile_sizes
 from anycann.codegen.kernels.winograd_words_tile import WordTile, WordWinograd, most_word_columns, word_winograd_refusal
