@@ -9,6 +9,7 @@ import onnx
 import pytest
 
 from anycann.compiler import CompileOptions, convert_model
+from anycann.target.target import by_name, host
 from tests.passes.graphs import AVX512, by_definition, compile_graph, floats, parse, run, tasks
 
 RNG = np.random.default_rng(7)
@@ -218,6 +219,37 @@ def test_unsigned_weights_are_multiplied_exactly(zeros: str, dtype: type) -> Non
     )  # fmt: skip
     feeds = {"a": RNG.integers(low, low + 256, (3, 5, 19)).astype(dtype)}
     np.testing.assert_array_equal(run(model, feeds)[0], by_definition(model, feeds)[0])
+
+
+WEIGHT_ZEROS = [np.array(0, np.uint8), np.array(113, np.uint8), np.array([255], np.uint8), np.arange(37, dtype=np.uint8) * 7]
+
+
+@pytest.mark.parametrize("name", ["host", "sse", "avx2"])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+@pytest.mark.parametrize("zero", WEIGHT_ZEROS, ids=["none", "one", "greatest", "columns"])
+def test_products_of_the_greatest_bytes_are_exact_with_any_zero_point(name: str, dtype: type, zero: np.ndarray[Any, Any]) -> None:
+    low, target = np.iinfo(dtype).min, host() if name == "host" else by_name(name)
+    for rows, depth in ((1, 1), (7, 19), (197, 66), (3, 0)):
+        known = RNG.choice(np.array([0, 1, 254, 255], np.uint8), (depth, 37))
+        model = parse(
+            f"g ({np.dtype(dtype).name}[{rows},{depth}] a) => (int32[{rows},37] y) {{ y = MatMulInteger(a, b, za, zb) }}",
+            b=known, za=np.array(low + 200, dtype), zb=zero,
+        )  # fmt: skip
+        a = RNG.choice(np.array([low, low + 255], dtype), (rows, depth))
+        exact = (a.astype(np.int32) - (low + 200)) @ (known.astype(np.int32) - zero.astype(np.int32))
+        np.testing.assert_array_equal(run(model, {"a": a}, target=target)[0], exact)
+
+
+@pytest.mark.parametrize("name", ["avx2", "avx512,+avx512vnni"])
+def test_a_zero_point_of_weights_costs_no_kernel_where_words_are_multiplied(name: str) -> None:
+    model = parse(
+        """g (uint8[5,64] a, uint8 za, float s) => (float[5,64] y) {
+            p = MatMulInteger(a, b, za, zb) c = Cast<to=1>(p) m = Mul(c, s) n = Add(m, bias) y = Gelu(n)
+        }""",
+        b=RNG.integers(0, 256, (64, 64)).astype(np.uint8), zb=np.array(113, np.uint8), bias=floats(64),
+    )  # fmt: skip
+    kernels = ["+".join(task.op_types) for task in tasks(compile_graph(model, by_name(name)).program)]
+    assert (kernels == ["MatMulInteger+Cast+Mul+Add+Gelu"]) is (name == "avx2")
 
 
 def test_a_dequantised_constant_that_two_results_add_is_scaled_for_each() -> None:

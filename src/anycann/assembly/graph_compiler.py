@@ -20,6 +20,7 @@ from anycann.assembly.steps import StepWriter
 from anycann.assembly.weights import ConstantSink, Weights
 from anycann.assembly.windows import find_windows, join_windows
 from anycann.codegen.kernels.arithmetic_rate import multiplies_bfloat
+from anycann.codegen.kernels.dot_products import DotProducts
 from anycann.codegen.space import Choices, Tuned
 from anycann.graph.registry import TensorType, dtype_of, library, static_type
 from anycann.om.plan import Program, TensorSpec
@@ -39,6 +40,7 @@ from anycann.te.dtypes import DType
 
 _FOR_WINOGRAD = frozenset({"DilatedConvolution"})  # rules that pay by Winograd's algorithm only
 _FOR_FEW_REGISTERS = frozenset({"StridedPixels"})  # rules that were measured with 16 vector registers only
+_FOR_BYTES = frozenset({"SplitZeroPoint"})  # rules that keep operands bytes, where words are multiplied anyway
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ class GraphCompiler:
         """What is left out by order, and because tuning found this graph faster without."""
         off = self.switched_off if self._has_winograd() else self.switched_off | _FOR_WINOGRAD
         off = off if self.target.registers < 32 else off | _FOR_FEW_REGISTERS
+        off = off | _FOR_BYTES if DotProducts(dtypes.uint8, self.target).widens else off
         return off if self.tuned is None else off | Choices(tuned=self.tuned).tile(graph_space(graph, inputs, self.target)).off
 
     def _has_winograd(self) -> bool:

@@ -43,6 +43,7 @@ ACCUMULATORS: dict[DType, DType] = {
     dtypes.float64: dtypes.float64,
     dtypes.int8: dtypes.int32,
     dtypes.uint8: dtypes.int32,
+    dtypes.int16: dtypes.int32,
 }
 
 

@@ -55,8 +55,8 @@ def integer_product(context: Lowering, numbers: tuple[int, int, int, int], shape
     known_b, known_zero = _value_or_none(context, numbers[1]), _value_or_none(context, numbers[3])
     if known_b is not None and known_zero is not None and known_zero.any() and known_zero.ndim <= 1 and b.rank > 1:
         moved = known_b.astype(np.int32) - known_zero.astype(np.int32)
-        if moved.min(initial=0) >= -128 and moved.max(initial=0) <= 127:  # most weights use less than the whole range
-            b, known_b, zero_b = te.table(moved.astype(np.int8)), moved, None
+        fits = moved.min(initial=0) >= -128 and moved.max(initial=0) <= 127  # most weights use less than the whole range
+        b, known_b, zero_b = te.table(moved.astype(np.int8 if fits else np.int16)), moved, None
     plain = zero_b is None or (known_zero is not None and not known_zero.any())
     if plain and isinstance(a, Placeholder) and isinstance(b, Placeholder) and a.rank > 1 and b.rank > 1:
         sums = te.contraction(MatMul(a, b), shape, dtypes.int32)
