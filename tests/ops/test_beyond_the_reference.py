@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+import math
+
 import numpy as np
 import pytest
 
@@ -87,3 +90,26 @@ def test_what_is_no_number_is_the_greatest_and_both_zeros_are_one() -> None:
     assert_gives(
         "TopK", Sample((x, np.array([6])), {"largest": 0}, constant=(1,), outputs=2), x[[2, 0, 3, 5, 4, 1]], np.array([2, 0, 3, 5, 4, 1])
     )
+
+
+@pytest.mark.parametrize("nearest", ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"])
+@pytest.mark.parametrize("coordinates", ["half_pixel", "asymmetric", "align_corners"])
+@pytest.mark.parametrize(("size", "out"), [(224, 300), (300, 224), (49, 7), (10, 30), (7, 25)])
+def test_resizing_by_sizes_takes_the_exact_neighbour_also_halfway(size: int, out: int, coordinates: str, nearest: str) -> None:
+    """Coordinates are fractions; (37 + 1/2) 224 / 300 - 1/2 is 27 1/2, and a little more where the scale was rounded before."""
+    rows = Fraction(size, out)
+    places = {
+        "half_pixel": [(o + Fraction(1, 2)) * rows - Fraction(1, 2) for o in range(out)],
+        "asymmetric": [o * rows for o in range(out)],
+        "align_corners": [Fraction(o * (size - 1), out - 1) for o in range(out)],
+    }[coordinates]
+    half = Fraction(1, 2)
+    taken = {
+        "round_prefer_floor": [math.ceil(place - half) for place in places],
+        "round_prefer_ceil": [math.floor(place + half) for place in places],
+        "floor": [math.floor(place) for place in places],
+        "ceil": [math.ceil(place) for place in places],
+    }[nearest]
+    x = np.arange(size, dtype=np.float32)
+    attributes = {"mode": "nearest", "nearest_mode": nearest, "coordinate_transformation_mode": coordinates}
+    assert_gives("Resize", Sample((x, None, None, np.array([out])), attributes, constant=(3,)), x[np.clip(taken, 0, size - 1)])

@@ -45,32 +45,44 @@ class AxisResize:
     begin: float = 0.0
     end: float = 1.0
 
+    @property
+    def wide(self) -> float:
+        """The size of the output before it is cut to a whole number."""
+        return self.out if self._is_by_sizes else self.scale * self.size
+
+    def back(self, o: np.ndarray) -> np.ndarray:
+        """Distances in the output as the input's, rounded once: halves of a ratio of sizes stay halves."""
+        return np.asarray(o * self.size / self.out if self._is_by_sizes else o / self.scale)
+
+    @property
+    def _is_by_sizes(self) -> bool:
+        return self.scale == self.out / self.size
+
 
 # ---- coordinates: ONNX specification, operator Resize
 def _align_corners(a: AxisResize, o: np.ndarray) -> np.ndarray:
-    wide = a.scale * a.size
-    return np.asarray(o * 0.0 if wide == 1 else o * (a.size - 1) / (wide - 1))
+    return np.asarray(o * 0.0 if a.wide == 1 else o * (a.size - 1) / (a.wide - 1))
 
 
 def _crop(a: AxisResize, o: np.ndarray) -> np.ndarray:
-    wide, part = a.scale * a.size, (a.end - a.begin) * (a.size - 1)
-    return a.begin * (a.size - 1) + (part / 2 + o * 0.0 if wide == 1 else o * part / (wide - 1))
+    part = (a.end - a.begin) * (a.size - 1)
+    return a.begin * (a.size - 1) + (part / 2 + o * 0.0 if a.wide == 1 else o * part / (a.wide - 1))
 
 
 def _half_pixel(a: AxisResize, o: np.ndarray) -> np.ndarray:
-    return (o + 0.5) / a.scale - 0.5
+    return a.back(o + 0.5) - 0.5
 
 
 def _symmetric(a: AxisResize, o: np.ndarray) -> np.ndarray:
-    return a.size / 2 * (1 - a.out / (a.scale * a.size)) + _half_pixel(a, o)
+    return a.size / 2 * (1 - a.out / a.wide) + _half_pixel(a, o)
 
 
 _COORDINATES: dict[str, Callable[[AxisResize, np.ndarray], np.ndarray]] = {
     "half_pixel": _half_pixel,
     "half_pixel_symmetric": _symmetric,
-    "pytorch_half_pixel": lambda a, o: _half_pixel(a, o) if a.scale * a.size > 1 else o * 0.0,
+    "pytorch_half_pixel": lambda a, o: _half_pixel(a, o) if a.wide > 1 else o * 0.0,
     "align_corners": _align_corners,
-    "asymmetric": lambda a, o: o / a.scale,
+    "asymmetric": AxisResize.back,
     "tf_crop_and_resize": _crop,
 }
 
