@@ -232,6 +232,20 @@ def test_rows_read_in_place_are_not_cut_for_the_cache_but_where_weights_are_few(
     assert 1 < parts(4096, 1024, 256) <= 32
 
 
+def test_rows_of_which_few_pixels_are_copied_stay_together() -> None:
+    """A quarter of 1x1 with stride 2: in two parts all weights came twice."""
+    shape = as_plane(sizes(1024, 2048, (14, 14), (1, 1), (2, 2)))
+    assert DotSpace(shape, replace(by_name("avx2"), l2_bytes=512 << 10)).default().image_rows == 7
+
+
+def test_weights_of_no_near_cache_are_fetched_while_those_before_them_are_multiplied() -> None:
+    target = by_name("avx2")
+    shapes = {"far": sizes(512, 2048, (7, 7)), "near": sizes(64, 64, (7, 7)), "one tile": sizes(1280, 1000, (1, 1))}
+    plans = {name: DotPlan(as_plane(shape), target, DotSpace(as_plane(shape), target).default()) for name, shape in shapes.items()}
+    assert [name for name, plan in plans.items() if plan.fetched_bytes] == ["far"]
+    assert [name for name, plan in plans.items() if "@llvm.prefetch" in "\n".join(write_kernel(plan, 0)[0].lines)] == ["far"]
+
+
 @pytest.mark.parametrize("name", STRIDES)
 @pytest.mark.parametrize("dtype", [dtypes.uint8, dtypes.int8, dtypes.bfloat16], ids=str)
 def test_rows_with_strides_may_be_one_long_row(name: str, dtype: DType) -> None:

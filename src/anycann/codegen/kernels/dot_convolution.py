@@ -115,7 +115,8 @@ class _Kernel:
         with e.loop(0, width, plan.tile.pixels) as pixel:
             start = pixel.index if plan.copied else e.smin(pixel.index, e.sub(width, plan.tile.pixels))
             at = e.gep(source, e.mul(start, plan.pixel_stride * plan.nbytes), "i8")
-            self.sums.emit(e, vectors, at, e.gep(panel.weights, plan.head * plan.width * GROUP_BYTES, "i8"))
+            tile = e.udiv(pixel.index, plan.tile.pixels)
+            self.sums.emit(e, vectors, at, e.gep(panel.weights, plan.head * plan.width * GROUP_BYTES, "i8"), tile)
             with e.loop(pixel.index, e.smin(width, e.add(pixel.index, plan.tile.pixels))) as done:
                 place = e.gep(e.scratch, e.mul(e.sub(done.index, start), plan.width * GROUP_BYTES), "i8")
                 window = e.gep(source, e.mul(done.index, plan.pixel_stride * plan.nbytes), "i8")

@@ -62,6 +62,19 @@ class DotPlan:
         return 0 if self.window else self.shape.in_channels * self.shape.in_pixels
 
     @property
+    def fetched_bytes(self) -> int:
+        """Bytes of the next panel that a register tile fetches for each group of channels; 0 where all weights stay in a near cache.
+
+        All tiles of a line fetch it from memory while 16-bit integers are multiplied: 2048 -> 512 channels on 7 x 7 take 720 us where
+        they took 831 (AVX2). One tile alone has no time for it: a row of 1280 x 1000 takes 52 us instead of 39.
+        """
+        if not self.dots.widens or self.all_panels * self.panel_bytes <= self.target.l2_bytes // 2:
+            return 0
+        length = (self.tile.image_rows - 1) * self.pitch + self.shape.out_size[-1] if self.tile.merge else self.shape.out_size[-1]
+        tiles = -(-length // self.tile.pixels)
+        return -(-self.width * GROUP_BYTES // tiles) if tiles > 1 else 0
+
+    @property
     def dots(self) -> DotProducts:
         return DotProducts(self.shape.dtype, self.target)
 

@@ -196,8 +196,10 @@ class DotSpace(Space[DotTile]):
         shape, high = self.problem, max(1, self.problem.out_size[-2])
         nbytes = DotProducts(shape.dtype, self.target).nbytes
         row_bytes = shape.in_size[-1] * shape.in_channels * nbytes * shape.strides[-2] * prod(shape.kernel[:-2])
-        copied = DotPlan(shape, self.target, DotTile(1, 1, 1, 1, 1, merge), self.planar).copied
-        least = max(1, -(-high * row_bytes // (self.target.l2_bytes // 2))) if self._keeps_rows(copied) else 1
+        plan = DotPlan(shape, self.target, DotTile(1, 1, 1, 1, 1, merge), self.planar)
+        if plan.is_split and self._waits:  # what no output pixel reads is not copied
+            row_bytes = row_bytes * prod(plan.split) // prod(shape.strides[-2:])
+        least = max(1, -(-high * row_bytes // (self.target.l2_bytes // 2))) if self._keeps_rows(plan.copied) else 1
         return sorted({-(-high // min(high, parts)) for parts in (least, 2 * least, 4, 7, 8, 14, 16, 28, high) if parts >= least})
 
     def _with_panels(self, tile: DotTile) -> DotTile:
