@@ -208,3 +208,43 @@ def test_the_inside_of_a_padded_row_is_read_in_order() -> None:
     ir = generate([Output("result", result)], {}, by_name("avx2")).ir
     assert ir.count("load <8 x float>") == 1
     assert ir.count("load float") < 16  # at both borders
+
+
+def column_sums(kind: str, images: int, rows: int, columns: int) -> te.Tensor:
+    source = te.placeholder("source", (images, rows, columns), dtypes.float32)
+    return te.reduce(kind, (images, columns), [rows], lambda i, j, k: source[i, k, j])
+
+
+@RUNNABLE
+@pytest.mark.parametrize("kind", ["sum", "max"])
+def test_columns_reduced_side_by_side_are_read_and_written_exactly(kind: str, target: Target) -> None:
+    rng = np.random.default_rng()
+    for columns in (1, 7, 8, 16, 17, 31, 64, 65, 100, 127, 128, 131, 200):
+        for images, rows in ((1, 8), (1, 61), (2, 9), (3, 1)):
+            result = column_sums(kind, images, rows, columns)
+            given = rng.standard_normal((images, rows, columns)).astype(np.float32)
+            source, got = Guarded(given), Guarded(np.full((images, columns), np.nan, np.float32))
+            execute(generate([Output("result", result)], {}, target), target, [source.address, got.address])
+            wanted = (given.astype(np.float64).sum if kind == "sum" else given.max)(1)
+            np.testing.assert_allclose(got.array, wanted, rtol=1e-5, atol=1e-5)
+
+
+@RUNNABLE
+def test_columns_of_a_function_and_what_becomes_of_their_sums(target: Target) -> None:
+    source = te.placeholder("source", (40, 150), dtypes.float32)
+    squares = te.reduce("sum", (150,), [40], lambda j, k: source[k, j] * source[k, j])
+    result = te.compute((150,), lambda j: squares[j] * 0.5 + source[3, j])
+    given = np.random.default_rng().standard_normal((40, 150)).astype(np.float32)
+    got = np.full(150 + 8, np.nan, np.float32)
+    run(generate([Output("result", result)], {}, target), target, [given, got])
+    np.testing.assert_allclose(got[:150], (given * given).sum(0) * 0.5 + given[3], rtol=1e-5)
+    assert np.isnan(got[150:]).all()
+
+
+def test_so_many_columns_are_reduced_at_once_that_the_rows_are_read_least_often() -> None:
+    def widest(columns: int, name: str = "avx2") -> int:
+        ir = generate([Output("result", column_sums("sum", 1, 40, columns))], {}, by_name(name)).ir
+        return max(lanes for lanes in (0, 8, 16, 32, 64, 128) if lanes == 0 or f"fadd <{lanes} x float>" in ir)
+
+    assert [widest(columns) for columns in (15, 16, 32, 64, 100, 127, 768)] == [8, 16, 32, 64, 32, 32, 64]
+    assert widest(768, "avx512") == 16

@@ -13,7 +13,7 @@ from anycann.codegen.lanes import Flat
 from anycann.codegen.nest_space import NestTile, default_nest_tile, nest_space
 from anycann.codegen.nest_writer import NestWriter
 from anycann.codegen.rows import keep_rows
-from anycann.codegen.side_by_side import side_by_side
+from anycann.codegen.side_by_side import columns_side_by_side, side_by_side
 from anycann.codegen.space import Choices
 from anycann.codegen.transposing import TransposingWriter, transposition
 from anycann.support.records import dataclass
@@ -70,7 +70,10 @@ def _kernel(flat: FlatNest, outputs: Sequence[Output], target: Target, family: s
     writer.unroll, writer.parts = tile.unroll, tile.parts
     if vector is not None and not writer.e.masks:
         writer.interior = interior(flat, vector, target.lanes)
-        writer.wide = side_by_side(flat, types, vector, target.lanes) if turned is None and writer.interior is None else 1
+        if turned is None and writer.interior is None:
+            columns = columns_side_by_side(flat, vector, target)
+            writer.wide = columns if columns > 1 else side_by_side(flat, types, vector, target.lanes)
+            writer.unroll = min(tile.unroll, max(1, target.registers // columns))
     kernel = writer.write(family, inputs, [o.name for o in outputs], rows)
     return replace(kernel, scratch_bytes=sum(row.size * row.dtype.nbytes for row in rows))
 
