@@ -92,6 +92,6 @@ def _weight(value: ir.Value | None) -> str:
 def _attribute(attribute: ir.Attr) -> str:
     """Numbers and words as they are; of tensors and graphs what they are."""
     value = attribute.value
-    if isinstance(value, ir.Graph):
+    if attribute.type == ir.AttributeType.GRAPH:
         return f"graph of {len(value)}"
-    return f"{value.dtype}{tuple(value.shape)}" if isinstance(value, ir.TensorProtocol) else repr(value)
+    return f"{value.dtype}{tuple(value.shape)}" if attribute.type == ir.AttributeType.TENSOR else repr(value)

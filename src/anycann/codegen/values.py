@@ -11,7 +11,7 @@ INDEX = "i64"
 POINTER = "ptr"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # frozen ones take twice as long to make, and a kernel has tens of thousands
 class Value:
     """An SSA name or literal with its LLVM type."""
 

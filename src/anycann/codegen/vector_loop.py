@@ -61,9 +61,10 @@ def _stage_cycles(stage: Stage, vector: Var | None, lanes: int, known: Set[str])
 def _changing(stage: Stage) -> list[Expr]:
     """What is not the same at all points of the stage's loops."""
     found: dict[int, Expr] = {id(v): v for v in stage.over}
-    for expr in walk(stage.body):
-        if any(id(part) in found for part in children(expr)):
-            found[id(expr)] = expr
+    if found:
+        for expr in walk(stage.body):
+            if any(id(part) in found for part in children(expr)):
+                found[id(expr)] = expr
     return list(found.values())
 
 
@@ -109,7 +110,7 @@ def _distance(load: Load, stage: Stage, vector: Var | None) -> float:
 
 
 def _depends(form: Linear, variable: Var) -> bool:
-    return any(variable is part for atom in form.atoms for part in walk(atom))
+    return any(variable is atom for atom in form.atoms) or any(variable in walk(atom) for atom in form.atoms if not isinstance(atom, Var))
 
 
 def own_vector(stage: Stage) -> Var | None:

@@ -67,6 +67,8 @@ def _collect(expr: Expr, factor: int, terms: dict[int, tuple[Expr, int]]) -> int
             return _collect(a, -factor, terms)
         if expr.name == "mul":
             for x, y in ((a, b), (b, a)):
+                if isinstance(y, Const):
+                    return _collect(x, factor * int(y.value), terms)
                 constant = linear(y)
                 if not constant.terms:
                     return _collect(x, factor * constant.constant, terms)

@@ -25,14 +25,17 @@ def walk(*roots: Expr) -> list[Expr]:
         expr = stack.pop()
         if expr is None:
             order.append(users.pop())
-        elif id(expr) not in seen:
-            seen.add(id(expr))
-            operands = children(expr)
-            if operands:
-                users.append(expr)
-                stack += (None, *reversed(operands))
-            else:
-                order.append(expr)
+            continue
+        if id(expr) in seen:
+            continue
+        seen.add(id(expr))
+        operands = expr.operands if isinstance(expr, Op) else expr.indices if isinstance(expr, Load) else ()  # `children`, at once
+        if operands:
+            users.append(expr)
+            stack.append(None)
+            stack += operands[::-1]
+        else:
+            order.append(expr)
     return order
 
 
