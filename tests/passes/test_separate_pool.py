@@ -24,6 +24,30 @@ def test_a_large_window_is_two_small_ones(kernel: str, pads: str, more: str) -> 
     np.testing.assert_array_equal(run(model, feeds)[0], session.run(None, feeds)[0])
 
 
+@pytest.mark.parametrize("more", ["", ", strides=[2, 1, 2]"])
+@pytest.mark.parametrize("include", [0, 1])
+@pytest.mark.parametrize(("kernel", "pads"), SHAPES)
+def test_the_mean_of_a_large_window_is_that_of_the_means_of_its_rows(kernel: str, pads: str, include: int, more: str) -> None:
+    rank = kernel.count(",") + 1
+    attributes = f"kernel_shape=[{kernel}], pads=[{pads}], count_include_pad={include}{more if rank == 3 else more.replace(', 2]', ']')}"
+    text = f"g (float[2,5{',17' * rank}] x) => (float[N,C{',M' * rank}] y) {{ y = AveragePool<{attributes}>(x) }}"
+    feeds = {"x": floats(2, 5, *[17] * rank)}
+    session = onnxruntime.InferenceSession(parse(text).SerializeToString(), providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(run(parse(text), feeds)[0], session.run(None, feeds)[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dilations", ["[2, 1]", "[1, 3]"])
+def test_the_mean_of_a_dilated_window(dilations: str) -> None:
+    text = f"""g (float[2,5,17,19] x) => (float[2,5,N,M] y) {{
+        y = AveragePool<kernel_shape=[5, 5], pads=[2, 1, 1, 3], dilations={dilations}>(x) }}"""
+    x = floats(2, 5, 17, 19)
+    down, right = (int(step) for step in dilations[1:-1].split(","))
+    padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (2, 1), (1, 3)), constant_values=np.nan)
+    height, width = (size - 4 * step for size, step in zip(padded.shape[2:], (down, right), strict=True))
+    taps = [padded[:, :, i * down : i * down + height, j * right : j * right + width] for i in range(5) for j in range(5)]
+    np.testing.assert_allclose(run(parse(text), {"x": x})[0], np.nanmean(taps, axis=0), rtol=1e-5, atol=1e-6)
+
+
 def told(text: str) -> tuple[str, ...]:
     (report,) = [r for r in convert_model(parse(text), CompileOptions(target=AVX512)).reports if r.name == "rules"]
     return report.lines
@@ -32,12 +56,20 @@ def told(text: str) -> tuple[str, ...]:
 @pytest.mark.parametrize(
     ("attributes", "line"),
     [
-        ("kernel_shape=[7, 7]", ("SeparateMaxPool applied to y",)),
+        ("kernel_shape=[7, 7]", ("SeparatePool applied to y",)),
         ("kernel_shape=[3, 3]", ()),
         ("kernel_shape=[1, 40]", ()),
-        ("kernel_shape=[7, 7], strides=[7, 7]", ("SeparateMaxPool skipped y: its windows hardly overlap",)),
-        ("kernel_shape=[7, 7], ceil_mode=1", ("SeparateMaxPool skipped y: its padding depends on the size",)),
+        ("kernel_shape=[7, 7], strides=[7, 7]", ("SeparatePool skipped y: its windows hardly overlap",)),
+        ("kernel_shape=[50, 7]", ("SeparatePool skipped y: there is one window along an axis",)),
+        ("kernel_shape=[7, 7], ceil_mode=1", ("SeparatePool skipped y: its padding depends on the size",)),
     ],
 )
 def test_small_windows_and_those_apart_stay(attributes: str, line: tuple[str, ...]) -> None:
     assert told(f"g (float[1,3,50,50] x) => (float[1,3,N,M] y) {{ y = MaxPool<{attributes}>(x) }}") == line
+
+
+def test_means_are_separated_and_those_of_halves_rounded_once() -> None:
+    wide = "g (float[1,3,50,50] x) => (float[1,3,N,M] y) { y = AveragePool<kernel_shape=[7, 7], count_include_pad=1>(x) }"
+    assert told(wide) == ("SeparatePool applied to y",)
+    text = "g (float16[1,3,50,50] x) => (float16[1,3,N,M] y) { y = AveragePool<kernel_shape=[7, 7]>(x) }"
+    assert told(text) == ("SeparatePool skipped y: the means of rows would be rounded to float16",)

@@ -35,7 +35,7 @@ from anycann.passes.rules.repeated_blocks import ExpandOfTile
 from anycann.passes.rules.requantise import QuantizeByProduct
 from anycann.passes.rules.rule import Rule, replace
 from anycann.passes.rules.scaled_weights import FloatWeights, ScaledWeights
-from anycann.passes.rules.separate_pool import SeparateMaxPool
+from anycann.passes.rules.separate_pool import SeparatePool
 from anycann.passes.rules.strided_pixels import StridedPixels
 from anycann.passes.rules.suppression import BoundSuppression
 from anycann.passes.rules.table_rows import FunctionOfRows, OneHotProduct
@@ -51,7 +51,7 @@ RULES: tuple[Rule, ...] = (
     DequantizeLSTM(), FoldBatchNormalization(), SplitZeroPoint(), ProductOfEinsum(), ProductOfFourier(), ProductOfFrames(),
     MovedConvolution(), ScatterOfUnpool(),
     FuseAttention(), MultiHeadAttention(), PackedAttention(), LowerAttention(), ReshapeAttention(), TransposeAttention(),
-    BoundSuppression(), BoundPlaces(), WriteRange(), ExpandOfTile(), SeparateWindows(), SeparateMaxPool(), GeluOfParts(),
+    BoundSuppression(), BoundPlaces(), WriteRange(), ExpandOfTile(), SeparateWindows(), SeparatePool(), GeluOfParts(),
     MishOfParts(), MultiplyBeforeErf(), PointwiseConvolution(), ConvolutionOfLines(), PaddingOfWideConvolution(),
     DilatedConvolution(), StridedPixels(), OneHotProduct(), FunctionOfRows(), TabulateBytes(), ImageOfSequence(),
     SequenceOfImage(), TwoTransposes(), TransposedOperand(),
