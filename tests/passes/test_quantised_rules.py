@@ -240,6 +240,22 @@ def test_products_of_the_greatest_bytes_are_exact_with_any_zero_point(name: str,
         np.testing.assert_array_equal(run(model, {"a": a}, target=target)[0], exact)
 
 
+@pytest.mark.parametrize("shape", [(2, 19, 37), (3, 1, 70, 9), (2, 19, 1)], ids=str)
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+@pytest.mark.parametrize("ends", [(0, 255), (100, 140)], ids=str)
+def test_several_matrices_and_columns_of_weights_have_a_zero_point_too(shape: tuple[int, ...], dtype: type, ends: tuple[int, int]) -> None:
+    low = np.iinfo(dtype).min
+    rows = f"2,5,{shape[1]}" if len(shape) == 3 else f"3,2,4,{shape[2]}"
+    known = RNG.choice(np.array(ends, np.uint8), shape)
+    model = parse(
+        f"g ({np.dtype(dtype).name}[{rows}] a) => (int32[{', '.join('NABC'[: len(shape)])}] y) {{ y = MatMulInteger(a, b, za, zb) }}",
+        b=known, za=np.array(low + 99, dtype), zb=np.array(113, np.uint8),
+    )  # fmt: skip
+    a = RNG.choice(np.array([low, low + 255], dtype), [int(size) for size in rows.split(",")])
+    exact = (a.astype(np.int32) - (low + 99)) @ (known.astype(np.int32) - 113)
+    np.testing.assert_array_equal(run(model, {"a": a})[0], exact)
+
+
 @pytest.mark.parametrize("name", ["avx2", "avx512,+avx512vnni"])
 def test_a_zero_point_of_weights_costs_no_kernel_where_words_are_multiplied(name: str) -> None:
     model = parse(

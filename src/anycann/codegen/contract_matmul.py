@@ -111,6 +111,9 @@ def generate_matmul(
         arrangement = b_arrangement(shape, target, tile, tuple(operator.b.shape), operator.transpose_b)
         packed = (pack("panels", pack_b(shape, target, tile, columns), name, arrangement),)
         name = packed[0].name
+    elif isinstance(operator.b, Constant):  # no operand of the graph
+        packed = (pack("matrix", operator.b.value),)
+        name = packed[0].name
     if operator.scale is not None:
         packed = (*packed, _packed_scales(operator.scale, constants, panel_width(shape, target, tile)))
     names = (name, *(each.name for each in packed[1:]))
