@@ -81,17 +81,25 @@ def test_every_tile_of_the_search_space_gives_the_product() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "tile"), [("avx512", MatmulTile(9, 3, 255, 4)), ("avx512", MatmulTile(9, 3, 48, 4)), ("avx2", MatmulTile(6, 2, 255, 4))]
+    ("name", "tile"),
+    [
+        ("avx512", MatmulTile(9, 3, 255, 4)),
+        ("avx512", MatmulTile(9, 3, 48, 4)),
+        ("avx2", MatmulTile(6, 2, 255, 4)),
+        ("avx2", MatmulTile(4, 3, 48, 4)),
+    ],
 )
 def test_no_sum_leaves_its_register_in_the_innermost_loop(name: str, tile: MatmulTile) -> None:
     """The tiles fill the registers: loads of a second step of k that came before the first was done would need those of the sums."""
     target = NAMED[name]
     shape = replace(contiguous((), 512, 33, 255), packed=True)
-    assert unroll(shape, target, tile) > 1
+    steps = unroll(shape, target, tile)
+    assert steps > 1
     e, _ = write(shape, target, tile)
     blocks = (block.split("\n\tj")[0] for block in emit_assembly(e.finish("product")[1], target).split("\n.L"))
     loop = max(blocks, key=lambda block: block.count("vfmadd"))
-    assert loop.count("vfmadd") == 2 * tile.rows * tile.vectors
+    assert loop.count("vfmadd") == steps * tile.rows * tile.vectors
+    assert ("prefetcht0" in loop) == (target.registers > 16), "with few registers every instruction counts"
     assert not [line for line in loop.splitlines() if "mm" in line and "(%rsp)" in line]
 
 
@@ -197,6 +205,7 @@ def test_with_few_registers_many_rows_too_long_for_the_second_cache_share_wide_p
     if target.registers <= 16:
         assert long.panels_inner
         assert long.vectors >= 3
+        assert not matmul.default_tile(replace(shape, m=200, n=1280), target).panels_inner, "B is read once"
         assert 96 <= long.rows * long.row_blocks <= 132
         assert matmul.default_tile(replace(shape, m=512, n=1280, k=1280), target).row_blocks < long.row_blocks, "k = 1280 stays there"
     check(packed(p, target, tile), target=target, tile=tile, parts=2)

@@ -18,7 +18,7 @@ from anycann.codegen.kernels.matmul_packing import columns_arrangement, pack_col
 from anycann.codegen.kernels.matmul_pairs import pack_pairs, wants_pairs
 from anycann.codegen.kernels.matmul_panel import emit_panels
 from anycann.codegen.kernels.matmul_shape import MatmulShape, Strides, contiguous, folded, lanes_of
-from anycann.codegen.kernels.matmul_tile import MatmulTile, method, streams, unroll, wants_packing, writes_registers
+from anycann.codegen.kernels.matmul_tile import MatmulTile, fetches_soon, method, streams, unroll, wants_packing, writes_registers
 from anycann.codegen.kernels.matmul_writer import MatmulIndex, Start, Write, batch_index, plain_writer
 from anycann.codegen.values import Value
 from anycann.support.arrangement import Arrangement
@@ -76,9 +76,8 @@ def emit_matmul(
         sizes = (*shape.batch[len(inner.batch) :], shape.m)
         write, start = _unfolded(write, sizes), _unfolded(start, sizes) if start else None
     lanes, group = lanes_of(shape.accumulator, target.lanes), k_group(inner, target) if inner.packed or tile.copy else 1
-    kernel = PanelKernel(
-        inner, tile, lanes, a, b, write, start, inline, streams(inner, target, tile), unroll(inner, target, tile), group, scales
-    )
+    steps, soon = unroll(inner, target, tile), fetches_soon(target)
+    kernel = PanelKernel(inner, tile, lanes, a, b, write, start, inline, streams(inner, target, tile), steps, group, scales, soon)
     return emit_dots(e, kernel) if method(inner) == "dot" else emit_panels(e, kernel)
 
 

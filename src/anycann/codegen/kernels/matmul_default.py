@@ -7,7 +7,7 @@ from functools import lru_cache
 import math
 
 from anycann.codegen.kernels.arithmetic_rate import fma_rate, has_fma, is_halved
-from anycann.codegen.kernels.matmul_far_rows import FAR_TASKS, far_penalty, reads_far_rows, shared_rows
+from anycann.codegen.kernels.matmul_far_rows import FAR_TASKS, cuts_far_rows, far_penalty, reads_far_rows, shared_rows
 from anycann.codegen.kernels.matmul_narrow import k_group
 from anycann.codegen.kernels.matmul_shape import MatmulShape, folded, lanes_of
 from anycann.codegen.kernels.matmul_tile import STREAMS, MatmulTile, gathers_rows, is_streamed, method, must_copy, row_chunks
@@ -182,7 +182,7 @@ def _tile(shape: MatmulShape, target: Target, rows: int, vectors: int, panels_in
     copy = _copies(shape, target)
     panels = max(1, -(-shape.n // (lanes * vectors)))
     blocks = max(1, -(-shape.m // rows))
-    most = FAR_TASKS if panels_inner and reads_far_rows(shape, target) else _MOST_TASKS
+    most = FAR_TASKS if panels_inner and cuts_far_rows(shape, target) else _MOST_TASKS
     wanted = min(most, shape.flops // (_TASK_FLOPS if shape.packed else _UNPACKED_TASK_FLOPS) + 1)
     chunks = min(blocks, max(1, wanted // (panels * shape.batches or 1)))
     if panels_inner:
@@ -248,10 +248,12 @@ def _depth(shape: MatmulShape, target: Target, width: int, row_blocks: int) -> i
 
 
 def _traffic(shape: MatmulShape, target: Target, tile: MatmulTile) -> int:
-    """Bytes that come from behind the second-level cache when one thread takes the tasks in order."""
+    """Bytes that come from behind the second-level cache when one thread takes the tasks in order; from memory if no rows stay there."""
     width = tile.vectors * lanes_of(shape.accumulator, target.lanes)
     a, b = shape.m * shape.k * shape.a_dtype.nbytes, shape.k * shape.n * shape.b_dtype.nbytes
     room = target.l2_bytes // 2
+    if reads_far_rows(shape, target):
+        return b * row_chunks(shape, tile) if tile.panels_inner else b + (a * -(-shape.n // width) if cuts_far_rows(shape, target) else 0)
     if tile.panels_inner:
         return a + (b if b <= room else b * row_chunks(shape, tile))
     return b + (a if a <= room else a * -(-shape.n // width))

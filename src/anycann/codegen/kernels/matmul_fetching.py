@@ -20,7 +20,7 @@ def prefetch_rows(e: Emitter, kernel: PanelKernel, panel: Panel, row_of_b: Value
         if shape.k * shape.n * dtype.nbytes <= _NEAR_BYTES:
             return
         ahead, columns = _PREFETCH_ROWS * shape.b.row * dtype.nbytes, panel.vectors * kernel.lanes
-    elif columns * dtype.nbytes < _LINE_BYTES:
+    elif columns * dtype.nbytes < _LINE_BYTES or not kernel.soon:
         return
     for line in range(0, columns * dtype.nbytes, _LINE_BYTES):
         e.prefetch(e.gep(row_of_b, ahead + line, "i8"))

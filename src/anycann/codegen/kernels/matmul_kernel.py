@@ -41,7 +41,7 @@ class PanelKernel:
     """Everything decided about one kernel, and the pointers of its operands.
 
     streams: parts of k that are read side by side. unroll: steps of k in a turn of the innermost loop. group: neighbours of k in the
-    lanes of each column (`matmul_narrow.py`). scales: those of B, if it has some.
+    lanes of each column (`matmul_narrow.py`). scales: those of B, if it has some. soon: rows of a panel are fetched ahead of their use.
     """
 
     shape: MatmulShape
@@ -56,6 +56,7 @@ class PanelKernel:
     unroll: int = 1
     group: int = 1
     scales: Value | None = None
+    soon: bool = True
 
     @property
     def width(self) -> int:
