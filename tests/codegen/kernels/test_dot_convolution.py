@@ -232,6 +232,33 @@ def test_rows_read_in_place_are_not_cut_for_the_cache_but_where_weights_are_few(
     assert 1 < parts(4096, 1024, 256) <= 32
 
 
+FEW = {  # whose channels make no whole groups
+    "one channel": sizes(1, 9, (7, 10), (5, 5), (1, 1), (2, 2), batch=2),
+    "a picture": sizes(3, 20, (15, 17), (7, 7), (2, 2), (3, 3)),
+    "a picture of patches": sizes(3, 17, (9, 12), (3, 3), (3, 3)),
+    "six channels": sizes(6, 8, (5, 6), (3, 3), (1, 1), (1, 1)),
+    "seven channels, dilated": sizes(7, 8, (9, 9), (3, 3), (1, 1), (2, 2), (2, 2)),
+    "one pixel": sizes(5, 8, (1, 1)),
+    "a volume": sizes(3, 8, (4, 5, 6), (3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1)),
+}
+
+
+@pytest.mark.parametrize("name", FEW)
+@pytest.mark.parametrize(("dtype", "zero", "known"), [(dtypes.uint8, 0, True), (dtypes.uint8, 255, False), (dtypes.int8, -128, True)])
+def test_few_channels_lie_densely_where_words_are_multiplied(name: str, dtype: DType, zero: int, known: bool) -> None:
+    shape = replace(FEW[name], dtype=dtype)
+    for target in targets():
+        assert_right(shape, target, zero=zero, known=known)
+        assert_right(shape, target, zero=zero, weight_zero=np.full((), 5, np.int32))
+
+
+def test_a_picture_has_no_fourth_channel_where_words_are_multiplied() -> None:
+    shape, target = as_plane(FEW["a picture"]), by_name("avx2")
+    dense, counted = (DotPlan(shape, target, DotSpace(shape, target).default(), centred=centred) for centred in (True, False))
+    assert (dense.channels, dense.depth) == (3, 7 * 11)
+    assert (counted.channels, counted.depth) == (4, 7 * 14), "sums of the input would count what is read behind a row"
+
+
 def test_rows_of_which_few_pixels_are_copied_stay_together() -> None:
     """A quarter of 1x1 with stride 2: in two parts all weights came twice."""
     shape = as_plane(sizes(1024, 2048, (14, 14), (1, 1), (2, 2)))

@@ -28,7 +28,10 @@ def pack_dots(
     turned = np.moveaxis(weights, 1, -1)
     for number, first in _pieces(plan):
         padded[number, ..., first : first + channels] = turned[number]
-    groups = padded.reshape(plan.all_panels, plan.width, plan.depth, plan.group).swapaxes(1, 2)
+    *parts, groups_of_part = plan.runs
+    runs = padded.reshape(len(padded), prod(parts), -1)
+    runs = np.pad(runs, [(0, 0), (0, 0), (0, groups_of_part * plan.group - runs.shape[2])])
+    groups = runs.reshape(plan.all_panels, plan.width, plan.depth, plan.group).swapaxes(1, 2)
     body = np.ascontiguousarray(groups).view(np.int8).reshape(plan.all_panels, plan.depth, plan.width * GROUP_BYTES)
     if not plan.head:
         return body

@@ -122,7 +122,17 @@ class DotPlan:
     @property
     def channels(self) -> int:
         """Channels of a pixel as they lie in memory: those of the input, or those of its copy."""
-        return copied_channels(self.shape, self.target) if self.copied else self.shape.in_channels
+        return copied_channels(self.shape, self.target) if self.copied and not self.is_dense else self.shape.in_channels
+
+    @property
+    def is_dense(self) -> bool:
+        """True if few channels are copied as they are: the last group of each part of the window reads on, and multiplies that by zero.
+
+        7x7 of 3 channels multiplies 77 groups of two where 98 would have whole pixels. Sums of the input would count what is read on.
+        """
+        return (
+            self.dots.widens and self.centred and self.shape.group == 1 and not self.is_split and self.shape.in_channels % GROUP_BYTES > 0
+        )
 
     @property
     def multiplied(self) -> int:
@@ -187,7 +197,7 @@ class DotPlan:
     def runs(self) -> tuple[int, int, int, int]:
         """(kernel planes, kernel rows, parts of a row, groups in a part): a part lies in one piece."""
         rows, parts, pixels = cut_window(self.shape, self.multiplied == self.channels and not self.is_split)
-        return self.planes, rows, parts, pixels * self.multiplied // self.group
+        return self.planes, rows, parts, -(-pixels * self.multiplied // self.group)
 
     @property
     def steps(self) -> int:
