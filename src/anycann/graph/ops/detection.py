@@ -67,8 +67,12 @@ def suppression(context: Lowering) -> Tensor:
 
 def _listed(chosen: np.ndarray) -> np.ndarray:
     """Rows (image, class, box) of the numbers that are not -1."""
-    image, kind, place = np.nonzero(chosen >= 0)
-    return np.stack([image, kind, chosen[image, kind, place]], axis=1).astype(np.int64)
+    _, kinds, count = chosen.shape
+    at = np.flatnonzero(chosen >= 0)
+    rows = np.empty((len(at), 3), np.int64)
+    np.divmod(at // count, kinds, out=(rows[:, 0], rows[:, 1]))
+    chosen.reshape(-1).take(at, out=rows[:, 2])
+    return rows
 
 
 declare("ListChosen", domain=DOMAIN, reference=_listed)
