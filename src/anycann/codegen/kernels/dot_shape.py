@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from math import prod
 
 from anycann.codegen.kernel import RowTasks
@@ -74,7 +75,7 @@ class DotPlan:
         tiles = -(-length // self.tile.pixels)
         return -(-self.width * GROUP_BYTES // tiles) if tiles > 1 else 0
 
-    @property
+    @cached_property
     def dots(self) -> DotProducts:
         return DotProducts(self.shape.dtype, self.target)
 
@@ -92,7 +93,7 @@ class DotPlan:
     def uses_tiles(self) -> bool:
         return has_tiles(self.target, self.shape.dtype)
 
-    @property
+    @cached_property
     def copied(self) -> bool:
         """True if a task makes a padded copy of the rows that it reads, in its scratch memory."""
         return self.planar or self.dots.widens or self.is_split or needs_copy(self.shape, self.target)
@@ -148,7 +149,7 @@ class DotPlan:
         """Planes of output pixels: the images, times the positions along the first of three dimensions."""
         return self.shape.batch * prod(self.shape.out_size[:-2])
 
-    @property
+    @cached_property
     def pitch(self) -> int:
         """Pixels from one row of the input to the next, as it is read."""
         if not self.copied:
@@ -204,7 +205,7 @@ class DotPlan:
         """Groups of a part that matrix tiles take at a time; it divides the part."""
         return tile_groups(self.runs[-1])
 
-    @property
+    @cached_property
     def depth(self) -> int:
         """Groups along k of one column of weights."""
         return prod(self.runs)
@@ -225,7 +226,7 @@ class DotPlan:
             return 0
         return 1 if self.centred else 2
 
-    @property
+    @cached_property
     def panel_bytes(self) -> int:
         return (self.head + self.depth) * self.width * GROUP_BYTES
 
