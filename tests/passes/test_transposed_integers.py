@@ -54,6 +54,19 @@ def test_windows_that_meet_or_not_are_sums_of_integers(data: str, result: str, f
     assert (steps > 0.5).mean() < 0.01
 
 
+def test_bytes_of_the_model_become_larger_planes() -> None:
+    """Row-major bytes are read with their channels last, however many pixels they become."""
+    known = constants(16, 16, 4, 4, dtype=np.int8)
+    text = """g (int8[1,16,8,9] x) => (float[1,16,16,18] y) {
+        xd = DequantizeLinear(x, sx, zx) wd = DequantizeLinear<axis=1>(w, sw, zw)
+        y = ConvTranspose<strides=[2,2], pads=[1,1,1,1]>(xd, wd)
+    }"""
+    quantised = parse(text, **{name: known[name] for name in ("sx", "zx", "w", "sw", "zw")})
+    feeds = {"x": RNG.integers(-128, 128, (1, 16, 8, 9)).astype(np.int8)}
+    (got,), (wanted,) = run(quantised, feeds), by_definition(quantised, feeds)
+    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+
+
 def test_the_kernel_multiplies_bytes_and_does_all_that_follows() -> None:
     text = TEXT.format(data="1,20,5,3", result="1,48,10,6", form=HALVES)
     found = kernels(text, **constants(20, 48, 2, 2))
