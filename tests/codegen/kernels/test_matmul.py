@@ -103,6 +103,13 @@ def test_no_sum_leaves_its_register_in_the_innermost_loop(name: str, tile: Matmu
     assert not [line for line in loop.splitlines() if "mm" in line and "(%rsp)" in line]
 
 
+@pytest.mark.parametrize(("rows", "fetches"), [(2, True), (3, True), (4, False), (12, False)])
+def test_few_rows_that_wait_for_a_panel_fetch_it_with_16_registers_too(rows: int, fetches: bool) -> None:
+    target, shape = NAMED["avx2"], replace(contiguous((), rows, 768, 768), packed=True)
+    e, _ = write(shape, target, matmul.default_tile(shape, target))
+    assert ("prefetcht0" in emit_assembly(e.finish("product")[1], target)) is fetches
+
+
 @pytest.mark.parametrize("parts", [1, 2, 5, 1000])
 @pytest.mark.parametrize("panels_inner", [False, True])
 def test_any_split_of_the_tasks_gives_the_product(parts: int, panels_inner: bool) -> None:

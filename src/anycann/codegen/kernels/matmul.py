@@ -76,7 +76,7 @@ def emit_matmul(
         sizes = (*shape.batch[len(inner.batch) :], shape.m)
         write, start = _unfolded(write, sizes), _unfolded(start, sizes) if start else None
     lanes, group = lanes_of(shape.accumulator, target.lanes), k_group(inner, target) if inner.packed or tile.copy else 1
-    steps, soon = unroll(inner, target, tile), fetches_soon(target)
+    steps, soon = unroll(inner, target, tile), fetches_soon(inner, target)
     kernel = PanelKernel(inner, tile, lanes, a, b, write, start, inline, streams(inner, target, tile), steps, group, scales, soon)
     return emit_dots(e, kernel) if method(inner) == "dot" else emit_panels(e, kernel)
 
