@@ -7,7 +7,7 @@ import onnxruntime
 import pytest
 
 from anycann.compiler import CompileOptions, convert_model
-from tests.passes.graphs import AVX512, floats, parse, run
+from tests.passes.graphs import AVX512, floats, kernels, parse, run
 
 SHAPES = ("13, 13", "6, 6, 6, 6"), ("5, 5", "2, 2, 2, 2"), ("9, 3", "0, 1, 4, 1"), ("4, 9", "1, 5, 2, 3"), ("3, 4, 5", "1, 0, 2, 1, 3, 2")
 
@@ -66,6 +66,26 @@ def told(text: str) -> tuple[str, ...]:
 )
 def test_small_windows_and_those_apart_stay(attributes: str, line: tuple[str, ...]) -> None:
     assert told(f"g (float[1,3,50,50] x) => (float[1,3,N,M] y) {{ y = MaxPool<{attributes}>(x) }}") == line
+
+
+@pytest.mark.parametrize("kind", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize(
+    ("attributes", "passes"),
+    [
+        ("kernel_shape=[4, 7, 7]", 3),  # one window along the depth
+        ("kernel_shape=[1, 7, 7]", 2),
+        ("kernel_shape=[1, 7, 7], strides=[2, 1, 1]", 1),
+        ("kernel_shape=[1, 7, 7], pads=[0, 3, 3, 0, 3, 3]", 2),
+        ("kernel_shape=[4, 1, 7]", 1),
+        ("kernel_shape=[4, 2, 20]", 1),
+    ],
+)
+def test_two_axes_that_windows_overlap_along_are_enough(attributes: str, passes: int, kind: str) -> None:
+    text = f"g (float[1,3,4,19,20] x) => (float[1,3,N,M,K] y) {{ y = {kind}<{attributes}>(x) }}"
+    assert kernels(text) == [kind] * passes
+    feeds = {"x": floats(1, 3, 4, 19, 20)}
+    session = onnxruntime.InferenceSession(parse(text).SerializeToString(), providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(run(parse(text), feeds)[0], session.run(None, feeds)[0], rtol=1e-5, atol=1e-6)
 
 
 def test_means_are_separated_and_those_of_halves_rounded_once() -> None:
