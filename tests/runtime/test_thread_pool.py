@@ -174,6 +174,7 @@ def test_workers_are_woken_while_enough_is_left_to_split() -> None:
     assert sleeps([(9, split(16, resumes=True))]) == [False]
     assert sleeps([(9, Row.INLINE), (9, split(8)), (9, split(0)), (9, split(7))]) == [False, False, True, True]
     assert sleeps([(9, split(1))] * 20) == [False] * 10 + [True] * 10
+    assert sleeps([(9, split(1)), (1, split(99))])[0]  # one task is not split, however long it takes
     assert sleeps([]) == []
 
 

@@ -104,7 +104,7 @@ def split_kind(task: Task) -> int:
 def letting_sleep(rows: NDArray[np.int64]) -> NDArray[np.int64]:
     """The rows of a table, marked where no worker is woken any more: too little is left to split, and no loop comes back."""
     tasks, kinds, places = rows[:, 2], rows[:, 3], np.arange(len(rows))
-    splits = kinds & KIND_BITS == Row.SPLIT
+    splits = (kinds & KIND_BITS == Row.SPLIT) & (tasks > 1)
     left = np.where(splits, _UNIT_US * (kinds >> UNITS_BIT) + _UNIT_US // 2, 0)[::-1].cumsum()[::-1]
     turns = places[(kinds & KIND_BITS == Row.JUMP) & (tasks <= places)]
     sleeps = splits & (left < _WAKE_US) & (places > turns.max(initial=-1))
