@@ -8,7 +8,11 @@ import pytest
 
 from anycann.compiler import CompileOptions, convert_model
 from anycann.target.target import Target, by_name
+from tests.codegen.kernels.jit import runnable
 from tests.passes.graphs import AVX512, assert_same, by_definition, floats, parse, run
+
+AVX2 = by_name("avx2")
+TARGETS = pytest.mark.parametrize("target", [t for t in runnable() if t.registers < 32], ids=lambda target: target.name)
 
 
 def told(model: onnx.ModelProto, target: Target) -> tuple[str, ...]:
@@ -17,9 +21,7 @@ def told(model: onnx.ModelProto, target: Target) -> tuple[str, ...]:
     return report.lines
 
 
-AVX2 = by_name("avx2")
-
-
+@TARGETS
 @pytest.mark.parametrize(
     ("image", "attributes"),
     [
@@ -30,14 +32,14 @@ AVX2 = by_name("avx2")
         ("1, 64, 1, 1", "strides = [2, 2]"),
     ],
 )
-def test_the_pixels_are_taken_first(image: str, attributes: str) -> None:
+def test_the_pixels_are_taken_first(image: str, attributes: str, target: Target) -> None:
     channels = int(image.split(", ")[1])
     text = f"g (float[{image}] x) => (float[N, C, H, W] y) {{ c = Conv<{attributes}>(x, w, b) y = Relu(c) }}"
     constants = {"w": floats(130, channels, 1, 1) / 8, "b": floats(130)}
     model, feeds = parse(text, **constants), {"x": floats(*(int(size) for size in image.split(", ")))}
-    assert told(model, AVX2) == ("StridedPixels applied to c",)
+    assert told(model, target) == ("StridedPixels applied to c",)
     written_out = parse(text.replace(', auto_pad = "VALID"', ""), **constants)  # which the reference does not know
-    assert_same(run(model, feeds), by_definition(written_out, feeds))
+    assert_same(run(model, feeds, target=target), by_definition(written_out, feeds))
 
 
 @pytest.mark.parametrize(
@@ -58,8 +60,10 @@ def test_with_many_registers_pixels_stay_where_they_are() -> None:
     assert told(parse(text, w=floats(128, 64, 1, 1)), AVX512) == ()
 
 
-def test_results_are_those_of_the_convolution_with_strides() -> None:
+@TARGETS
+def test_results_are_those_of_the_convolution_with_strides(target: Target) -> None:
     text = "g (float[1, 64, 15, 15] x) => (float[N, C, H, W] y) { y = Conv<strides = [2, 2]>(x, w) }"
     model, feeds = parse(text, w=floats(128, 64, 1, 1)), {"x": floats(1, 64, 15, 15)}
-    (taken,), (stepped,) = run(model, feeds), run(model, feeds, switched_off=frozenset({"StridedPixels"}))
+    (taken,) = run(model, feeds, target=target)
+    (stepped,) = run(model, feeds, target=target, switched_off=frozenset({"StridedPixels"}))
     np.testing.assert_array_equal(taken, stepped)
