@@ -46,6 +46,11 @@ class AxisResize:
     end: float = 1.0
 
     @property
+    def keeps(self) -> bool:
+        """Whether nothing happens along the axis."""
+        return self.size == self.out and self.scale == 1 and (self.begin, self.end) == (0, 1)
+
+    @property
     def wide(self) -> float:
         """The size of the output before it is cut to a whole number."""
         return self.out if self._is_by_sizes else self.scale * self.size
@@ -178,7 +183,8 @@ def _resize_samples(rng: np.random.Generator) -> Iterable[Sample]:
             yield one((1, 1, 4, 4), [1, 1, 2.3, 0.7], mode=kind, coordinate_transformation_mode=mode)
         yield one((1, 1, 5, 6), None, [1, 1, 2, 3], mode=kind, antialias=1)
         crop = {"coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 7.0}
-        yield one((1, 1, 5, 6), None, [1, 1, 3, 4], [0, 0, 0.4, 0.6, 1, 1, 1.2, 0.9], mode=kind, **crop)
+        for columns in (4, 6):  # of 6: as many are another part
+            yield one((1, 1, 5, 6), None, [1, 1, 3, columns], [0, 0, 0.4, 0.6, 1, 1, 1.2, 0.9], mode=kind, **crop)
     yield one((1, 1, 4, 5), [1, 1, 0.6, 1.5], mode="cubic", exclude_outside=1, cubic_coeff_a=-0.5)
     yield one((1, 17, 2, 2), [2, 2], mode="linear", axes=[2, 3])
     yield one((2, 3, 5), [1, 1, 2.5], mode="linear")
@@ -189,8 +195,8 @@ def _resize_samples(rng: np.random.Generator) -> Iterable[Sample]:
 
 
 def _all_taps(context: Lowering) -> list[Taps]:
-    """Of the axes that change."""
-    return [taps_of(context, part) for part in _axes_to_resize(context) if part.size != part.out or part.scale != 1]
+    """Of the axes that change, or of which a part is taken."""
+    return [taps_of(context, part) for part in _axes_to_resize(context) if not part.keeps]
 
 
 def _folded(context: Lowering) -> list[np.ndarray]:
