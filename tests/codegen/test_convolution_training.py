@@ -74,6 +74,7 @@ PROBLEMS = (
     Problem(2, 5, (23,), 7, (4,), strides=3, pad=2),
     Problem(2, 3, (4, 5, 6), 18, (2, 3, 2), pad=1),
     Problem(1, 17, (4, 8, 9), 16, (3, 3, 3), pad=1),
+    Problem(1, 40, (8, 8), 48, (3, 3), pad=1),  # more weights than the image and the result have pixels
 )
 
 

@@ -12,7 +12,6 @@ import math
 
 import onnx_ir as ir
 
-from anycann.graph.ops.transposed_integers import TRANSPOSED_INTEGERS
 from anycann.graph.registry import static_type
 from anycann.passes.grouping import Group
 from anycann.passes.partition import AICORE, AICPU, CONTROL, DEFERRED, EMPTY, VIEW, Engine, captured_values
@@ -172,8 +171,9 @@ def insert_transfers(
             if value is None or value.const_value is not None or static_type(value) is None:
                 continue
             stored = layouts.get(value, ND)
-            flat = node in planar or _spreads(groups.get(node), value, layouts)
-            need = ND if flat else _need(node, number, stored, engines, wanted)
+            need = ND if node in planar else _need(node, number, stored, engines, wanted)
+            if _spreads(groups.get(node), value, layouts) and wanted(node, number, ND) == ND:
+                need = ND
             producer = value.producer()
             if need == stored or (producer in groups and groups.get(node) is groups[producer]):
                 continue
@@ -191,9 +191,7 @@ def _spreads(group: Group | None, value: ir.Value, layouts: Mapping[ir.Value, st
     32 channels of 32 x 64 pixels made 256 x 512 by Resize took 14 ms from blocks, and 3 to 4 with the copy.
     """
     type_ = static_type(value)
-    if group is None or type_ is None or math.prod(type_.shape[2:]) < LEAST_PIXELS:
-        return False
-    if any(node.op_type in (*CONVOLUTIONS, TRANSPOSED_INTEGERS) for node in group.nodes):
+    if group is None or type_ is None or math.prod(type_.shape[2:]) < LEAST_PIXELS or _convolves(group):
         return False
     read = sum(_elements(each) for each in group.inputs if each.const_value is None)
     return all(layouts.get(result, ND) == ND and _elements(result) > read for result in group.outputs)
