@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import os
 from pathlib import Path
 import random
+import signal
 import sys
 from typing import Any
 from zlib import crc32
@@ -41,7 +42,18 @@ def _default_rng(seed: Any = None) -> np.random.Generator:
 np.random.default_rng = _default_rng
 
 
+def _hand_on_no_ignored_signals() -> None:
+    """Whoever starts the tests by nohup, or behind a shell's &, has signals ignored; so would be the processes that tests start and signal.
+
+    A handler that does nothing ignores them here as before, and is not inherited.
+    """
+    for number in (signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    _hand_on_no_ignored_signals()
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = SEED
 
