@@ -18,7 +18,7 @@ from anycann.target.target import by_name
 from anycann.te import dtypes
 from anycann.te import tensor as te
 from anycann.te.contractions import Attention, Convolution, MatMul, Viewed
-from anycann.te.layout import NC1HWC0, ND
+from anycann.te.layout import NC1HWC0, ND, NHWC
 from anycann.te.nest import contractions
 from anycann.te.strided import Strided
 
@@ -61,7 +61,7 @@ RECIPES = {
     "pointwise": lambda names: _convolution(names, 1, NC1HWC0),
     "3x3": lambda names: _convolution(names, 3, NC1HWC0),
     "row-major": lambda names: _convolution(names, 3, ND),
-    "convolution of bytes": lambda names: _convolution(names, 3, ND, dtypes.uint8),
+    "convolution of bytes": lambda names: _convolution(names, 3, NHWC, dtypes.uint8),
     "attention": _attention,
     "elementwise": _nest,
 }

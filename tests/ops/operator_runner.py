@@ -218,7 +218,7 @@ def run_routines(
         assert refuse(contraction, lambda _: False) is None
         memory[name] = allocate(contraction, ND, target)
         tensors = [replaced(t, contraction, Placeholder(contraction.shape, contraction.dtype, name)) for t in tensors]
-    kernel = generate_routine({name: c.operator for name, c in routines.items()}, target).kernel  # type: ignore[misc]
+    kernel = generate_routine({name: c.operator for name, c in routines.items()}, {}, target).kernel  # type: ignore[misc]
     flat = {
         operand.name: guarded(fetch(memory[operand.name], layouts.get(operand.name, ND), TensorType(operand.dtype, operand.shape)))
         for c in routines.values()

@@ -175,16 +175,17 @@ class KernelMaker:
     def _alone(self, group: Group, tensors: Mapping[ir.Value, Tensor]) -> list[Launch]:
         """The kernels of a routine, of a recurrent layer or of a gradient of weights."""
         parts = {v.name or "": contractions([tensors[v]])[0].operator for v in group.outputs}
+        layouts = self._layouts_of(group)
         gradients = {name: part for name, part in parts.items() if isinstance(part, WeightGradient)}
         if gradients:
             from anycann.codegen.contract_gradient import generate_gradient
 
-            return [Launch(self._keep(generate_gradient(name, part, self._target)), (name,)) for name, part in gradients.items()]
+            return [Launch(self._keep(generate_gradient(name, part, layouts, self._target)), (name,)) for name, part in gradients.items()]
         routines = {name: part for name, part in parts.items() if isinstance(part, Routine)}
         if routines:
             from anycann.codegen.contract_routine import generate_routine
 
-            return [Launch(self._keep(generate_routine(routines, self._target)), tuple(routines))]
+            return [Launch(self._keep(generate_routine(routines, layouts, self._target)), tuple(routines))]
         return self._recurrent(group, parts)
 
     def _recurrent(self, group: Group, layers: Mapping[str, object]) -> list[Launch]:
@@ -194,6 +195,7 @@ class KernelMaker:
         gates = f"{group.nodes[0].name}/gates"
         projection, loop, nbytes = generate_recurrent(
             layers,  # type: ignore[arg-type]
+            self._layouts_of(group),
             gates,
             self._target,
             self._constants(group),
@@ -203,14 +205,16 @@ class KernelMaker:
         return [Launch(self._keep(projection), ()), Launch(self._keep(loop), tuple(layers))]
 
     def _generate(self, group: Group, outputs: Sequence[Output]) -> Generated:
-        inputs = {v.name or "": v for v in group.inputs}
-        layouts = {name: self._layouts[v] for name, v in inputs.items() if v in self._layouts}
-        recipe = Recipe(tuple(outputs), layouts, self._target, _family(group))
+        recipe = Recipe(tuple(outputs), self._layouts_of(group), self._target, _family(group))
         constants = self._constants(group)
         if self._generators.watch is not None:
             nodes = tuple(node.name or "" for node in group.nodes)
             self._generators.watch(Planned(nodes, group.nodes[0].op_type, recipe.of_whole_images(), constants))
         return recipe.generate(constants, self._generators.choices, self._repeats)
+
+    def _layouts_of(self, group: Group) -> dict[str, str]:
+        """The layouts of a group's operands by name; absent: row-major."""
+        return {value.name or "": self._layouts[value] for value in group.inputs if value in self._layouts}
 
     def _constants(self, group: Group) -> Constants:
         """The values of a group's constant operands by name."""

@@ -18,6 +18,7 @@ from anycann.codegen.contract_dots import (
     takes_convolution,
     takes_matmul,
 )
+from anycann.codegen.contract_layouts import check_layouts
 from anycann.codegen.contract_matmul import generate_matmul, refuse_matmul
 from anycann.codegen.kernel import RowTasks
 from anycann.codegen.nest_kernel import Output
@@ -98,8 +99,15 @@ def rows_read(contraction: Contraction, name: str, target: Target, choices: Choi
 def generate_contraction(
     outputs: Sequence[Output], layouts: Mapping[str, str], target: Target, constants: Constants, choices: Choices, repeats: Repeats
 ) -> Generated:
-    """The kernel of one contraction and its tail. `layouts`: storage of the placeholders by name (absent: row-major)."""
+    """The kernel of one contraction and its tail. `layouts`: storage of the placeholders by name (absent: row-major).
+
+    Raises InternalError for an operand in a layout that the kernel does not read, or of a type that `refuse` refuses.
+    """
     anchor = contractions([o.tensor for o in outputs])[0]
+    check_layouts(anchor.operator, layouts, target, choices)
+    why = refuse(anchor, lambda name: True)
+    if why is not None:
+        raise InternalError(f"a kernel was asked for what none computes: {why}")
     if isinstance(anchor.operator, Convolution) and takes_convolution(anchor.operator, target, choices):
         return generate_dot_convolution(anchor, anchor.operator, outputs, layouts, target, constants, choices, repeats)
     if isinstance(anchor.operator, MatMul) and takes_matmul(anchor.operator, constants, target):

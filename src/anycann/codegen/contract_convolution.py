@@ -28,7 +28,7 @@ from anycann.target.target import Target
 from anycann.te import dtypes
 from anycann.te.contractions import Convolution
 from anycann.te.expression import Const
-from anycann.te.layout import NC1HWC0, ND, NHWC, window_rows
+from anycann.te.layout import NC1HWC0, ND, NHWC, WINDOW, window_rows
 from anycann.te.tensor import Compute, Contraction, Placeholder, Tensor
 
 STORED = (dtypes.float32, dtypes.float16, dtypes.bfloat16, dtypes.float64, dtypes.int8, dtypes.uint8)
@@ -64,6 +64,14 @@ def convolution_layout(operator: Convolution, name: str, stored: str, target: Ta
     wants_blocks = stored == NHWC or method(shape, target.lanes, blocked_input=True) in ("lanes", "inner")
     many_planes = shape.group == 1 and shape.in_channels >= MANY_PLANES
     return NC1HWC0 if wants_blocks or many_planes or uses_winograd(operator, shape, target, choices) else stored
+
+
+def convolution_reads(operator: Convolution, target: Target) -> frozenset[str]:
+    """The layouts in which some kernel of a convolution reads its input."""
+    if has_phases(operator):
+        return frozenset({ND, NC1HWC0})
+    last = {NHWC} if reads_channels_last(kernel_shape(operator), target.lanes) else set()
+    return frozenset({ND, NC1HWC0, WINDOW, *last})
 
 
 def uses_winograd(operator: Convolution, shape: ConvolutionShape, target: Target, choices: Choices) -> bool:

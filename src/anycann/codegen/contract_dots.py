@@ -37,7 +37,7 @@ from anycann.target.target import Target
 from anycann.te import dtypes
 from anycann.te.contractions import Convolution, MatMul
 from anycann.te.expression import Const
-from anycann.te.layout import NC1HWC0, ND, NHWC, window_rows
+from anycann.te.layout import NC1HWC0, ND, NHWC, WINDOW, window_rows
 from anycann.te.tensor import Compute, Constant, Contraction, Placeholder, Tensor
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -78,8 +78,13 @@ def dot_layout(operator: Convolution, name: str, stored: str) -> str:
     """The layout in which operand `name` is read: channels last, or as it is where that is the same or as good."""
     if not isinstance(operator.x, Placeholder) or operator.x.name != name:
         return stored
+    return ND if stored == ND and ND in dot_reads(operator) else NHWC
+
+
+def dot_reads(operator: Convolution) -> frozenset[str]:
+    """The layouts in which dot products read the input: channels last, and planes where they are the same or gathered by a copy."""
     same = operator.x.shape[1] == 1 or all(extent == 1 for extent in operator.x.shape[2:])
-    return ND if stored == ND and (same or _is_planar(operator, stored)) else NHWC
+    return frozenset({NHWC, ND, WINDOW} if same or _is_planar(operator, ND) else {NHWC})
 
 
 def _is_planar(operator: Convolution, layout: str) -> bool:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from anycann.codegen.contract_layouts import check_layouts
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.weight_gradient import emit_weight_gradient
 from anycann.codegen.kernels.weight_gradient_tile import default_tile, scratch_bytes
+from anycann.codegen.space import Choices
 from anycann.codegen.tail import Generated, memory_name
 from anycann.target.target import Target
 from anycann.te import dtypes
@@ -49,8 +53,9 @@ def gradient_shape(operator: WeightGradient) -> ConvolutionShape:
     )
 
 
-def generate_gradient(name: str, operator: WeightGradient, target: Target) -> Generated:
-    """The kernel of the result `name`; arguments: x, dy, the result."""
+def generate_gradient(name: str, operator: WeightGradient, layouts: Mapping[str, str], target: Target) -> Generated:
+    """The kernel of the result `name`; arguments: x, dy, the result. `layouts`: of the operands by name."""
+    check_layouts(operator, layouts, target, Choices())
     shape, e = gradient_shape(operator), Emitter()
     tile = default_tile(shape, target)
     tasks = emit_weight_gradient(e, shape, target, tile, e.argument(0), e.argument(1), e.argument(2), operator.dy.dtype)

@@ -9,6 +9,7 @@ from typing import Literal, cast
 import numpy as np
 
 from anycann.codegen.contract_dots import generate_dot_matmul, takes_matmul
+from anycann.codegen.contract_layouts import check_layouts
 from anycann.codegen.contract_matmul import generate_matmul
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel
@@ -73,10 +74,19 @@ def recurrent_shape(layer: Recurrent) -> RecurrentShape:
 
 
 def generate_recurrent(
-    layers: Mapping[str, Recurrent], gates: str, target: Target, constants: Constants, choices: Choices
+    layers: Mapping[str, Recurrent],
+    layouts: Mapping[str, str],
+    gates: str,
+    target: Target,
+    constants: Constants,
+    choices: Choices,
 ) -> tuple[Generated, Generated, int]:
-    """The projection into the workspace `gates`, the loop over time, and the bytes of the workspace. `layers`: by name of the result."""
+    """The projection into the workspace `gates`, the loop over time, and the bytes of the workspace. `layers`: by name of the result.
+
+    layouts: of the operands by name.
+    """
     layer = next(iter(layers.values()))
+    check_layouts(layer, layouts, target, choices)
     shape = recurrent_shape(layer)
     x = layer.operands[X]
     by_tiles = x is not None and x.dtype is dtypes.bfloat16 and multiplies_by_tiles(shape, target)

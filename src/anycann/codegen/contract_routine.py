@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from anycann.codegen.contract_layouts import check_layouts
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel
 from anycann.codegen.kernels.attention_gradient import AttentionGradientShape, Tensors, emit_attention_gradient, gradient_scratch
@@ -16,6 +17,7 @@ from anycann.codegen.kernels.suppression import SuppressionProblem, emit_suppres
 from anycann.codegen.kernels.top_k import TopK, emit_top_k
 from anycann.codegen.kernels.top_k_rows import emit_top_k_of_rows, takes_rows
 from anycann.codegen.kernels.trees import TreePointers, TreesProblem, emit_trees, scratch_bytes
+from anycann.codegen.space import Choices
 from anycann.codegen.tail import Generated, memory_name
 from anycann.codegen.values import Value
 from anycann.support.errors import InternalError
@@ -43,9 +45,10 @@ def refuse_routine(routine: Routine) -> str | None:
     return None
 
 
-def generate_routine(routines: Mapping[str, Routine], target: Target) -> Generated:
-    """The kernel of one node's results, by name of the result."""
+def generate_routine(routines: Mapping[str, Routine], layouts: Mapping[str, str], target: Target) -> Generated:
+    """The kernel of one node's results, by name of the result. `layouts`: of the operands by name."""
     first = next(iter(routines.values()))
+    check_layouts(first, layouts, target, Choices())
     e = Emitter()
     arguments = [*(memory_name(operand) for operand in first.operands()), *routines]
     slots = [e.argument(number) for number in range(len(arguments))]

@@ -20,17 +20,17 @@ from anycann.te.expression import Const, Expr
 ND = "ND"
 NC1HWC0 = "NC1HWC0"
 NHWC = "NHWC"
-_WINDOW = "ROWS"
+WINDOW = "ROWS"  # and how many
 
 
 def window(rows: int) -> str:
     """The layout that keeps so many rows of an image."""
-    return f"{_WINDOW}{rows}"
+    return f"{WINDOW}{rows}"
 
 
 def window_rows(layout: str) -> int | None:
     """How many rows a window keeps; None for another layout."""
-    return int(layout.removeprefix(_WINDOW)) if layout.startswith(_WINDOW) else None
+    return int(layout.removeprefix(WINDOW)) if layout.startswith(WINDOW) else None
 
 
 def physical_shape(layout: str, shape: Sequence[int], lanes: int) -> tuple[int, ...]:
