@@ -36,7 +36,7 @@ def test_the_map_has_the_import_table_of_the_architecture() -> None:
     assert written == {name: allowed for name, allowed in MAY_IMPORT.items() if name != "__init__"}
 
 
-@pytest.mark.parametrize("page", ["map.md", "from_scratch.md", "first_change.md"])
+@pytest.mark.parametrize("page", ["map.md", "decisions.md", "from_scratch.md", "first_change.md"])
 def test_every_file_a_page_names_is_there(page: str) -> None:
     text = FENCE.sub("", (DOCS / page).read_text(encoding="utf-8"))
     named = set(re.findall(r"`((?:[\w.]+/)+[\w.]*|\w+\.py)`", text))
