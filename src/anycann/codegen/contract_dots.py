@@ -17,7 +17,7 @@ from anycann.codegen.kernels.convolution_write import digits
 from anycann.codegen.kernels.dot_convolution import DotWrite, emit_dot_convolution
 from anycann.codegen.kernels.dot_packing import pack_dots
 from anycann.codegen.kernels.dot_plane import as_plane, used_taps, with_taps
-from anycann.codegen.kernels.dot_products import DotProducts
+from anycann.codegen.kernels.dot_products import DotProducts, may_take_magnitudes
 from anycann.codegen.kernels.dot_reading import is_column
 from anycann.codegen.kernels.dot_shape import DotPlan
 from anycann.codegen.kernels.dot_space import DotSpace
@@ -272,7 +272,9 @@ def generate_dot_matmul(
     shape = ConvolutionShape(1, depth, columns, 1, (pixels, 1), one, one, one, (0, 0), (pixels, 1), operator.a.dtype)
     widens = DotProducts(shape.dtype, target).widens
     zero = np.full((), -128, np.int32) if operator.b.dtype is dtypes.uint8 and not widens else None
-    plan = DotPlan(shape, target, choices.tile(DotSpace(shape, target)), centred=zero is None)
+    magnitudes = shape.dtype in BYTES and operator.b.dtype is dtypes.int8 and may_take_magnitudes(target)
+    tile = choices.tile(DotSpace(shape, target, magnitudes=magnitudes))
+    plan = DotPlan(shape, target, tile, centred=zero is None, magnitudes=magnitudes)
     matrix = np.asarray(_value(operator.b, constants))
     weights = (matrix if operator.transpose_b else matrix.T).reshape(columns, depth, 1, 1)
     weights = weights.astype(dtypes.bfloat16.numpy) if shape.dtype is dtypes.bfloat16 else weights

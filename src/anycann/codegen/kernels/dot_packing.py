@@ -9,6 +9,7 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
+from anycann.codegen.kernels.dot_magnitudes import lift, split_weights
 from anycann.codegen.kernels.dot_products import GROUP_BYTES
 from anycann.codegen.kernels.dot_shape import DotPlan
 
@@ -20,7 +21,8 @@ def pack_dots(
 
     The head of a panel of integers is an int32 a column: what the zero point of the input adds to its sums, or, where that is not known
     (None), what it adds times the zero point. `zero_point` counts from the least byte: that of an int8 input lies 128 higher.
-    Weights that are not `centred` have a zero point, one or one an output channel; its negative follows, for the sum of the input.
+    By magnitudes it has their `lift` too. Weights that are not `centred` have a zero point, one or one an output channel; its negative
+    follows, for the sum of the input.
     """
     outputs, channels, *kernel = weights.shape
     dtype = np.int16 if plan.dots.widens else weights.dtype
@@ -32,7 +34,9 @@ def pack_dots(
     runs = padded.reshape(len(padded), prod(parts), -1)
     runs = np.pad(runs, [(0, 0), (0, 0), (0, groups_of_part * plan.group - runs.shape[2])])
     groups = runs.reshape(plan.all_panels, plan.width, plan.depth, plan.group).swapaxes(1, 2)
-    body = np.ascontiguousarray(groups).view(np.int8).reshape(plan.all_panels, plan.depth, plan.width * GROUP_BYTES)
+    if plan.magnitudes:
+        groups = split_weights(groups)
+    body = np.ascontiguousarray(groups).view(np.int8).reshape(plan.all_panels, -1, plan.width * GROUP_BYTES)
     if not plan.head:
         return body
     zero = np.zeros(len(padded), np.int32)
@@ -41,6 +45,8 @@ def pack_dots(
     count = channels * prod(kernel)
     sums = (zero * count - padded.astype(np.int32).reshape(len(padded), -1).sum(1, dtype=np.int32)).astype(np.int32)
     first = sums if zero_point is None else sums * np.int32(zero_point)
+    if plan.magnitudes:
+        first = first + lift(padded.reshape(len(padded), -1), 1)
     heads = [first] if plan.centred else [first, -zero]
     lines = [head.reshape(plan.all_panels, 1, plan.width) for head in heads]
     return np.concatenate([*(np.ascontiguousarray(line).view(np.int8) for line in lines), body], axis=1)

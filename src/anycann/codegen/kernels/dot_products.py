@@ -2,7 +2,8 @@
 
 The first operand is one group of elements in every lane, the second a group a lane. Where the processor has an instruction for it, that is
 one instruction. x86 without one multiplies pairs of 16-bit integers: bytes are widened before, and a group is two of them. Elsewhere groups
-are taken apart, which costs the more the fewer products share an operand: so each is prepared once.
+are taken apart, which costs the more the fewer products share an operand: so each is prepared once. With AVX2 bytes may be multiplied as
+they are, by magnitudes (`dot_magnitudes.py`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from anycann.codegen.emitter import Emitter
+from anycann.codegen.kernels.dot_magnitudes import add_magnitudes
 from anycann.codegen.values import Value, vector_type
 from anycann.support.records import dataclass
 from anycann.target.target import Target
@@ -21,15 +23,24 @@ GROUP_BYTES = 4
 
 @dataclass(frozen=True)
 class DotProducts:
-    """Dot products of groups of `dtype` (uint8, with int8 on the other side, or bfloat16) on a target."""
+    """Dot products of groups of `dtype` (uint8, with int8 on the other side, or bfloat16) on a target.
+
+    magnitudes: bytes are multiplied by magnitudes, where `may_take_magnitudes`.
+    """
 
     dtype: DType
     target: Target
+    magnitudes: bool = False
 
     @property
     def widens(self) -> bool:
         """True if bytes are multiplied as 16-bit integers."""
-        return self.dtype is not dtypes.bfloat16 and self.target.is_x86 and self._name is None
+        return self.dtype is not dtypes.bfloat16 and self.target.is_x86 and self._name is None and not self.magnitudes
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of a group of the second operand."""
+        return 2 * GROUP_BYTES if self.magnitudes else GROUP_BYTES
 
     @property
     def nbytes(self) -> int:
@@ -73,20 +84,27 @@ class DotProducts:
 
     def first(self, e: Emitter, groups: Value) -> list[Value]:
         """A vector of groups (i32) as a first operand: unsigned bytes."""
-        if self._name or self.widens:
+        if self._name or self.widens or self.magnitudes:
             return [groups]
         if self.dtype is dtypes.bfloat16:
             return self._halves(e, groups)
         return [e.binary("and", _shifted(e, "lshr", groups, 8 * i), e.const(255, groups.type)) for i in range(4)]
 
     def second(self, e: Emitter, pointer: Value) -> list[Value]:
-        """The groups of all lanes at `pointer` as a second operand: signed bytes."""
+        """The groups of all lanes at `pointer` as a second operand: signed bytes, or magnitudes, which `signs` go with."""
         groups = e.load(pointer, vector_type("i32", self.target.lanes), GROUP_BYTES)
-        if self._name or self.widens:
+        if self._name or self.widens or self.magnitudes:
             return [groups]
         if self.dtype is dtypes.bfloat16:
             return self._halves(e, groups)
         return [_shifted(e, "ashr", _shifted(e, "shl", groups, 24 - 8 * i), 24) for i in range(4)]
+
+    def signs(self, e: Emitter, pointer: Value) -> list[Value]:
+        """What goes with magnitudes that were read at `pointer`: the bits that signs turn; nothing for other second operands."""
+        if not self.magnitudes:
+            return []
+        groups = vector_type("i32", self.target.lanes)
+        return [e.load(e.gep(pointer, self.target.lanes * GROUP_BYTES, "i8"), groups, GROUP_BYTES)]
 
     def ones(self, e: Emitter) -> list[Value]:
         """A second operand of bytes that are all one."""
@@ -99,6 +117,8 @@ class DotProducts:
         """total + the products of prepared operands."""
         if self._name:
             return self._add_once(e, self._name, total, first[0], second[0])
+        if self.magnitudes:
+            return add_magnitudes(e, total, first[0], *second)
         for a, b in zip(first, second, strict=True):
             if self.dtype is dtypes.bfloat16:
                 total = e.intrinsic("fmuladd", [a, b, total])
@@ -134,6 +154,15 @@ def add_word_pairs(e: Emitter, target: Target, total: Value, a: Value, b: Value)
         return e.call(f"llvm.x86.avx512.vpdpwssd.{32 * lanes}", total.type, [total, a, b])
     name = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}[lanes]
     return e.binary("add", total, e.call(f"llvm.x86.{name}", total.type, [a, b]))
+
+
+def may_take_magnitudes(target: Target) -> bool:
+    """True if bytes should be multiplied by magnitudes where their weights have no zero point.
+
+    Both ways are four instructions for 32 products, but bytes are half the loads and are read where they are: products of 197 x 768 x 768
+    take 0.84 to 0.88 of the time of words, 197 x 3072 x 768 0.88 to 0.95, 64 x 384 x 384 0.73 to 0.76 (Zen 3).
+    """
+    return target.lanes == 8 and target.has("avx2") and DotProducts(dtypes.uint8, target).widens
 
 
 def _shifted(e: Emitter, opcode: str, value: Value, bits: int) -> Value:

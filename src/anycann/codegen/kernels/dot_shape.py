@@ -42,7 +42,7 @@ class DotPlan:
     """A convolution over two or three dimensions and its tile, and everything that follows from them. Strides are in elements.
 
     planar: the input is row-major [N, C, (D,) H, W]. centred: the weights have no zero point. window: so many rows of an image are there
-    at a time (te/layout.py); 0: all images are.
+    at a time (te/layout.py); 0: all images are. magnitudes: of `DotProducts`, for centred weights and a known zero point.
     """
 
     shape: ConvolutionShape
@@ -51,6 +51,7 @@ class DotPlan:
     planar: bool = False
     centred: bool = True
     window: int = 0
+    magnitudes: bool = False
 
     @property
     def channel_stride(self) -> int:
@@ -69,15 +70,15 @@ class DotPlan:
         All tiles of a line fetch it from memory while 16-bit integers are multiplied: 2048 -> 512 channels on 7 x 7 take 720 us where
         they took 831 (AVX2). One tile alone has no time for it: a row of 1280 x 1000 takes 52 us instead of 39.
         """
-        if not self.dots.widens or self.all_panels * self.panel_bytes <= self.target.l2_bytes // 2:
+        if not (self.dots.widens or self.magnitudes) or self.all_panels * self.panel_bytes <= self.target.l2_bytes // 2:
             return 0
         length = (self.tile.image_rows - 1) * self.pitch + self.shape.out_size[-1] if self.tile.merge else self.shape.out_size[-1]
         tiles = -(-length // self.tile.pixels)
-        return -(-self.width * GROUP_BYTES // tiles) if tiles > 1 else 0
+        return -(-self.width * self.dots.weight_bytes // tiles) if tiles > 1 else 0
 
     @cached_property
     def dots(self) -> DotProducts:
-        return DotProducts(self.shape.dtype, self.target)
+        return DotProducts(self.shape.dtype, self.target, self.magnitudes)
 
     @property
     def group(self) -> int:
@@ -228,7 +229,7 @@ class DotPlan:
 
     @cached_property
     def panel_bytes(self) -> int:
-        return (self.head + self.depth) * self.width * GROUP_BYTES
+        return self.width * (self.head * GROUP_BYTES + self.depth * self.dots.weight_bytes)
 
     @property
     def pixel_stride(self) -> int:

@@ -11,7 +11,7 @@ from typing import ClassVar
 from anycann.codegen.kernels.arithmetic_rate import is_halved
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_tile import even_cuts
-from anycann.codegen.kernels.dot_products import GROUP_BYTES, DotProducts
+from anycann.codegen.kernels.dot_products import DotProducts
 from anycann.codegen.kernels.dot_reading import is_column, may_merge
 from anycann.codegen.kernels.dot_shape import DotPlan, DotTile
 from anycann.codegen.kernels.dot_tiles import TILE_ROWS, has_tiles
@@ -44,6 +44,11 @@ def word_pair_cycles(target: Target, rows: int, vectors: int) -> float:
     return rows * vectors * (1.0 if target.lanes == 16 else 0.65) + 0.3 * (rows + vectors) + spread
 
 
+def magnitude_cycles(rows: int, vectors: int) -> float:
+    """Cycles of `rows` x `vectors` products of four bytes by magnitudes, by their instructions, four a cycle, as Zen 3 takes them."""
+    return (4 * rows * vectors + rows + 2 * vectors + 3) / 4
+
+
 def waits_for_words(target: Target) -> bool:
     """True if products of 16-bit integers take so long that what they read comes meanwhile: by two instructions for 8 lanes."""
     one = (target.has("avx512vnni") and target.has("avx512vl")) or target.has("avxvnni")
@@ -61,9 +66,14 @@ class DotSpace(Space[DotTile]):
     problem: ConvolutionShape
     target: Target
     planar: bool = False
+    magnitudes: bool = False
 
     def context(self) -> Mapping[str, int]:
-        return {"planar": int(self.planar)}
+        return {"planar": int(self.planar), **({"magnitudes": 1} if self.magnitudes else {})}
+
+    def plan(self, tile: DotTile) -> DotPlan:
+        """With a tile; what depends on the numbers of the weights is not known here."""
+        return DotPlan(self.problem, self.target, tile, self.planar, magnitudes=self.magnitudes)
 
     def parameters(self) -> tuple[Parameter, ...]:
         panels = -(-self.problem.out_channels // self.target.lanes)
@@ -84,14 +94,14 @@ class DotSpace(Space[DotTile]):
             return "a size below 1"
         if not self._fits(tile):
             return f"{tile.row_tiles} x {tile.rows} pixels of {tile.vectors} vectors do not fit the registers"
-        most = self._line(tile) if not DotPlan(self.problem, self.target, tile, self.planar).copied else tile.pixels
+        most = self._line(tile) if not self.plan(tile).copied else tile.pixels
         return f"{tile.pixels} pixels; a row has {most}" if tile.pixels > max(1, most) else None
 
     def default(self) -> DotTile:
         return _best(self)
 
     def estimate(self, tile: DotTile) -> float:
-        plan = DotPlan(self.problem, self.target, tile, self.planar)
+        plan = self.plan(tile)
         shape = self.problem
         lines = plan.row_chunks if tile.merge else shape.out_size[-2]
         length = (tile.image_rows - 1) * plan.pitch + shape.out_size[-1] if tile.merge else shape.out_size[-1]
@@ -127,7 +137,7 @@ class DotSpace(Space[DotTile]):
 
     @property
     def _waits(self) -> bool:
-        return DotProducts(self.problem.dtype, self.target).widens and waits_for_words(self.target)
+        return (self.magnitudes or DotProducts(self.problem.dtype, self.target).widens) and waits_for_words(self.target)
 
     def _fits(self, tile: DotTile) -> bool:
         if self._tiles:
@@ -135,8 +145,13 @@ class DotSpace(Space[DotTile]):
         return tile.row_tiles == 1 and tile.rows * tile.vectors <= self._most_sums(tile.vectors)
 
     def _most_sums(self, vectors: int) -> int:
-        """Registers left for sums beside a group of every vector and of one pixel, which are two each where they are taken apart."""
-        dots = DotProducts(self.problem.dtype, self.target)
+        """Registers left for sums beside a group of every vector and of one pixel, which are two each where they are taken apart.
+
+        Magnitudes and signs of every vector are, beside a group of a pixel and what becomes of it.
+        """
+        dots = DotProducts(self.problem.dtype, self.target, self.magnitudes)
+        if self.magnitudes:
+            return max(1, self.target.registers - 2 * vectors - 2)
         parts = 1 if dots.is_one_instruction or dots.widens else 2
         return max(1, self.target.registers - parts * (vectors + 1) - (0 if dots.is_one_instruction else 1))
 
@@ -150,9 +165,11 @@ class DotSpace(Space[DotTile]):
             row_load = _TILE_LOAD * (3 if plan.steps_of_pixels[1] > 1 and not plan.copied else 1)  # rows far apart share cache sets
             loads = row_load * tile.row_tiles + column_load * vectors
             return _AROUND + _PART * prod(plan.runs[:3]) + steps * max(products, loads) + 16.0 * tile.row_tiles * vectors
-        if plan.dots.widens:
-            far = vectors * self.target.lanes * GROUP_BYTES / _WIDE_BYTES_PER_CYCLE if plan.panel_bytes > self.target.l1_bytes // 2 else 0.0
-            return _AROUND + _WIDE_PIXEL * tile.rows + plan.depth * max(word_pair_cycles(self.target, tile.rows, vectors), far, 2.0)
+        if plan.dots.widens or plan.magnitudes:
+            row_bytes = vectors * self.target.lanes * plan.dots.weight_bytes
+            far = row_bytes / _WIDE_BYTES_PER_CYCLE if plan.panel_bytes > self.target.l1_bytes // 2 else 0.0
+            step = magnitude_cycles(tile.rows, vectors) if plan.magnitudes else word_pair_cycles(self.target, tile.rows, vectors)
+            return _AROUND + _WIDE_PIXEL * tile.rows + plan.depth * max(step, far, float(plan.group))
         apart = 0 if plan.dots.is_one_instruction else 3
         work = tile.rows * vectors * (1 + apart) + apart * (tile.rows + vectors)
         loads = tile.rows + vectors
@@ -186,7 +203,7 @@ class DotSpace(Space[DotTile]):
 
     def _row_choices(self, merge: bool, image_rows: int, vectors: int, row_tiles: int) -> list[int]:
         shape = self.problem
-        pitch = DotPlan(shape, self.target, DotTile(1, 1, 1, 1, 1, merge), self.planar).pitch
+        pitch = self.plan(DotTile(1, 1, 1, 1, 1, merge)).pitch
         length = (image_rows - 1) * pitch + shape.out_size[-1] if merge else shape.out_size[-1]
         most = TILE_ROWS if self._tiles else max(1, self._most_sums(vectors) // vectors)
         return even_cuts(-(-length // row_tiles), min(most, max(1, length)))
@@ -194,9 +211,9 @@ class DotSpace(Space[DotTile]):
     def _image_rows(self, merge: bool) -> list[int]:
         """Rows of a task: all of them, or so many parts that `_keeps_rows`."""
         shape, high = self.problem, max(1, self.problem.out_size[-2])
-        nbytes = DotProducts(shape.dtype, self.target).nbytes
+        nbytes = DotProducts(shape.dtype, self.target, self.magnitudes).nbytes
         row_bytes = shape.in_size[-1] * shape.in_channels * nbytes * shape.strides[-2] * prod(shape.kernel[:-2])
-        plan = DotPlan(shape, self.target, DotTile(1, 1, 1, 1, 1, merge), self.planar)
+        plan = self.plan(DotTile(1, 1, 1, 1, 1, merge))
         if plan.is_split and self._waits:  # what no output pixel reads is not copied
             row_bytes = row_bytes * prod(plan.split) // prod(shape.strides[-2:])
         least = max(1, -(-high * row_bytes // (self.target.l2_bytes // 2))) if self._keeps_rows(plan.copied) else 1
@@ -205,7 +222,7 @@ class DotSpace(Space[DotTile]):
     def _with_panels(self, tile: DotTile) -> DotTile:
         """All panels in a task, or parts of them where there are few rows to share out."""
         panels = -(-self.problem.out_channels // (tile.vectors * self.target.lanes))
-        plan = DotPlan(self.problem, self.target, tile, self.planar)
+        plan = self.plan(tile)
         chunks = max(1, plan.images * plan.row_chunks)
         weights = self.problem.out_channels * self.problem.group_inputs * self.problem.taps * self.problem.dtype.nbytes
         work = max(self.problem.flops / 2 / (512 if self._tiles else self.target.lanes * 8), weights / _FAR_BYTES_PER_CYCLE)
@@ -224,5 +241,5 @@ def _shared(space: DotSpace, tile: DotTile) -> float:
     """The estimate, and more for less tasks than threads could use."""
     cycles = space.estimate(tile)  # weights are in it once, so that matrices of one row have tasks too
     enough = min(_ENOUGH_TASKS, cycles // _TASK_CYCLES)
-    tasks = DotPlan(space.problem, space.target, tile, space.planar).tasks
+    tasks = space.plan(tile).tasks
     return cycles * (1.0 if tasks >= enough else 1.3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+import math
 from typing import Protocol
 
 from anycann.codegen.emitter import Emitter
@@ -16,6 +17,7 @@ from anycann.codegen.values import Value, vector_type
 # where it took 11.5; from 2 to 8 KiB no distance is better.
 _AHEAD_BYTES, _FULL = 4096, 4
 _LINE_BYTES = 64
+_STEPS = 2  # groups a turn by magnitudes: 0.86 of the time beside a neighbour on the core, 0.99 without one (Zen 3)
 
 
 class Sums(Protocol):
@@ -55,16 +57,26 @@ class VectorSums:
         def body(offset: Value, k: Value, totals: Sequence[Value]) -> list[Value]:
             for line in range(0, plan.fetched_bytes, _LINE_BYTES):
                 e.prefetch(e.gep(e.gep(later, e.mul(k, plan.fetched_bytes), "i8"), line, "i8"), level=2)
-            place = e.gep(weights, e.mul(k, plan.width * GROUP_BYTES), "i8")
-            columns = [self.dots.second(e, e.gep(place, j * lanes * GROUP_BYTES, "i8")) for j in range(vectors)]
+            place = e.gep(weights, e.mul(k, plan.width * self.dots.weight_bytes), "i8")
+            places = [e.gep(place, j * lanes * self.dots.weight_bytes, "i8") for j in range(vectors)]
+            columns = [self.dots.second(e, at) for at in places]
             result = []
             for i in range(plan.tile.pixels):
+                if self.dots.magnitudes:
+                    e.keep_order()  # there are no registers for signs: each pixel reads them again
                 at = e.gep(e.gep(rows, offset, "i8"), i * plan.pixel_stride * plan.nbytes, "i8")
                 factor = self.dots.spread(e, at)
-                result += [self.dots.add(e, totals[i * vectors + j], factor, columns[j]) for j in range(vectors)]
+                seconds = [[*columns[j], *self.dots.signs(e, places[j])] for j in range(vectors)]
+                result += [self.dots.add(e, totals[i * vectors + j], factor, seconds[j]) for j in range(vectors)]
             return result
 
-        totals = along_depth(e, plan, 1, start, body)
+        def turn(offset: Value, k: Value, totals: Sequence[Value]) -> list[Value]:
+            for step in range(steps):
+                totals = body(e.add(offset, step * GROUP_BYTES), e.add(k, step), totals)
+            return list(totals)
+
+        steps = math.gcd(_STEPS, plan.runs[-1]) if self.dots.magnitudes else 1
+        totals = along_depth(e, plan, steps, start, turn)
         for sum_number, total in enumerate(totals):
             i, j = divmod(sum_number, vectors)
             e.store(total, e.gep(e.scratch, (i * plan.width + j * lanes) * GROUP_BYTES, "i8"), GROUP_BYTES)

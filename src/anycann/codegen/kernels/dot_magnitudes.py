@@ -1,0 +1,43 @@
+"""Exact products of bytes by vpmaddubsw (AVX2), with the signs of the weights in the other operand.
+
+vpmaddubsw multiplies twice as many unsigned and signed bytes, but adds pairs in 16 bits, where 2 * 255 * 127 saturates. By `magnitudes` it
+is exact: those of the weights are the unsigned bytes, up to 128, and the input less 128 is the signed one. Its bits are turned where a
+weight is negative, for -(x + 1) is a byte where -x may be none. 2 * 128 * 128 is in range downwards, 2 * 128 * 127 upwards, and what
+turning and 128 take from the sums of a column is known with its weights (`lift`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from anycann.codegen.emitter import Emitter
+from anycann.codegen.values import Value, vector_type
+
+LANES = 8
+TURNED, KEPT = 0x7F, 0x80  # what the bits of an unsigned byte are taken with, for a negative weight and for another
+
+
+def split_weights(weights: npt.NDArray[np.int8]) -> npt.NDArray[np.uint8]:
+    """[..., columns, group] of signed bytes -> [..., columns / lanes of 8, 2, 8, group]: magnitudes, then TURNED or KEPT."""
+    signs = np.where(weights < 0, np.uint8(TURNED), np.uint8(KEPT))
+    magnitudes = np.abs(weights.astype(np.int16)).astype(np.uint8)
+    *outer, columns, group = weights.shape
+    parts = [part.reshape(*outer, columns // LANES, LANES, group) for part in (magnitudes, signs)]
+    return np.stack(parts, axis=-3)
+
+
+def lift(weights: npt.NDArray[np.int8], axis: int) -> npt.NDArray[np.int32]:
+    """What sums by magnitudes lack along an axis: (x - 128) w is x w - 128 w, and (127 - x) |w| is x w - 127 w."""
+    wide = weights.astype(np.int32)
+    lacking: npt.NDArray[np.int32] = np.where(wide < 0, TURNED * wide, KEPT * wide).sum(axis, dtype=np.int32)
+    return lacking
+
+
+def add_magnitudes(e: Emitter, total: Value, x: Value, magnitudes: Value, signs: Value) -> Value:
+    """total + the products of four bytes a lane: pairs in 16 bits, two of them in 32."""
+    bytes_, words = vector_type("i8", 4 * total.lanes), vector_type("i16", 2 * total.lanes)
+    turned = e.binary("xor", x, signs)
+    a, b = (e.op(f"bitcast {v.type} {v.text} to {bytes_}", bytes_) for v in (magnitudes, turned))
+    pairs = e.call("llvm.x86.avx2.pmadd.ub.sw", words, [a, b])
+    return e.binary("add", total, e.call("llvm.x86.avx2.pmadd.wd", total.type, [pairs, e.const(1, words)]))

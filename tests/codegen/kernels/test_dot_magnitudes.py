@@ -1,0 +1,115 @@
+"""Bytes multiplied by magnitudes: exact where sums of pairs would not fit 16 bits, in every shape, with signs in the first operand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from anycann.codegen.emitter import Emitter
+from anycann.codegen.kernels.convolution_shape import ConvolutionShape
+from anycann.codegen.kernels.dot_magnitudes import lift, split_weights
+from anycann.codegen.kernels.dot_packing import pack_dots
+from anycann.codegen.kernels.dot_plane import as_plane, used_taps, with_taps
+from anycann.codegen.kernels.dot_products import DotProducts, may_take_magnitudes
+from anycann.codegen.kernels.dot_shape import DotPlan, DotTile
+from anycann.codegen.kernels.dot_space import DotSpace
+from anycann.target.target import NAMED, Target, by_name
+from anycann.te import dtypes
+from anycann.te.dtypes import DType
+from tests.codegen.kernels.jit import Compiled, Guarded, assert_compiles_everywhere, runnable
+from tests.codegen.kernels.test_dot_convolution import GROUPED, SHAPES, Array, naive, operands, sizes, write_kernel
+
+TARGETS = [target for target in runnable() if may_take_magnitudes(target)]
+
+
+def product(rows: int, depth: int, columns: int, dtype: DType = dtypes.uint8) -> ConvolutionShape:
+    """A matrix product as a column of pixels."""
+    return replace(sizes(depth, columns, (rows, 1)), dtype=dtype)
+
+
+def assert_exact(shape: ConvolutionShape, x: Array, w: Array, zero: int, tile: DotTile | None = None) -> None:
+    want = naive(x, w, shape, zero)
+    taps = used_taps(shape)
+    plane = as_plane(with_taps(shape, taps))
+    kept = w[(slice(None), slice(None), *taps)].reshape(*w.shape[:2], *plane.kernel)
+    for target in TARGETS:
+        space = DotSpace(plane, target, magnitudes=True)
+        plan = space.plan(tile or space.default())
+        lifted = zero + (128 if shape.dtype is dtypes.int8 else 0)
+        e, tasks = write_kernel(plan, lifted)
+        source, packed, y = Guarded(x), Guarded(pack_dots(plan, kept, lifted)), Guarded(np.full(want.shape, 77, np.int32))
+        kernel = Compiled(e, "dots", target, plan.scratch_bytes)
+        kernel.run([source.address, packed.address, y.address, y.address], tasks, min(3, max(1, tasks)))
+        np.testing.assert_array_equal(y.array, want, err_msg=str(plan.tile))
+
+
+def test_processors_without_instructions_for_bytes_take_magnitudes_where_lanes_are_eight() -> None:
+    taking = {name for name in NAMED if may_take_magnitudes(by_name(name))}
+    assert "avx2" in taking
+    vnni = replace(by_name("avx2"), features=by_name("avx2").features + ",+avxvnni")
+    assert not may_take_magnitudes(vnni)
+    assert not any(by_name(name).lanes != 8 for name in taking)
+    assert not DotProducts(dtypes.uint8, by_name("avx2"), magnitudes=True).widens
+
+
+def test_weights_are_split_into_magnitudes_and_signs() -> None:
+    weights = np.zeros((8, 4), np.int8)
+    weights[0] = [-128, 127, -1, 0]
+    magnitudes, signs = split_weights(weights)[0]
+    assert magnitudes[0].tolist() == [128, 127, 1, 0]
+    assert signs[0].tolist() == [0x7F, 0x80, 0x7F, 0x80]
+    x = np.array([255, 0, 3, 9], np.uint8)
+    turned = (x ^ signs[0]).view(np.int8).astype(int)
+    assert turned @ magnitudes[0].astype(int) + lift(weights, 1)[0] == x.astype(int) @ weights[0].astype(int)
+
+
+@pytest.mark.parametrize("name", [*SHAPES, *GROUPED])
+@pytest.mark.parametrize(("dtype", "zero"), [(dtypes.uint8, 0), (dtypes.uint8, 200), (dtypes.int8, -3)])
+def test_sums_are_those_of_the_definition(name: str, dtype: DType, zero: int) -> None:
+    shape = replace((SHAPES | GROUPED)[name], dtype=dtype)
+    assert_exact(shape, *operands(shape, np.random.default_rng()), zero)
+
+
+@pytest.mark.parametrize("x", [0, 127, 128, 255])
+@pytest.mark.parametrize("w", [-128, -127, -1, 127])
+def test_the_largest_pairs_do_not_saturate(x: int, w: int) -> None:
+    shape = product(7, 68, 19)
+    assert_exact(shape, np.full((1, 7, 1, 68), x, np.uint8), np.full((19, 68, 1, 1), w, np.int8), 0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "columns"), [(1, 4, 1), (1, 768, 40), (2, 12, 8), (5, 8, 16), (11, 7, 33), (13, 130, 17), (197, 64, 24)]
+)
+@pytest.mark.parametrize("dtype", [dtypes.uint8, dtypes.int8], ids=str)
+def test_products_of_odd_sizes(rows: int, depth: int, columns: int, dtype: DType) -> None:
+    shape = product(rows, depth, columns, dtype)
+    assert_exact(shape, *operands(shape, np.random.default_rng()), 3)
+
+
+@pytest.mark.parametrize(
+    "shape", [product(23, 20, 50), SHAPES["two images"], GROUPED["groups across panels"]], ids=["product", "images", "groups"]
+)
+def test_every_tile_of_the_space_computes_the_same(shape: ConvolutionShape) -> None:
+    x, w = operands(shape, np.random.default_rng())
+    space = DotSpace(shape, by_name("avx2"), magnitudes=True)
+    for tile in list(dict.fromkeys(t for t in space.candidates() if space.refusal(t) is None))[::8]:
+        assert_exact(shape, x, w, 3, tile)
+
+
+def test_a_product_is_read_in_place_by_tiles_that_leave_registers_for_what_turns_signs() -> None:
+    space = DotSpace(product(197, 768, 768), by_name("avx2"), magnitudes=True)
+    tile = space.default()
+    assert (tile.rows, tile.vectors) == (5, 2)
+    assert not space.plan(tile).copied
+    assert DotPlan(space.problem, space.target, tile).copied
+    assert space.context() != DotSpace(space.problem, space.target).context()
+
+
+def test_kernels_compile_for_processors_that_are_not_here() -> None:
+    def write(target: Target) -> Emitter:
+        space = DotSpace(product(11, 20, 40), target, magnitudes=True)
+        return write_kernel(space.plan(space.default()), 3)[0]
+
+    assert_compiles_everywhere(write, [target for target in NAMED.values() if may_take_magnitudes(target)])
