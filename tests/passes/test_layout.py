@@ -106,3 +106,19 @@ def _enlarged(x: np.ndarray, axis: int, times: int, mode: str) -> np.ndarray:
     places = np.ceil(places - 0.5) if mode == "nearest" else places
     lines = np.apply_along_axis(lambda line: np.interp(places, np.arange(line.size), line), axis, x)
     return lines.astype(x.dtype)
+
+
+def test_what_slides_over_channels_reads_and_writes_planes() -> None:
+    text = """g (float[1,16,12,12] x) => (float[1,16,12,12] y) {
+        c = Conv(x, w) n = LRN<size=5, alpha=0.3, beta=0.75>(c) r = Relu(n) y = Conv(r, w) }"""
+    weights, image = floats(16, 16, 1, 1), floats(1, 16, 12, 12, seed=1)
+    model = parse(text, w=weights)
+    found = compile_graph(model).program
+    (window,) = [task for task in tasks(found) if "LRN" in task.op_types]
+    assert [found.values[name].layout for name in window.outputs] == [ND]
+    assert "TransData" in [task.op_types[-1] for task in tasks(found)[: tasks(found).index(window)]]
+    c = np.einsum("oi,nihw->nohw", weights[:, :, 0, 0], image)  # onnx.reference normalises only as many channels as there are images
+    sums = np.stack([(c[:, max(0, k - 2) : k + 3] ** 2).sum(1) for k in range(16)], 1)
+    normal = c / (1 + 0.3 / 5 * sums) ** 0.75
+    want = np.einsum("oi,nihw->nohw", weights[:, :, 0, 0], np.maximum(normal, 0))
+    assert_same(run(model, {"x": image}), [want])

@@ -120,6 +120,8 @@ class Instructions:
         if lanes == 1:
             return scalar
         type_ = vector_type(scalar.type, lanes)
+        if not scalar.text.startswith(("%", "@")):
+            return Value(f"splat ({scalar.type} {scalar.text})", type_)
         first = self.op(f"insertelement {type_} poison, {scalar.type} {scalar.text}, i64 0", type_)
         return self.op(f"shufflevector {type_} {first.text}, {type_} poison, <{lanes} x i32> zeroinitializer", type_)
 

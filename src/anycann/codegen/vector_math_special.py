@@ -83,10 +83,9 @@ def _erf_in_parts(e: Emitter, x: Value) -> Value:
 def pow(e: Emitter, x: Value, y: Value) -> Value:
     """x^y with every special case of C's pow. float <= 1 ulp (computed in double); double <= 2 + |y log x| / 25 ulp.
 
-    An exponent that is the literal 1, 2, 3, -1 or 1/2 costs a few instructions.
+    A literal exponent of `_SHORT` costs a few instructions, and up to 2.5 ulp.
     """
-    simple = {1.0: _first, 2.0: _square, 3.0: _cube, -1.0: reciprocal, 0.5: _power_half}
-    for exponent, short in simple.items():
+    for exponent, short in _SHORT.items():
         if y.text == real(e, y, exponent).text:
             return short(e, x)
     magnitude = _pow_of_float(e, absolute(e, x), y) if x.element == "float" else _pow_of_double(e, absolute(e, x), y)
@@ -139,6 +138,36 @@ def _power_half(e: Emitter, x: Value) -> Value:
     """sqrt but for pow(-0, 1/2) = 0 and pow(-inf, 1/2) = inf."""
     root = sqrt(e, add(e, x, real(e, x, 0.0)))
     return e.select(e.compare("oeq", x, real(e, x, -math.inf)), infinity(e, x), root)
+
+
+def _power_quarter(e: Emitter, x: Value) -> Value:
+    return sqrt(e, _power_half(e, x))
+
+
+def _power_three_quarters(e: Emitter, x: Value) -> Value:
+    root = _power_half(e, x)
+    return mul(e, root, sqrt(e, root))
+
+
+def _power_three_halves(e: Emitter, x: Value) -> Value:
+    return mul(e, absolute(e, x), _power_half(e, x))
+
+
+def _power_minus_half(e: Emitter, x: Value) -> Value:
+    return reciprocal(e, _power_half(e, x))
+
+
+_SHORT = {
+    -1.0: reciprocal,
+    -0.5: _power_minus_half,
+    1.0: _first,
+    2.0: _square,
+    3.0: _cube,
+    0.25: _power_quarter,
+    0.5: _power_half,
+    0.75: _power_three_quarters,
+    1.5: _power_three_halves,
+}
 
 
 def _pow_of_float(e: Emitter, x: Value, y: Value) -> Value:
