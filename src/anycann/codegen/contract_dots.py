@@ -20,7 +20,7 @@ from anycann.codegen.kernels.dot_plane import as_plane, used_taps, with_taps
 from anycann.codegen.kernels.dot_products import DotProducts, may_take_magnitudes
 from anycann.codegen.kernels.dot_reading import is_column
 from anycann.codegen.kernels.dot_shape import DotPlan
-from anycann.codegen.kernels.dot_space import DotSpace
+from anycann.codegen.kernels.dot_space import DotSpace, gains_by_magnitudes
 from anycann.codegen.kernels.dot_tiles import has_tiles
 from anycann.codegen.kernels.winograd_words import emit_word_winograd
 from anycann.codegen.kernels.winograd_words_lines import word_tile_sizes
@@ -130,7 +130,9 @@ def generate_dot_convolution(
     kept = weights[(slice(None), slice(None), *taps)].reshape(*weights.shape[:2], *shape.kernel)
     method = None if planar or window or operator.transposed else _by_winograd(shape, target, choices, kept, weight_zero)
     if method is None:
-        plan = DotPlan(shape, target, choices.tile(DotSpace(shape, target, planar)), planar, weight_zero is None, window)
+        magnitudes = not (planar or window or known is None) and weight_zero is None and gains_by_magnitudes(shape, target)
+        tile = choices.tile(DotSpace(shape, target, planar, magnitudes))
+        plan = DotPlan(shape, target, tile, planar, weight_zero is None, window, magnitudes)
         method = _by_dots(plan, kept, known, weight_zero)
     blocked = NC1HWC0 in (*layouts.values(), *(o.place.layout for o in outputs))
 

@@ -11,13 +11,14 @@ from typing import ClassVar
 from anycann.codegen.kernels.arithmetic_rate import is_halved
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_tile import even_cuts
-from anycann.codegen.kernels.dot_products import DotProducts
+from anycann.codegen.kernels.dot_products import GROUP_BYTES, DotProducts, may_take_magnitudes
 from anycann.codegen.kernels.dot_reading import is_column, may_merge
 from anycann.codegen.kernels.dot_shape import DotPlan, DotTile
 from anycann.codegen.kernels.dot_tiles import TILE_ROWS, has_tiles
 from anycann.codegen.space import Parameter, Space
 from anycann.support.records import dataclass
 from anycann.target.target import Target
+from anycann.te import dtypes
 
 # Cycles to load a matrix tile, to hand a vector of sums to the writer, around each register tile, and around each part of a window that
 # lies in one piece, and to copy a pixel of its own; a task is worth so many.
@@ -47,6 +48,11 @@ def word_pair_cycles(target: Target, rows: int, vectors: int) -> float:
 def magnitude_cycles(rows: int, vectors: int) -> float:
     """Cycles of `rows` x `vectors` products of four bytes by magnitudes, by their instructions, four a cycle, as Zen 3 takes them."""
     return (4 * rows * vectors + rows + 2 * vectors + 3) / 4
+
+
+def gains_by_magnitudes(shape: ConvolutionShape, target: Target) -> bool:
+    """True if a convolution should multiply bytes by magnitudes: channels that make no whole groups lie densely as words."""
+    return shape.dtype is not dtypes.bfloat16 and shape.in_channels % GROUP_BYTES == 0 and may_take_magnitudes(target)
 
 
 def waits_for_words(target: Target) -> bool:

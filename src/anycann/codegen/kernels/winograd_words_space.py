@@ -14,7 +14,7 @@ from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_space import WinogradChoice
 from anycann.codegen.kernels.convolution_tile import even_cuts
 from anycann.codegen.kernels.dot_products import multiplies_words_at_once
-from anycann.codegen.kernels.dot_space import DotSpace, waits_for_words, word_pair_cycles
+from anycann.codegen.kernels.dot_space import DotSpace, gains_by_magnitudes, waits_for_words, word_pair_cycles
 from anycann.codegen.kernels.winograd_estimate import WEIGHT_RATES, overlapped
 from anycann.codegen.kernels.winograd_tile import all_tiles
 from anycann.codegen.kernels.winograd_words_lines import WordAlgorithm, word_tile_sizes
@@ -124,7 +124,8 @@ class WordAlgorithmSpace(WinogradChoice):
         return {"largest": self.largest}
 
     def _gains(self) -> bool:
-        words, dots = WordWinogradSpace(self.problem, self.target, self.largest), DotSpace(self.problem, self.target)
+        words = WordWinogradSpace(self.problem, self.target, self.largest)
+        dots = DotSpace(self.problem, self.target, magnitudes=gains_by_magnitudes(self.problem, self.target))
         least = 1.0 if waits_for_words(self.target) else _GAIN
         return words.estimate(words.default()) < least * dots.estimate(dots.default())
 

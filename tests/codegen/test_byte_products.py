@@ -1,0 +1,86 @@
+"""Which bytes are multiplied by magnitudes in a model, and that all of them are exact."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from anycann.codegen import contract_dots
+from anycann.codegen.kernels.dot_products import may_take_magnitudes
+from anycann.codegen.kernels.dot_shape import DotPlan
+from anycann.session import InferenceSession, SessionOptions
+from anycann.target.target import Target
+from tests.codegen.kernels.jit import runnable
+from tests.passes.graphs import parse
+
+TARGETS = pytest.mark.parametrize("target", [t for t in runnable() if may_take_magnitudes(t)], ids=lambda target: target.name)
+RNG = np.random.default_rng(5)
+IMAGE = "g (uint8[1, {channels}, 6, 7] x{more}) => (int32[N, O, H, W] y) {{ y = ConvInteger<strides = [2, 1]>(x, w{zeros}) }}"
+
+
+def signed(*shape: int) -> np.ndarray:
+    return RNG.integers(-128, 128, shape).astype(np.int8)
+
+
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Of each plan that is made from now on, whether it is by magnitudes."""
+    seen = list[bool]()
+
+    def plan(*args: object, **kwargs: object) -> DotPlan:
+        made = DotPlan(*args, **kwargs)  # type: ignore[arg-type]
+        seen.append(made.magnitudes)
+        return made
+
+    monkeypatch.setattr(contract_dots, "DotPlan", plan)
+    return seen
+
+
+def convolved(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """[1, O, H, W]: 2 x 3 taps with a stride of 2 along the rows."""
+    windows = np.lib.stride_tricks.sliding_window_view(x[0].astype(np.int32), w.shape[2:], (1, 2))[:, ::2]
+    return np.einsum("chwij,ocij->ohw", windows, w.astype(np.int32))[None]
+
+
+@TARGETS
+@pytest.mark.parametrize(
+    ("channels", "zeros", "constants", "magnitudes"),
+    [
+        (8, "", {}, True),
+        (8, ", a", {"a": np.uint8(200)}, True),
+        (8, ", p", {}, False),  # a zero point that is computed
+        (8, ", a, b", {"a": np.uint8(3), "b": np.int8(5)}, False),
+        (6, "", {}, False),  # channels that make no whole groups
+    ],
+)
+def test_convolutions_whose_zero_points_are_known(
+    target: Target, channels: int, zeros: str, constants: dict[str, np.ndarray], magnitudes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = taken(monkeypatch)
+    w, x = signed(20, channels, 2, 3), RNG.integers(0, 256, (1, channels, 6, 7)).astype(np.uint8)
+    computed = ", p" in zeros
+    text = IMAGE.format(channels=channels, more=", uint8 p" if computed else "", zeros=zeros)
+    feeds = {"x": x, **({"p": np.array(9, np.uint8)} if computed else {})}
+    model = parse(text, w=w, **{name: np.asarray(value) for name, value in constants.items()})
+    (y,) = InferenceSession(model, SessionOptions(target=target, poison=True)).run(None, feeds)
+    zero, weight_zero = 9 if computed else int(constants.get("a", 0)), int(constants.get("b", 0))
+    np.testing.assert_array_equal(y, convolved(x.astype(np.int32) - zero, w.astype(np.int32) - weight_zero))
+    assert seen
+    assert set(seen) == {magnitudes}
+
+
+@TARGETS
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize(("rows", "depth", "columns"), [(1, 64, 40), (13, 68, 33), (21, 7, 9)])
+@pytest.mark.parametrize("unsigned", [False, True])
+def test_products_with_signed_weights(
+    target: Target, dtype: str, rows: int, depth: int, columns: int, unsigned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = taken(monkeypatch)
+    w = RNG.integers(0, 256, (depth, columns)).astype(np.uint8) if unsigned else signed(depth, columns)
+    x = RNG.integers(0, 256, (rows, depth)).astype(np.uint8).view(dtype)
+    text = f"g ({dtype}[{rows}, {depth}] x) => (int32[M, N] y) {{ y = MatMulInteger(x, w, a) }}"
+    model = parse(text, w=w, a=np.array(3, dtype))
+    (y,) = InferenceSession(model, SessionOptions(target=target, poison=True)).run(None, {"x": x})
+    np.testing.assert_array_equal(y, (x.astype(np.int32) - 3) @ w.astype(np.int32))
+    assert seen
+    assert set(seen) == {not unsigned}
