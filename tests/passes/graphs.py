@@ -10,7 +10,7 @@ from onnx.reference import ReferenceEvaluator
 import onnx_ir as ir
 
 from anycann.assembly import Compiled, GraphCompiler
-from anycann.compiler import gear_shapes, input_specs
+from anycann.compiler import CompileOptions, convert_model, gear_shapes, input_specs
 from anycann.frontends.onnx.upgrade import upgrade_model
 from anycann.om.growing import GrowingConstants
 from anycann.om.plan import HostStep, NativeStep, Program, RegionStep, Task
@@ -58,6 +58,12 @@ def steps(program: Program) -> str:
         elif isinstance(step, RegionStep):
             words.append(step.kind)
     return " ".join(words)
+
+
+def told(model: onnx.ModelProto, report: str = "rules", target: Target = AVX512) -> tuple[str, ...]:
+    """What a pass says of a graph, as `--explain` prints it."""
+    (found,) = [each for each in convert_model(model, CompileOptions(target=target)).reports if each.name == report]
+    return found.lines
 
 
 def run(model: onnx.ModelProto, feeds: Arrays, **options: object) -> list[np.ndarray]:

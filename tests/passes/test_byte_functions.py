@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from anycann.compiler import CompileOptions, convert_model
 from tests.codegen.kernels.jit import runnable
-from tests.passes.graphs import AVX512, by_definition, kernels, parse, run
+from tests.passes.graphs import by_definition, kernels, parse, run, told
 
 ALL = np.arange(256, dtype=np.uint8)
 NUMBERS = {
@@ -27,9 +26,8 @@ def graph(body: str, shape: str = "256", kind: str = "uint8", made: str = "uint8
     return f"g ({kind}[{shape}] x) => ({made}[{shape}] y) {{ {body} }}"
 
 
-def told(text: str, **constants: np.ndarray) -> list[str]:
-    (report,) = [r for r in convert_model(parse(text, **constants), CompileOptions(target=AVX512)).reports if r.name == "rules"]
-    return [line for line in report.lines if line.startswith("TabulateBytes")]
+def of_tables(text: str, **constants: np.ndarray) -> list[str]:
+    return [line for line in told(parse(text, **constants)) if line.startswith("TabulateBytes")]
 
 
 @pytest.mark.parametrize("target", runnable(), ids=lambda target: target.name)
@@ -76,7 +74,7 @@ OTHERS = {
 def test_what_is_no_function_of_one_byte_stays_as_it_is(body: str) -> None:
     made = "1,16,16" if "deep" in body else "16,16"
     text = f"g (uint8[16,16] x) => (uint8[{made}] y) {{ d = DequantizeLinear(x, s, z) {body} }}"
-    lines = told(text, **NUMBERS, **OTHERS)
+    lines = of_tables(text, **NUMBERS, **OTHERS)
     assert not any("applied" in each for each in lines)
     assert (f"TabulateBytes skipped y: {REFUSED[body]}" in lines) == bool(REFUSED[body])
     x = np.random.default_rng(4).permutation(256).astype(np.uint8).reshape(16, 16)

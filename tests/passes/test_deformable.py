@@ -5,13 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from anycann.compiler import CompileOptions, convert_model
-from tests.passes.graphs import AVX512, assert_same, by_definition, floats, parse, run
+from tests.passes.graphs import assert_same, by_definition, floats, parse, run, told
 
 
 def rules(text: str, **constants: np.ndarray) -> str:
-    (report,) = [r for r in convert_model(parse(text, **constants), CompileOptions(target=AVX512)).reports if r.name == "rules"]
-    return "\n".join(report.lines)
+    return "\n".join(told(parse(text, **constants)))
 
 
 @pytest.mark.parametrize("masked", [True, False])

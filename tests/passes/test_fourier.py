@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from anycann.compiler import CompileOptions, convert_model
-from tests.passes.graphs import AVX512, assert_same, by_definition, compile_graph, floats, kernels, parse, run, steps
+from tests.passes.graphs import assert_same, by_definition, compile_graph, floats, kernels, parse, run, steps, told
 
 COMPLEX = {1: lambda x: x[..., 0], 2: lambda x: x[..., 0] + 1j * x[..., 1]}
 
@@ -16,8 +15,7 @@ def parts(result: np.ndarray) -> np.ndarray:
 
 
 def rules(text: str, **constants: np.ndarray) -> str:
-    (report,) = [r for r in convert_model(parse(text, **constants), CompileOptions(target=AVX512)).reports if r.name == "rules"]
-    return "\n".join(report.lines)
+    return "\n".join(told(parse(text, **constants)))
 
 
 @pytest.mark.parametrize("inverse", [0, 1])

@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx
 import pytest
 
-from anycann.compiler import CompileOptions, convert_model
 from anycann.graph.evaluate import evaluate_node
 from anycann.graph.registry import OPSET
-from tests.passes.graphs import AVX512, floats, parse, run
-
-
-def told(model: onnx.ModelProto) -> tuple[str, ...]:
-    """What rules say of a graph."""
-    (report,) = [r for r in convert_model(model, CompileOptions(target=AVX512)).reports if r.name == "rules"]
-    return report.lines
+from tests.passes.graphs import floats, parse, run, told
 
 
 @pytest.mark.parametrize("size", ["8,8", "21,20", "64"])

@@ -7,10 +7,9 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from anycann.compiler import CompileOptions, convert_model
 from anycann.passes.rules import RULES, apply_rules
 from anycann.passes.rules.batch_normalization import FoldBatchNormalization
-from tests.passes.graphs import AVX512, assert_same, by_definition, floats, parse, run
+from tests.passes.graphs import assert_same, by_definition, floats, parse, run, told
 
 STATISTICS = {
     "scale": floats(6) + 2,
@@ -23,11 +22,6 @@ STATISTICS = {
 def normalised(convolution: str, epsilon: str = "", **constants: np.ndarray) -> onnx.ModelProto:
     nodes = f"c = {convolution} y = BatchNormalization{epsilon}(c, scale, shift, mean, variance)"
     return parse(f"g (float[2,4,7,7] x) => (float[2,6,N,M] y) {{ {nodes} }}", **STATISTICS, **constants)
-
-
-def told(model: onnx.ModelProto) -> tuple[str, ...]:
-    (report,) = [r for r in convert_model(model, CompileOptions(target=AVX512)).reports if r.name == "rules"]
-    return report.lines
 
 
 @pytest.mark.parametrize(

@@ -6,17 +6,11 @@ import numpy as np
 import onnx
 import pytest
 
-from anycann.compiler import CompileOptions, convert_model
-from tests.passes.graphs import AVX512, assert_same, by_definition, floats, kernels, parse, run
+from tests.passes.graphs import assert_same, by_definition, floats, kernels, parse, run, told
 
 TABLE = floats(6, 5)
 GELU = "g = Add(p, b) h = Mul(g, half) t = Tanh(h) u = Mul(g, t) y = Add(u, one)"
 CONSTANTS = {"b": floats(1, 1, 5, seed=2), "half": np.float32(0.5), "one": np.ones(1, np.float32)}
-
-
-def told(model: onnx.ModelProto) -> tuple[str, ...]:
-    (report,) = [r for r in convert_model(model, CompileOptions(target=AVX512)).reports if r.name == "rules"]
-    return report.lines
 
 
 def by_equality(

@@ -6,9 +6,8 @@ import numpy as np
 import onnx
 import pytest
 
-from anycann.compiler import CompileOptions, convert_model
 from anycann.te.layout import NC1HWC0, ND
-from tests.passes.graphs import AVX512, assert_same, by_definition, compile_graph, floats, kernels, parse, run
+from tests.passes.graphs import assert_same, by_definition, compile_graph, floats, kernels, parse, run, told
 
 
 def upsampling(outputs: int, size: int, more: str = "", image: str = "5,7") -> onnx.ModelProto:
@@ -17,11 +16,6 @@ def upsampling(outputs: int, size: int, more: str = "", image: str = "5,7") -> o
         f"g (float[2,12,{image}] x) => (float[N,C,H,W] y) {{ t = ConvTranspose<{attributes}>(x, w, b) y = Sigmoid(t) }}",
         w=floats(12, outputs, size, size, seed=1) * 0.3, b=floats(outputs, seed=2),
     )  # fmt: skip
-
-
-def told(model: onnx.ModelProto) -> tuple[str, ...]:
-    (report,) = [r for r in convert_model(model, CompileOptions(target=AVX512)).reports if r.name == "rules"]
-    return report.lines
 
 
 @pytest.mark.parametrize("outputs", [1, 2, 3, 4])
