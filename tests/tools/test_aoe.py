@@ -146,6 +146,20 @@ def test_subgraph_tuning_tries_algorithms_fusion_and_layout(invoke: Invoke, conv
     np.testing.assert_allclose(tuned, InferenceSession(convolutions).run(None, {"x": x})[0], rtol=1e-3, atol=1e-3)
 
 
+def test_a_model_that_stays_as_it_was_has_no_gain_however_its_runs_went(
+    invoke: Invoke, model: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same model may be measured faster by chance."""
+    monkeypatch.setattr("anycann.aoe.operators.compare", lambda models, threads: [0.001 / (1 + number) for number in range(len(models))])
+    monkeypatch.setattr("anycann.tuning.tuner.WORTHWHILE", 0.0)
+    result = invoke("aoe", "-m", model, "-j", "2", *WORDS)
+    assert "Performance improved by 0.00%" in result.output
+    (report,) = (place / "work").glob("aoe_result_opat_*_pid*.json")
+    opat = json.loads(report.read_text())[1]["OPAT"]
+    assert opat["model_result_performance(ms)"] == opat["model_baseline_performance(ms)"] == 1.0
+    assert opat["opat_tuning_result"] == "tuning successful, but no better result was found"
+
+
 @pytest.mark.parametrize(("last", "kept"), [(0.9, True), (1.04, False)])
 def test_subgraph_tuning_keeps_what_its_last_measurement_calls_faster(
     invoke: Invoke, convolutions: Path, place: Path, monkeypatch: pytest.MonkeyPatch, last: float, kept: bool
