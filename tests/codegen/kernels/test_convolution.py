@@ -77,6 +77,7 @@ DEEP = {
     "one dimension": shape_of(64, 40, (9,), 3, pads=(1,)),
     "three dimensions": shape_of(33, 17, (3, 2, 5), 2, pads=1),
     "a border pixel by pixel": shape_of(33, 16, (3, 9), (1, 25), pads=(0, 12)),
+    "two tiles": shape_of(40, 50, (2, 4), 3, pads=1),
 }
 
 
@@ -114,6 +115,19 @@ def test_sixteen_registers_hold_the_sums_of_a_whole_block_of_input_channels(shap
     assert not [line for loop in loops for line in loop.splitlines() if "mm" in line and "(%rsp)" in line]
 
 
+def test_taps_of_a_border_one_by_one_keep_their_sums_in_registers():
+    """Each valid for other pixels, all written out behind each other they had 22 spills, a sum among them that each product waited for."""
+    target, shape = NAMED["avx2"], shape_of(96, 471, (7,), 3, strides=2, pads=1)
+    tile = ConvolutionTile(4, 3, 8)
+    assert tile == default_tile(shape, target)
+    e = Emitter()
+    pointers = [e.argument(i) for i in range(3)]
+    emit_convolution(e, shape, target, tile, *pointers[:2], plain_writer(pointers[2], shape, target.lanes))
+    loops = [block for block in emit_assembly(e.finish("convolution")[1], target).split("\n.L") if block.count("vfmadd") >= 30]
+    assert loops
+    assert not [line for loop in loops for line in loop.splitlines() if "mm" in line and "(%rsp)" in line]
+
+
 def test_half_vectors_are_computed_beside_whole_ones_only_where_a_whole_one_is_two_halves():
     shape = shape_of(144, 24, (56, 56), 1)
     zen4, xeon = dataclasses.replace(by_name("avx512"), cpu="znver4"), by_name("avx512")
@@ -125,6 +139,8 @@ def test_few_pixels_with_many_weights_are_computed_deep():
     target = by_name("avx512")
     assert default_tile(shape_of(512, 512, (7, 7), 3, pads=1), target).depth > 0
     assert default_tile(shape_of(64, 64, (56, 56), 3, pads=1), target).depth == 0
+    assert default_tile(shape_of(200, 328, (3, 3), 3, pads=1), NAMED["avx2"]).depth > 0  # three tiles
+    assert default_tile(shape_of(512, 512, (1, 1), 1), NAMED["avx2"]).depth == 0
 
 
 def test_a_part_of_a_row_stays_in_the_cache_while_all_channel_blocks_read_it():

@@ -6,7 +6,7 @@ from functools import cache, lru_cache, partial
 from math import prod
 
 from anycann.codegen.kernels.arithmetic_rate import fma_rate, has_fma, is_halved
-from anycann.codegen.kernels.convolution_columns import segments
+from anycann.codegen.kernels.convolution_columns import Segment, segments
 from anycann.codegen.kernels.convolution_method import ADDING_CYCLES, Method, last_lanes, method
 from anycann.codegen.kernels.convolution_shape import Axis, ConvolutionShape, axes, images_axis
 from anycann.support.records import dataclass
@@ -77,7 +77,8 @@ def _row_cycles(
     above = prod(axis.mean_taps for axis in all_axes[:-1])
     steps = above * (shape.in_blocks(target.lanes) if how == "inner" else shape.group_inputs)
     write = _WRITE_CYCLES + (ADDING_CYCLES if how == "inner" else 0)
-    weights, widening = _weight_cycles(shape, target, blocks, tile.depth), _WIDENING_CYCLES.get(shape.dtype.name, 0.8)
+    readers = _readers(all_axes, tile.columns) if tile.depth else 1.0
+    weights, widening = _weight_cycles(shape, target, blocks, tile.depth, readers), _WIDENING_CYCLES.get(shape.dtype.name, 0.8)
     step = partial(step_cycles, target, blocks=blocks, weight_cycles=weights, widening=widening, saved=saved)
     cycles = 0.0
     for segment in segments(all_axes[-1], tile.columns):
@@ -117,9 +118,34 @@ _LOAD_SHARE = 0.2
 _LONG_TILE, _LONG_CYCLES = 20, 0.15
 
 
-def _weight_cycles(shape: ConvolutionShape, target: Target, blocks: int, depth: int) -> float:
+def _readers(all_axes: tuple[Axis, ...], columns: int) -> float:
+    """Tiles of an image that read a weight, in the mean over the taps of a row: those at a border do not read all."""
+    axis = all_axes[-1]
+    taps = sum((s.stop - s.first) * _taps_of(s, axis) for s in segments(axis, columns))
+    return prod(outer.out_size for outer in all_axes[:-1]) * taps / max(1, axis.kernel)
+
+
+def _taps_of(segment: Segment, axis: Axis) -> int:
+    return sum(span.stop_tap - span.first_tap for span in segment.kind.spans) if segment.kind else axis.kernel
+
+
+# With a depth a weight comes from behind the first-level cache for its first tile; where there are more, that is little. With 32 registers
+# there always are (`convolution_tile.py`: `_depth`).
+_FEW_TILES = 3
+
+
+def _weight_cycles(shape: ConvolutionShape, target: Target, blocks: int, depth: int, readers: float) -> float:
     """Cycles to bring the weight vectors of one step from the cache in which those of all steps of the tile, or of its depth, fit."""
     step_bytes = 4 * target.lanes * blocks
-    together = min(shape.group_inputs, depth * target.lanes) if depth else shape.group_inputs
-    all_bytes = step_bytes * together * shape.taps
-    return step_bytes / (32 if all_bytes <= target.l1_bytes // 2 else 16 if all_bytes <= target.l2_bytes // 2 else 10)
+    all_bytes = step_bytes * shape.group_inputs * shape.taps
+    if not depth:
+        return _loading_cycles(target, step_bytes, all_bytes)
+    again = _loading_cycles(target, step_bytes, step_bytes * min(shape.group_inputs, depth * target.lanes) * shape.taps)
+    if readers > _FEW_TILES or target.registers >= 32:
+        return again
+    return again + (_loading_cycles(target, step_bytes, all_bytes) - again) / max(1.0, readers)
+
+
+def _loading_cycles(target: Target, nbytes: int, beside: int) -> float:
+    """Cycles to load so many bytes again and again, with others `beside` in all."""
+    return nbytes / (32 if beside <= target.l1_bytes // 2 else 16 if beside <= target.l2_bytes // 2 else 10)

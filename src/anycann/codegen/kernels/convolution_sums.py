@@ -14,7 +14,7 @@ from anycann.codegen.kernels.convolution_method import channel_block
 from anycann.codegen.kernels.convolution_products import add_product
 from anycann.codegen.kernels.convolution_shape import Axis
 from anycann.codegen.kernels.convolution_sliding import row_of_taps, slides
-from anycann.codegen.kernels.convolution_tile import keeps_order
+from anycann.codegen.kernels.convolution_tile import MOST_FMAS, keeps_order
 from anycann.codegen.values import Value, is_float, vector_type
 from anycann.support.records import dataclass
 
@@ -46,7 +46,7 @@ class Window:
         self.depth: tuple[Value, Value] = (e.const(0), e.const(self.in_blocks))  # the input channel blocks to add up
         together = min(self.in_blocks, kernel.tile.depth or self.in_blocks)
         weight_bytes = kernel.shape.accumulator.nbytes * blocks * together * self.in_block_size
-        self.fetches_soon = kernel.how == "dense" and weight_bytes > kernel.target.l1_bytes // 2
+        self.fetches_soon = kernel.how == "dense" and not kernel.only_loads and weight_bytes > kernel.target.l1_bytes // 2
         first_tap = sum(axis.tap_offset for axis in kernel.axes)
         at = e.add(e.mul(place.block, self.block_size), first_tap * self.tap_size)
         self.weights = e.gep(kernel.weights, at, kernel.shape.accumulator.register)
@@ -132,16 +132,27 @@ def accumulate(
     def body(indices: list[Value], sums: list[Value]) -> list[Value]:
         for span in kind.spans:
             first, stop = taps or (e.const(span.first_tap), e.const(span.stop_tap))
-            sums = _span(e, window, span, (first, stop), indices, spatial, sums)
+            sums = _span(e, window, span, (first, stop), indices, spatial, sums, _channels_of_turn(window, kind))
         return sums
 
     return nest(e, outer, sums, body)
 
 
+def _channels_of_turn(window: Window, kind: TileKind) -> int:
+    """Input channels written out in the innermost loop; half of a block where the taps of a border, one by one, would leave no loop.
+
+    LLVM allocates registers for so many products at once as if their order were open, and spills sums.
+    """
+    kernel, unroll = window.kernel, window.kernel.tile.unroll
+    products = sum(span.stop_pixel - span.first_pixel for span in kind.spans if span.stop_tap == span.first_tap + 1) * window.sums * unroll
+    is_straight = keeps_order(kernel.shape, kernel.target, kernel.how) and unroll == channel_block(kernel.shape, kernel.lanes)
+    return unroll // 2 if is_straight and unroll % 2 == 0 and products > MOST_FMAS else unroll
+
+
 def _span(
-    e: Emitter, window: Window, span: TapSpan, taps: tuple[Value, Value], outer: list[Value], spatial: Value, sums: list[Value]
+    e: Emitter, window: Window, span: TapSpan, taps: tuple[Value, Value], outer: list[Value], spatial: Value, sums: list[Value], unroll: int
 ) -> list[Value]:
-    """The taps and input channels of one span, for the pixels it is valid for."""
+    """The taps and input channels of one span, for the pixels it is valid for; `unroll` channels written out."""
     kernel = window.kernel
     in_block, rows = outer[0], outer[1:]
     channels = _channels_of_block(e, kernel, window.in_blocks, in_block)
@@ -163,14 +174,13 @@ def _span(
         tap, channel = indices
         offset, number = places(tap)
         at = e.add(e.add(e.mul(in_block, window.in_block_size), e.mul(number, window.tap_size)), e.mul(channel, kernel.lanes))
-        later = [] if window.later is None else _later_lines(e, window, at)
+        later = [] if window.later is None else _later_lines(e, window, at, unroll)
         if not keeps_order(kernel.shape, kernel.target, kernel.how):
             _prefetch_later(e, later)
             later = []
         weights = e.gep(window.weights, at, kernel.shape.accumulator.register)
-        return _products(e, window, span, weights, offset, in_block, channel, sums, later)
+        return _products(e, window, span, weights, offset, in_block, channel, sums, unroll, later)
 
-    unroll = kernel.tile.unroll
     _prefetch_pixels(e, window, span, in_block, spatial)
     return nest(e, [(*taps, 1), (e.const(0), channels, unroll)], sums, body)
 
@@ -204,13 +214,13 @@ _LINE_BYTES, _SOON_BYTES = 64, 1024
 Line: TypeAlias = tuple[Value, int]  # a pointer, and how many bytes behind it
 
 
-def _later_lines(e: Emitter, window: Window, at: Value) -> list[Line]:
-    """The lines of a part of the weights that follow, as far along in it as `at` is in those of the first block."""
+def _later_lines(e: Emitter, window: Window, at: Value, unroll: int) -> list[Line]:
+    """The lines of a part of the weights that follow, for `unroll` channels, as far along in it as `at` is in those of the first block."""
     kernel, later = window.kernel, window.later
     assert later is not None
     place = e.gep(later.pointer, e.mul(e.udiv(at, kernel.lanes), later.nbytes), "i8")
     runs = (run * window.block_size * kernel.shape.accumulator.nbytes for run in range(later.runs))
-    return [(place, run + line) for run, line in product(runs, range(0, later.nbytes * kernel.tile.unroll, _LINE_BYTES))]
+    return [(place, run + line) for run, line in product(runs, range(0, later.nbytes * unroll, _LINE_BYTES))]
 
 
 def _prefetch_later(e: Emitter, lines: Sequence[Line]) -> None:
@@ -263,6 +273,7 @@ def _products(
     in_block: Value,
     channel: Value,
     sums: list[Value],
+    unroll: int,
     later: Sequence[Line],
 ) -> list[Value]:
     """The unrolled input channels of one tap: one FMA for each pixel and channel block.
@@ -270,13 +281,13 @@ def _products(
     Each channel fetches its share of the lines of `later`. Few tiles fetch as much as they read, and all at once that keeps the loads
     behind it waiting: 96 -> 96 channels, 3 taps on 8 pixels took 1.45 times as long, on 16 pixels of 192 channels 1.2 (Zen 3).
     """
-    kernel, blocks, unroll = window.kernel, window.sums, window.kernel.tile.unroll
+    kernel, blocks = window.kernel, window.sums
     sums = list(sums)
     step = kernel.axes[-1].stride * kernel.axes[-1].in_stride * kernel.layout.pixel
     fetch = kernel.source.fetcher(e, window.place.origin, offset, in_block, channel)
     rows: dict[tuple[int, int], Value] = {}
     keeps = keeps_order(kernel.shape, kernel.target, kernel.how)
-    for i, pixel in kernel.order(span):
+    for i, pixel in kernel.order(span, unroll):
         if keeps:
             e.keep_order()
         x = fetch(i, pixel * step)
