@@ -27,6 +27,7 @@ from anycann.passes.rules.mish import MishOfParts
 from anycann.passes.rules.move_dequantize import DequantizeLater, QuantizedAgain, QuantizeEarlier, UnsignedBytes
 from anycann.passes.rules.onnx_attention import LowerAttention
 from anycann.passes.rules.padded_convolution import PaddingOfConvolution, PaddingOfWideConvolution
+from anycann.passes.rules.parallel_convolutions import SumOfConvolutions
 from anycann.passes.rules.places import BoundPlaces
 from anycann.passes.rules.pointwise_convolution import PointwiseConvolution
 from anycann.passes.rules.quantised_gemm import IntegerQGemm
@@ -48,8 +49,8 @@ RULES: tuple[Rule, ...] = (
     PaddingOfConvolution(), UnsignedBytes(), DequantizeLater(), QuantizeEarlier(), QuantizedAgain(),
     IntegerConvolution(), IntegerTransposedConvolution(), IntegerMatMul(), IntegerGemm(), IntegerQGemm(),
     QuantizeByProduct(), ScaledWeights(), FloatWeights(),
-    DequantizeLSTM(), FoldBatchNormalization(), SplitZeroPoint(), ProductOfEinsum(), ProductOfFourier(), ProductOfFrames(),
-    MovedConvolution(), ScatterOfUnpool(),
+    DequantizeLSTM(), FoldBatchNormalization(), SumOfConvolutions(), SplitZeroPoint(), ProductOfEinsum(), ProductOfFourier(),
+    ProductOfFrames(), MovedConvolution(), ScatterOfUnpool(),
     FuseAttention(), MultiHeadAttention(), PackedAttention(), LowerAttention(), ReshapeAttention(), TransposeAttention(),
     BoundSuppression(), BoundPlaces(), WriteRange(), ExpandOfTile(), SeparateWindows(), SeparatePool(), GeluOfParts(),
     MishOfParts(), MultiplyBeforeErf(), PointwiseConvolution(), ConvolutionOfLines(), PaddingOfWideConvolution(),
