@@ -57,6 +57,7 @@ class Lanes:
     aligned: bool = False  # lane 0 of `vector` is a multiple of the lanes
     rounds_bfloat: bool = False  # the processor has an instruction that rounds a vector to bfloat16
     permutes_bytes: bool = False  # it has one that permutes the bytes of two registers
+    shuffles_bytes: bool = False  # it has one that permutes 16 bytes
     saturates: bool = False  # its instructions that pack bytes saturate, and what is too small for an int32 becomes the least one
 
     def value(self, expr: Expr, mask: Value | None = None) -> Value:
@@ -145,7 +146,7 @@ class Lanes:
     def _lookup(self, expr: Op, mask: Value | None) -> Value:
         index, table = expr.operands
         assert isinstance(table, Const)
-        return lookup(self.emitter, self.value(index, mask), int(table.value), self.permutes_bytes)
+        return lookup(self.emitter, self.value(index, mask), int(table.value), self.permutes_bytes, self.shuffles_bytes)
 
     def _select(self, expr: Op, mask: Value | None) -> Value:
         e = self.emitter
