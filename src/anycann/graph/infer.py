@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import onnx
 import onnx_ir as ir
 
+from anycann.graph.agreement import check_sizes
 from anycann.graph.registry import OPSET, Registry, TensorType, dtype_of, schema, static_type
 from anycann.support.errors import ModelError
 from anycann.support.records import dataclass
@@ -28,6 +29,21 @@ class Inferred:
 
 def infer_outputs(node: ir.Node, registry: Registry) -> list[Inferred]:
     """One answer for each output of the node, from the types and known values of its operands. Raises ModelError."""
+    found = _inferred(node, registry)
+    check_sizes(node, [_sizes(value) for value in node.inputs], [_known(each.shape) for each in found])
+    return found
+
+
+def _sizes(value: ir.Value | None) -> tuple[int, ...] | None:
+    """The shape of an operand, if all of it is known."""
+    return None if value is None or value.shape is None else _known(tuple(value.shape))
+
+
+def _known(shape: Sequence[object] | None) -> tuple[int, ...] | None:
+    return None if shape is None or not all(isinstance(size, int) for size in shape) else tuple(shape)  # type: ignore[arg-type]
+
+
+def _inferred(node: ir.Node, registry: Registry) -> list[Inferred]:
     operator = registry.of(node)
     if operator is not None and operator.infer is not None:
         return _by_definition(node, operator.infer)
