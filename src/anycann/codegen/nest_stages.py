@@ -12,18 +12,16 @@ from anycann.codegen.clipping import Bounds, clip
 from anycann.codegen.combining import combine, combine_all, extreme, neutral, total
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.lanes import Lanes
-from anycann.codegen.rows import COSTLY
 from anycann.codegen.stores import emit_store
 from anycann.codegen.values import Value, vector_type
 from anycann.codegen.vector_loop import own_vector
-from anycann.target.target import Target
+from anycann.target.target import FEW_REGISTERS, Target
 from anycann.te.dtypes import DType
-from anycann.te.expression import Op, Var
+from anycann.te.expression import COSTLY, Op, Var
 from anycann.te.traversal import walk
 
 _WRITTEN_OUT = range(2, 28)  # elements of a window that is reduced without loops
 _WRITTEN_OUT_WITHOUT_MASKS = range(2, 50)  # where vectors are short and lanes without masks
-_FEW_REGISTERS = 16
 UNROLL = 4  # accumulators of a long row: additions of one do not wait for each other
 
 
@@ -240,7 +238,7 @@ class StageWriter:
     def _partial_sums(self, stage: Stage) -> int:
         """Sums side by side. One that adds up what functions give waits for nothing, and few registers are full of their constants."""
         costly = any(isinstance(expr, Op) and expr.name in COSTLY for expr in walk(stage.body))
-        return 1 if costly and self.target.registers <= _FEW_REGISTERS else self.unroll
+        return 1 if costly and self.target.registers <= FEW_REGISTERS else self.unroll
 
     def _reduce_row(self, stage: Stage, variable: Var, others: list[Var], bound: Mapping[int, Value]) -> Value:
         e, lanes, kind, dtype = self.e, self.target.lanes, stage.kind, stage.body.dtype

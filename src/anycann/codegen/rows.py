@@ -13,14 +13,11 @@ from anycann.codegen.accesses import FlatNest, Stage
 from anycann.codegen.lanes import Flat
 from anycann.support.records import dataclass
 from anycann.te import dtypes
-from anycann.te.expression import Expr, Load, Op, Var
+from anycann.te.expression import COSTLY, Expr, Load, Op, Var
 from anycann.te.nest import Inliner
 from anycann.te.tensor import Placeholder
 from anycann.te.traversal import children, rewrite, substitute, walk
 
-COSTLY = frozenset(
-    {"exp", "log", "tanh", "tanh_of_softplus", "erf", "gelu", "gelu_tanh", "sigmoid", "silu", "pow", "sin", "cos", "softplus"}
-)
 LIMIT_BYTES = 512 * 1024
 PREFIX = "row:"  # names of rows among the placeholders of a nest
 

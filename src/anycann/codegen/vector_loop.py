@@ -7,9 +7,8 @@ import math
 
 from anycann.codegen.accesses import FlatNest, Stage
 from anycann.codegen.lanes import Flat
-from anycann.codegen.rows import COSTLY
 from anycann.codegen.strided import STRIDES
-from anycann.te.expression import Expr, Load, Op, Var
+from anycann.te.expression import COSTLY, Expr, Load, Op, Var
 from anycann.te.simplify import Linear, linear
 from anycann.te.traversal import children, walk
 

@@ -7,7 +7,7 @@ import math
 
 import onnx_ir as ir
 
-from anycann.te.expression import Load, Op, Var
+from anycann.te.expression import COSTLY, Load, Op, Var
 from anycann.te.nest import CannotFuse, Nest, contractions, reductions
 from anycann.te.tensor import Compute, Contraction, Reduction, Tensor
 from anycann.te.traversal import walk
@@ -87,11 +87,6 @@ def _reads(tensor: Tensor, inner: Tensor) -> float:
     return most
 
 
-_HEAVY = frozenset(
-    {"exp", "log", "tanh", "tanh_of_softplus", "erf", "gelu", "gelu_tanh", "sigmoid", "silu", "pow", "sin", "cos", "softplus"}
-)
-
-
 def _cost(tensor: Tensor) -> int:
     """Operations of one element, with everything it is computed from; what is read by two is computed once."""
     total = 0
@@ -104,7 +99,7 @@ def _cost(tensor: Tensor) -> int:
         seen.add(id(current))
         for expr in walk(current.body):
             if isinstance(expr, Op):
-                total += 8 if expr.name in _HEAVY else 1
+                total += 8 if expr.name in COSTLY else 1
             elif isinstance(expr, Load) and isinstance(expr.tensor, Reduction):
                 total += 1
             elif isinstance(expr, Load):

@@ -21,6 +21,8 @@ from anycann.support.files import write_whole
 from anycann.support.records import dataclass
 from anycann.target.permissions import permit_matrix_tiles
 
+FEW_REGISTERS = 16  # of vectors: x86 without AVX-512
+
 
 @dataclass(frozen=True)
 class Target:

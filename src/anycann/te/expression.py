@@ -110,6 +110,11 @@ class Load(Expr):
         return self.tensor.dtype
 
 
+COSTLY = frozenset(  # operations of many instructions
+    {"exp", "log", "tanh", "tanh_of_softplus", "erf", "gelu", "gelu_tanh", "sigmoid", "silu", "pow", "sin", "cos", "softplus"}
+)
+
+
 @dataclass(frozen=True, eq=False)
 class Op(Expr):
     """An elementwise operation by name (`add`, `exp`, `select`, `cast` ...); codegen/operations.py says how each is emitted."""
