@@ -183,6 +183,51 @@ def test_the_default_tile_is_one_of_the_space_and_fits_the_registers(size: tuple
     assert tile.columns * (tile.rows + 1) < target.registers
 
 
+GROUPED = [(70, 45, 20, 37), (49, 83, 12, 20), (33, 5, 9, 64), (16, 1, 4, 8), (100, 66, 64, 24)]
+
+
+@pytest.mark.parametrize("target", runnable(), ids=lambda target: target.name)
+@pytest.mark.parametrize("size", GROUPED, ids=str)
+@pytest.mark.parametrize("block", [12, 120])
+def test_rows_share_copies_of_keys_and_values(size: tuple[int, int, int, int], block: int, target: Target) -> None:
+    assert_exact(shape_of(*size), target, AttentionTile(1, 6, block, 4, 2, 3))
+    assert_exact(shape_of(*size, heads_last=False), target, AttentionTile(2, 6, block, 6, 2, 2))
+    shape, mask = masked(replace(shape_of(*size), reach=size[1] // 3, softcap=3.0), (size[0], size[1]), -1e4)
+    assert_exact(shape, target, AttentionTile(1, 4, block, 3, 1, 20), masks=(mask,))
+
+
+@pytest.mark.parametrize("target", runnable(), ids=lambda target: target.name)
+@pytest.mark.parametrize("block", [12, 120])
+def test_rows_that_share_copies_see_no_key_or_some(block: int, target: Target) -> None:
+    for reach in (-90, -40, -3, 0, 50):
+        shape = replace(shape_of(85, 90, 8, 20), reach=reach, empty_is_zero=True)
+        assert_exact(shape, target, AttentionTile(1, 6, block, 4, 2, 4))
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16], ids=str)
+def test_shared_copies_are_widened(dtype: dtypes.DType) -> None:
+    for target in runnable():
+        assert_exact(replace(shape_of(70, 37, 24, 33), dtype=dtype), target, AttentionTile(2, 6, 12, 4, 2, 2))
+
+
+def test_transposed_keys_are_not_copied() -> None:
+    shape = shape_of(70, 45, 20, 24)
+    key = Strided.contiguous((2, 3, 20, 45)).transposed((0, 1, 3, 2))
+    for target in runnable():
+        assert_exact(replace(shape, key=key), target, AttentionTile(2, 6, 12, 4, 2, 2))
+
+
+def test_rows_share_copies_with_few_registers_where_heads_lie_side_by_side() -> None:
+    sizes = [(197, 197, 64, 64), (512, 512, 64, 64), (1500, 1500, 64, 64)]
+    groups = [default_attention_tile(shape_of(*size, batch=(1, 12)), by_name("avx2")).group for size in sizes]
+    assert groups == [7, 8, 8]
+    assert default_attention_tile(shape_of(40, 197, 64, 64), by_name("avx2")).group == 1  # few rows do not repay the copies
+    assert default_attention_tile(shape_of(197, 197, 64, 64, batch=(1, 1)), by_name("avx2")).group == 1  # nor have threads enough tasks
+    for size in sizes:
+        assert default_attention_tile(shape_of(*size, heads_last=False), by_name("avx2")).group == 1
+        assert default_attention_tile(shape_of(*size), by_name("avx512")).group == 1
+
+
 @pytest.mark.parametrize("block", [5, 10, 40, 200])
 def test_blocks_of_keys_meet_in_one_softmax(block: int) -> None:
     assert_exact(shape_of(21, 83, 12, 20), tile=AttentionTile(1, 5, block, 4, 1))

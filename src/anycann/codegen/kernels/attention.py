@@ -14,12 +14,13 @@ Where one block has all keys, nothing is kept from block to block, and results a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import math
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.attention_few import emit_few, few_scratch_bytes, is_few
-from anycann.codegen.kernels.attention_kernel import Kernel, Rows
-from anycann.codegen.kernels.attention_results import emit_results, emit_sums
+from anycann.codegen.kernels.attention_kernel import Kernel, Rows, emit_steps
+from anycann.codegen.kernels.attention_results import copy_values, emit_results, emit_sums
 from anycann.codegen.kernels.attention_shape import (
     AttentionShape,
     AttentionTile,
@@ -59,24 +60,84 @@ def emit_attention(e: Emitter, shape: AttentionShape, target: Target, tile: Atte
     if is_tiled(shape, target):
         return emit_tiled(e, shape, target, pointers, write)
     kernel = Kernel(shape, tile, target, Memory.of(shape, tile, target.lanes), pointers, write)
-    rows = kernel.memory.rows
-    full, rest = divmod(shape.rows, rows)
-    blocks = full + (rest > 0)
+    blocks = -(-shape.rows // kernel.memory.rows)
+    groups = -(-blocks // tile.group)
     with e.loop(e.begin, e.end) as task:
-        head, block = e.udiv(task.index, blocks), e.urem(task.index, blocks)
-        batch, following = (batch_index(e, number, shape.batch) for number in (head, e.add(head, 1)))
-        for count, present in ((rows, full > 0), (rest, rest > 0)):
-            if not present:
-                continue
-            first = e.mul(block, rows)
-            seen = seen_keys(e, shape, first, count)
-            part = Rows(batch, first, count, -(-count // kernel.lanes), seen, block, following)
-            if full and rest:
-                with e.when(e.compare("slt" if count == rows else "eq", block, e.const(full))):
-                    _emit_rows(e, kernel, part)
-            else:
-                _emit_rows(e, kernel, part)
-    return shape.batches * blocks
+        number, group = e.udiv(task.index, groups), e.urem(task.index, groups)
+        head, following = (batch_index(e, n, shape.batch) for n in (number, e.add(number, 1)))
+        if tile.group == 1:
+            _with_rows(e, kernel, head, following, group, None, lambda rows: _emit_rows(e, kernel, rows))
+        else:
+            first = e.mul(group, tile.group)
+            _emit_group(e, kernel, head, following, first, e.smin(e.add(first, tile.group), e.const(blocks)))
+    return shape.batches * groups
+
+
+def _with_rows(
+    e: Emitter,
+    kernel: Kernel,
+    head: tuple[Value, ...],
+    following: tuple[Value, ...],
+    block: Value,
+    number: Value | None,
+    emit: Callable[[Rows], None],
+) -> None:
+    """`emit` for the rows of a block: as many as fill the registers, or those that are left."""
+    full, rest = divmod(kernel.shape.rows, kernel.memory.rows)
+    for count, present in ((kernel.memory.rows, full > 0), (rest, rest > 0)):
+        if not present:
+            continue
+        first = e.mul(block, kernel.memory.rows)
+        seen = seen_keys(e, kernel.shape, first, count)
+        rows = Rows(head, first, count, -(-count // kernel.lanes), seen, block, following, number)
+        if full and rest:
+            with e.when(e.compare("slt" if count == kernel.memory.rows else "eq", block, e.const(full))):
+                emit(rows)
+        else:
+            emit(rows)
+
+
+def _emit_group(e: Emitter, kernel: Kernel, head: tuple[Value, ...], following: tuple[Value, ...], first: Value, last: Value) -> None:
+    """Rows of the blocks `first` to `last`, which share each copy of keys and values."""
+
+    def each(emit: Callable[[Rows], None]) -> None:
+        with e.loop(first, last) as block:
+            _with_rows(e, kernel, head, following, block.index, e.sub(block.index, first), emit)
+
+    def all_keys(rows: Rows) -> None:
+        _start(e, kernel, rows)
+        _emit_block(e, kernel, rows, e.const(0), rows.seen)
+
+    seen = seen_keys(e, kernel.shape, e.mul(first, kernel.memory.rows), kernel.tile.group * kernel.memory.rows)
+    if kernel.is_direct:
+        _copy_block(e, kernel, head, e.const(0), seen)
+        each(all_keys)
+        return
+    each(lambda rows: _start(e, kernel, rows))
+    with e.loop(0, seen, kernel.tile.block) as keys:
+        _copy_block(e, kernel, head, keys.index, e.smin(e.add(keys.index, kernel.tile.block), seen))
+
+        def some_keys(rows: Rows) -> None:
+            with e.when(e.compare("slt", keys.index, rows.seen)):
+                _emit_block(e, kernel, rows, keys.index, e.smin(e.add(keys.index, kernel.tile.block), rows.seen))
+
+        each(some_keys)
+    each(lambda rows: emit_results(e, kernel, rows))
+
+
+def _copy_block(e: Emitter, kernel: Kernel, head: tuple[Value, ...], first: Value, last: Value) -> None:
+    """keys[t - first, d] and values[t - first, d] where they lie apart: side by side, and in float32."""
+    if kernel.copies_keys:
+        _copy_keys(e, kernel, head, first, last)
+    if kernel.copies_values:
+        copy_values(e, kernel, head, first, last)
+
+
+def _copy_keys(e: Emitter, kernel: Kernel, head: tuple[Value, ...], first: Value, last: Value) -> None:
+    shape = kernel.shape
+    source = kernel.operand.step(e, kernel.pointers.key, address(e, shape.key, (*head, first, e.const(0))))
+    copy = PanelCopy(kernel.operand, shape.key.axes[-2].step or 0, 1, shape.depth, kernel.memory.key, kernel.lanes)
+    emit_copy(e, copy, source, e.sub(last, first), kernel.memory.at(e, "keys"))
 
 
 def _emit_rows(e: Emitter, kernel: Kernel, rows: Rows) -> None:
@@ -91,14 +152,14 @@ def _emit_rows(e: Emitter, kernel: Kernel, rows: Rows) -> None:
 
 def _emit_block(e: Emitter, kernel: Kernel, rows: Rows, first: Value, last: Value) -> None:
     _emit_scores(e, kernel, rows, first, last)
-    emit_weights(e, kernel, rows.vectors, e.sub(last, first))
+    emit_weights(e, kernel, rows, e.sub(last, first))
     emit_sums(e, kernel, rows, first, last)
 
 
 def _start(e: Emitter, kernel: Kernel, rows: Rows) -> None:
     """Queries transposed into scratch; no key has been seen."""
     shape, memory, lanes = kernel.shape, kernel.memory, kernel.lanes
-    queries, view = memory.at(e, "queries"), shape.query
+    queries, view = memory.at(e, "queries", rows.number), shape.query
     source = kernel.operand.step(e, kernel.pointers.query, address(e, view, (*rows.batch, rows.first, e.const(0))))
     row, column = 1 if lie_side_by_side(view.axes[-1]) else view.axes[-1].step or 0, view.axes[-2].step or 0
     copy = PanelCopy(kernel.operand, row, column, rows.count, memory.rows, lanes, shape.depth % lanes or None)
@@ -106,10 +167,12 @@ def _start(e: Emitter, kernel: Kernel, rows: Rows) -> None:
     names = ("most",) if kernel.is_direct else ("most", "before", "total")
     for name in names:
         for j in range(rows.vectors):
-            e.store(e.const(0.0 if name == "total" else -math.inf, kernel.vector), e.gep(memory.at(e, name), j * lanes, "float"), 4)
+            e.store(
+                e.const(0.0 if name == "total" else -math.inf, kernel.vector), e.gep(memory.at(e, name, rows.number), j * lanes, "float"), 4
+            )
     if kernel.is_direct:
         return
-    results = memory.at(e, "results")
+    results = memory.at(e, "results", rows.number)
     with e.loop(0, memory.rows * memory.width, lanes) as i:
         e.store(e.zero(kernel.vector), e.gep(results, i.index, "float"), 4)
 
@@ -149,23 +212,33 @@ def _score_tile(e: Emitter, kernel: Kernel, rows: Rows, first: Value, key: Value
     shape, memory, lanes = kernel.shape, kernel.memory, kernel.lanes
     if kernel.is_far:
         _fetch_next(e, kernel, rows, key, count)
-    queries, step = memory.at(e, "queries"), shape.key.axes[-2].step or 0
-    corner = kernel.operand.step(e, kernel.pointers.key, address(e, shape.key, (*rows.batch, key, e.const(0))))
-    with e.loop(0, shape.depth, carried=[e.zero(kernel.vector)] * (count * rows.vectors)) as d:
-        row = e.gep(queries, e.mul(d.index, memory.rows), "float")
+    queries = memory.at(e, "queries", rows.number)
+    if kernel.copies_keys:
+        operand, step, along = Operand(dtypes.float32, dtypes.float32), memory.key, 1
+        corner = e.gep(memory.at(e, "keys"), e.mul(e.sub(key, first), step), "float")
+    else:
+        operand, step, along = kernel.operand, shape.key.axes[-2].step or 0, shape.key.axes[-1].step or 0
+        corner = operand.step(e, kernel.pointers.key, address(e, shape.key, (*rows.batch, key, e.const(0))))
+
+    def added(d: Value, before: list[Value]) -> list[Value]:
+        row = e.gep(queries, e.mul(d, memory.rows), "float")
         loaded = [e.load(e.gep(row, j * lanes, "float"), kernel.vector, 4) for j in range(rows.vectors)]
-        column = kernel.operand.step(e, corner, e.mul(d.index, shape.key.axes[-1].step or 0))
+        column = operand.step(e, corner, e.mul(d, along))
         totals = []
         for i in range(count):
-            factor = kernel.operand.broadcast(e, kernel.operand.step(e, column, i * step), lanes)
-            totals += [multiply_add(e, factor, loaded[j], d.values[i * rows.vectors + j]) for j in range(rows.vectors)]
-        d.carry(totals)
+            factor = operand.broadcast(e, operand.step(e, column, i * step), lanes)
+            totals += [multiply_add(e, factor, loaded[j], before[i * rows.vectors + j]) for j in range(rows.vectors)]
+        return totals
+
+    sums = emit_steps(
+        e, e.const(shape.depth), shape.depth % kernel.unroll, kernel.unroll, [e.zero(kernel.vector)] * (count * rows.vectors), added
+    )
     weights = e.gep(memory.at(e, "weights"), e.mul(e.sub(key, first), memory.rows), "float")
     for j in range(rows.vectors):
-        place = e.gep(memory.at(e, "most"), j * lanes, "float")
+        place = e.gep(memory.at(e, "most", rows.number), j * lanes, "float")
         most = e.load(place, kernel.vector, 4)
         for i in range(count):
-            score = _finished(e, kernel, rows, first, e.add(key, i), j, d.values[i * rows.vectors + j])
+            score = _finished(e, kernel, rows, first, e.add(key, i), j, sums[i * rows.vectors + j])
             most = e.select(e.compare("ogt", score, most), score, most)
             e.store(score, e.gep(weights, i * memory.rows + j * lanes, "float"), 4)
         e.store(most, place, 4)

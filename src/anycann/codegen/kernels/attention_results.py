@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from anycann.codegen.emitter import Emitter
-from anycann.codegen.kernels.attention_kernel import Kernel, Rows
+from anycann.codegen.kernels.attention_kernel import Kernel, Rows, emit_steps
 from anycann.codegen.kernels.attention_shape import AttentionShape, Write, address
 from anycann.codegen.kernels.attention_softmax import finished_results
 from anycann.codegen.kernels.matmul_packing import PanelCopy, emit_copy
@@ -21,8 +21,8 @@ def emit_sums(e: Emitter, kernel: Kernel, rows: Rows, first: Value, last: Value)
     """
     lanes, tile = kernel.lanes, kernel.tile
     columns = -(-kernel.shape.width // lanes)
-    if kernel.copies_values:
-        _copy_values(e, kernel, rows, first, last)
+    if kernel.copies_values and kernel.tile.group == 1:
+        copy_values(e, kernel, rows.batch, first, last)
     for start in range(0, columns, tile.columns):
         vectors, whole = min(tile.columns, columns - start), rows.count - rows.count % tile.rows
         with e.loop(0, whole, tile.rows) as row:
@@ -31,12 +31,14 @@ def emit_sums(e: Emitter, kernel: Kernel, rows: Rows, first: Value, last: Value)
             _sum_tile(e, kernel, rows, e.const(whole), rows.count - whole, start * lanes, vectors, first, last)
 
 
-def _copy_values(e: Emitter, kernel: Kernel, rows: Rows, first: Value, last: Value) -> None:
+def copy_values(e: Emitter, kernel: Kernel, head: tuple[Value, ...], first: Value, last: Value) -> None:
     """values[t - first, d]: side by side and in float32, so that they stay in the first-level cache and are widened once."""
-    shape = kernel.shape
-    source = kernel.operand.step(e, kernel.pointers.value, address(e, shape.value, (*rows.batch, first, e.const(0))))
-    copy = PanelCopy(kernel.operand, shape.value.axes[-2].step or 0, 1, shape.width, kernel.memory.width, kernel.lanes)
-    emit_copy(e, copy, source, e.sub(last, first), kernel.memory.at(e, "values"))
+    shape, strip = kernel.shape, kernel.memory.strip
+    source = kernel.operand.step(e, kernel.pointers.value, address(e, shape.value, (*head, first, e.const(0))))
+    for column in range(0, shape.width, strip):
+        copy = PanelCopy(kernel.operand, shape.value.axes[-2].step or 0, 1, min(strip, shape.width - column), strip, kernel.lanes)
+        to = e.gep(kernel.memory.at(e, "values"), column * kernel.memory.values, "float")
+        emit_copy(e, copy, kernel.operand.step(e, source, column), e.sub(last, first), to)
 
 
 def _sum_tile(e: Emitter, kernel: Kernel, rows: Rows, row: Value, count: int, column: int, vectors: int, first: Value, last: Value) -> None:
@@ -46,7 +48,7 @@ def _sum_tile(e: Emitter, kernel: Kernel, rows: Rows, row: Value, count: int, co
         _write_quotients(e, kernel, rows, row, column, vectors, sums)
         return
     memory, lanes = kernel.memory, kernel.lanes
-    results = e.gep(memory.at(e, "results"), e.add(e.mul(row, memory.width), column), "float")
+    results = e.gep(memory.at(e, "results", rows.number), e.add(e.mul(row, memory.width), column), "float")
     factors = [e.splat(e.load(e.gep(memory.at(e, "factor"), e.add(row, i), "float"), "float", 4), lanes) for i in range(count)]
     places = [e.gep(results, i * memory.width + j * lanes, "float") for i in range(count) for j in range(vectors)]
     sums = [e.binary("fmul", e.load(place, kernel.vector, 4), factors[n // vectors]) for n, place in enumerate(places)]
@@ -58,7 +60,7 @@ def _write_quotients(e: Emitter, kernel: Kernel, rows: Rows, row: Value, column:
     """Sums over totals to the writer; `total` holds what they are multiplied by."""
     shape, lanes = kernel.shape, kernel.lanes
     for i in range(len(sums) // vectors):
-        scale = e.splat(e.load(e.gep(kernel.memory.at(e, "total"), e.add(row, i), "float"), "float", 4), lanes)
+        scale = e.splat(e.load(e.gep(kernel.memory.at(e, "total", rows.number), e.add(row, i), "float"), "float", 4), lanes)
         some = e.compare("olt", scale, e.const(math.inf, kernel.vector))
         for j in range(vectors):
             result = e.binary("fmul", sums[i * vectors + j], scale)
@@ -74,29 +76,40 @@ def _summed(
     shape, memory, lanes, count = kernel.shape, kernel.memory, kernel.lanes, len(sums) // vectors
     weights = e.gep(memory.at(e, "weights"), row, "float")
     if kernel.copies_values:
-        operand, step, tail = Operand(dtypes.float32, dtypes.float32), memory.width, None
-        corner = e.gep(memory.at(e, "values"), column, "float")
+        operand, step, tail = Operand(dtypes.float32, dtypes.float32), memory.strip, None
+        at = column if memory.strip == memory.width else column * memory.values
+        corner = e.gep(memory.at(e, "values"), at, "float")
     else:
         operand, step = kernel.operand, shape.value.axes[-2].step or 0
         corner = operand.step(e, kernel.pointers.value, address(e, shape.value, (*rows.batch, first, e.const(column))))
         tail = first_lanes(e, min(lanes, shape.width - column - (vectors - 1) * lanes), lanes)
-    with e.loop(0, e.sub(last, first), carried=sums) as t:
-        line = operand.step(e, corner, e.mul(t.index, step))
+
+    def added(t: Value, before: list[Value]) -> list[Value]:
+        line = operand.step(e, corner, e.mul(t, step))
         loaded = [operand.load(e, operand.step(e, line, j * lanes), lanes, tail if j == vectors - 1 else None) for j in range(vectors)]
-        weight = e.gep(weights, e.mul(t.index, memory.rows), "float")
+        weight = e.gep(weights, e.mul(t, memory.rows), "float")
         totals = []
         for i in range(count):
             factor = e.splat(e.load(e.gep(weight, i, "float"), "float", 4), lanes)
-            totals += [multiply_add(e, factor, loaded[j], t.values[i * vectors + j]) for j in range(vectors)]
-        t.carry(totals)
-    return t.values
+            totals += [multiply_add(e, factor, loaded[j], before[i * vectors + j]) for j in range(vectors)]
+        return totals
+
+    return emit_steps(e, e.sub(last, first), None, kernel.unroll, sums, added)
 
 
 def emit_results(e: Emitter, kernel: Kernel, rows: Rows) -> None:
     """Results divided by the sums of their weights, to the writer."""
     memory = kernel.memory
     part = (rows.batch, rows.first, e.const(rows.count))
-    emit_quotients(e, kernel.shape, kernel.lanes, kernel.write, part, memory.at(e, "total"), (memory.at(e, "results"), memory.width))
+    emit_quotients(
+        e,
+        kernel.shape,
+        kernel.lanes,
+        kernel.write,
+        part,
+        memory.at(e, "total", rows.number),
+        (memory.at(e, "results", rows.number), memory.width),
+    )
 
 
 def emit_quotients(

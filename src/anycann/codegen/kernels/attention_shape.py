@@ -90,6 +90,7 @@ class AttentionTile:
     """Scores are computed for `vectors` registers of rows and `keys` keys together, results for `rows` rows and `columns` registers.
 
     block: keys whose weights wait in scratch until their values are added up; a multiple of `keys`.
+    group: so many times `vectors` registers of rows are a task and share copies of a block's keys and values.
     """
 
     vectors: int
@@ -97,6 +98,7 @@ class AttentionTile:
     block: int
     rows: int
     columns: int
+    group: int = 1
 
 
 # Register tiles of rows that repay a copy of a block of values, and keys whose values crowd the caches if they lie apart: 12 heads side by
@@ -106,10 +108,23 @@ _TILES_PER_COPY, _CROWDED_KEYS = 8, 256
 
 def copies_values(shape: AttentionShape, tile: AttentionTile, lanes: int) -> bool:
     """True if a task copies its values block by block: they lie apart, in few cache sets, or would be widened for each register tile."""
-    apart = shape.keys >= _CROWDED_KEYS and shape.value.axes[-2].step != shape.width
+    apart = (shape.keys >= _CROWDED_KEYS or tile.group > 1) and shape.value.axes[-2].step != shape.width
     narrow = shape.dtype is not dtypes.float32
     least = _TILES_PER_COPY // 2 if narrow else _TILES_PER_COPY
-    return (apart or narrow) and shape.value.axes[-1].step == 1 and tile.vectors * lanes >= least * tile.rows
+    return (apart or narrow) and shape.value.axes[-1].step == 1 and tile.group * tile.vectors * lanes >= least * tile.rows
+
+
+def lie_apart(shape: AttentionShape) -> bool:
+    """True if keys or values have others between them, as heads that lie side by side do."""
+    return any(
+        view.axes[-1].step == 1 and view.axes[-2].step != columns
+        for view, columns in ((shape.key, shape.depth), (shape.value, shape.width))
+    )
+
+
+def copies_keys(shape: AttentionShape, tile: AttentionTile) -> bool:
+    """True if a task copies its keys block by block: they lie apart, and several times `vectors` registers of rows read them."""
+    return tile.group > 1 and shape.key.axes[-1].step == 1 and shape.key.axes[-2].step != shape.depth
 
 
 @dataclass(frozen=True)
@@ -123,6 +138,9 @@ class Memory:
     block: int
     masks: int  # that vary with the rows
     values: int  # keys whose values are copied
+    keys: int  # keys that are copied
+    strip: int  # columns of copied values that lie together
+    group: int  # rows of which the task has several
     is_direct: bool  # there is one block of keys
 
     @classmethod
@@ -130,7 +148,11 @@ class Memory:
         masks = sum(score.row != 0 for score in shape.scores)
         width = -(-shape.width // (lanes * tile.columns)) * lanes * tile.columns
         values = tile.block if copies_values(shape, tile, lanes) else 0
-        return cls(lanes, tile.vectors * lanes, width, shape.depth, tile.block, masks, values, tile.block >= shape.keys)
+        keys = tile.block if copies_keys(shape, tile) else 0
+        is_direct = tile.block >= shape.keys
+        group = 1 if is_direct else tile.group
+        strip = lanes * tile.columns if tile.group > 1 else width
+        return cls(lanes, tile.vectors * lanes, width, shape.depth, tile.block, masks, values, keys, strip, group, is_direct)
 
     @property
     def row_arrays(self) -> tuple[str, ...]:
@@ -140,17 +162,33 @@ class Memory:
     @property
     def _sizes(self) -> dict[str, int]:
         block, results = self.block * self.rows, 0 if self.is_direct else self.rows * self.width
-        operands = {"queries": self.depth * self.rows, "values": self.values * self.width}
+        operands = {"queries": self.depth * self.rows, "values": self.values * self.width, "keys": self.keys * self.key}
         return {**dict.fromkeys(self.row_arrays, self.rows), **operands, "weights": block, "results": results, "mask": block * self.masks}
 
     @property
-    def nbytes(self) -> int:
-        return 4 * sum(self._sizes.values())
+    def key(self) -> int:
+        """Elements from one copied key to the next: whole registers."""
+        return -(-self.depth // self.lanes) * self.lanes
 
-    def at(self, e: Emitter, name: str) -> Value:
-        """Address of most, before, total, factor [rows], queries, weights, mask [.., rows], values or results [.., width]."""
+    @property
+    def nbytes(self) -> int:
+        return 4 * sum(size * self._times(name) for name, size in self._sizes.items())
+
+    def at(self, e: Emitter, name: str, number: Value | None = None) -> Value:
+        """Address of most, before, total, factor [rows], queries, weights, mask [.., rows], keys, values or results [.., width].
+
+        number: of the rows in their group, for what each keeps.
+        """
         names = list(self._sizes)
-        return e.gep(e.scratch, sum(self._sizes[n] for n in names[: names.index(name)]), "float")
+        first = e.gep(e.scratch, sum(self._sizes[n] * self._times(n) for n in names[: names.index(name)]), "float")
+        return first if number is None or self._times(name) == 1 else e.gep(first, e.mul(number, self._sizes[name]), "float")
+
+    def _times(self, name: str) -> int:
+        """How many there are of an array: one for all, or what rows keep from block to block."""
+        return self.group if name in _KEPT else 1
+
+
+_KEPT = frozenset({"most", "before", "total", "queries", "results"})
 
 
 def lie_side_by_side(axis: Axis) -> bool:

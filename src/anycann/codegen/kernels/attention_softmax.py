@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import math
 
 from anycann.codegen.emitter import Emitter
-from anycann.codegen.kernels.attention_kernel import Kernel
+from anycann.codegen.kernels.attention_kernel import Kernel, Rows
 from anycann.codegen.kernels.attention_shape import AttentionShape
 from anycann.codegen.kernels.matmul_shape import multiply_add
 from anycann.codegen.values import Value, vector_type
@@ -55,14 +55,14 @@ def finished_results(e: Emitter, shape: AttentionShape, sums: Sequence[Value], t
     return [e.select(some, result, e.zero(result.type)) for result in results] if shape.empty_is_zero else results
 
 
-def emit_weights(e: Emitter, kernel: Kernel, vectors: int, count: Value) -> None:
+def emit_weights(e: Emitter, kernel: Kernel, rows: Rows, count: Value) -> None:
     """weights = exp(weights - most) for `count` keys, total = total * factor + their sum, factor = exp(before - most), before = most.
 
     Rows that have seen nothing but -inf have weights of zero. Where there is one block of keys, total = 1 / their sum is all that is kept.
     """
     memory, type_, shape, target = kernel.memory, kernel.vector, kernel.shape, kernel.target
-    lanes = memory.lanes
-    places = {name: [e.gep(memory.at(e, name), j * lanes, "float") for j in range(vectors)] for name in memory.row_arrays}
+    lanes, vectors = memory.lanes, rows.vectors
+    places = {name: [e.gep(memory.at(e, name, rows.number), j * lanes, "float") for j in range(vectors)] for name in memory.row_arrays}
     highest, totals = [], []
     for j in range(vectors):
         most = e.load(places["most"][j], type_, 4)

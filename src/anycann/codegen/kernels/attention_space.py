@@ -22,7 +22,7 @@ class AttentionSpace(Space[AttentionTile]):
     """Tiles of `emit_attention`; of few rows, and of bfloat16 by matrix tiles or pairs, there is one, which means nothing."""
 
     family: ClassVar[str] = "Attention"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     tile_type: ClassVar[type[AttentionTile]] = AttentionTile
 
     problem: AttentionShape
@@ -38,11 +38,12 @@ class AttentionSpace(Space[AttentionTile]):
             Parameter("block", self._blocks()),
             Parameter("rows", tuple(n for n in (1, 2, 4, 6, 8, 16) if n <= self.target.lanes)),
             Parameter("columns", tuple(range(1, min(8, self._columns) + 1))),
+            Parameter("group", self._groups()),
         )
 
     def refusal(self, tile: AttentionTile) -> str | None:
         registers = self.target.registers
-        if min(tile.vectors, tile.keys, tile.block, tile.rows, tile.columns) < 1:
+        if min(tile.vectors, tile.keys, tile.block, tile.rows, tile.columns, tile.group) < 1:
             return "a size below 1"
         if tile.vectors > self._row_vectors or tile.columns > self._columns:
             return f"{tile.vectors} x {tile.columns} registers; there are {self._row_vectors} x {self._columns}"
@@ -77,6 +78,11 @@ class AttentionSpace(Space[AttentionTile]):
     @property
     def _columns(self) -> int:
         return max(1, -(-self.problem.width // self.target.lanes))
+
+    def _groups(self) -> tuple[int, ...]:
+        """Register tiles of rows that share copies; one where nothing is copied, or where that was never seen to gain."""
+        default = self.default().group
+        return (1,) if default == 1 else tuple(sorted({1, 2, 4, 8, 16, default}))
 
     def _blocks(self) -> tuple[int, ...]:
         """Multiples of every tile of keys, up to all keys."""
