@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from anycann.support import sources as sources  # notes when this process began
 from anycann.support.deferred import defer
 
 if TYPE_CHECKING:

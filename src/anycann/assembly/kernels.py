@@ -115,7 +115,8 @@ class KernelMaker:
         self.buffers: dict[str, Buffer] = {}
         self.reads: dict[Unit, frozenset[str]] = {}
         self.workspaces: dict[Group, list[tuple[str, int]]] = {}
-        self._repeats = Repeats()
+        told = generators.choices.digest()
+        self._repeats = Repeats(generators.target, told) if told is not None else Repeats()
 
     def launches(self, units: Sequence[Unit]) -> dict[Unit, list[Launch]]:
         """The kernels of every AiCore unit, those whose result is a slice in place left out."""

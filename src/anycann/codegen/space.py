@@ -11,14 +11,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from functools import lru_cache
-from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
+import json
+import time
+from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
+from anycann.codegen import kept
+from anycann.support import options as settings
+from anycann.support.errors import InternalError
 from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te.dtypes import DType
 
 Point: TypeAlias = Mapping[str, int]  # a value for every parameter
 Tile = TypeVar("Tile")
+KEPT_FROM_SECONDS = 0.0005  # reading a file takes a tenth of it
 
 
 @dataclass(frozen=True)
@@ -102,6 +108,14 @@ class Tuned(Protocol):
         """What to choose for this problem; None if it does not know."""
 
 
+@runtime_checkable
+class Settled(Tuned, Protocol):
+    """A source that will always say the same."""
+
+    def digest(self) -> str:
+        """Text that differs if what it says may differ."""
+
+
 @dataclass(frozen=True)
 class Choices:
     """How generators choose.
@@ -118,10 +132,28 @@ class Choices:
         tile = None if found is None else usable(space, found)
         return _default(space) if tile is None else tile
 
+    def digest(self) -> str | None:
+        """Text that differs if what is chosen may differ; None if that can't be told."""
+        if self.tuned is None:
+            return f"winograd {self.winograd}"
+        return f"winograd {self.winograd}, {self.tuned.digest()}" if isinstance(self.tuned, Settled) else None
+
 
 @lru_cache(maxsize=1024)  # layers repeat, and passes ask before the generator does
 def _default(space: Space[Tile]) -> Tile:
-    return space.default()
+    """The default, from the disk where it took long to find."""
+    place = kept.key_of("default", space)
+    known = kept.find(place)
+    if known is not None and not settings.VERIFY.get():
+        return space.tile(json.loads(known))
+    started = time.perf_counter()
+    tile = space.default()
+    point = space.point(tile) if time.perf_counter() - started > KEPT_FROM_SECONDS or known else {}
+    if known is None and point and space.tile(point) == tile:
+        kept.keep(place, json.dumps(point).encode())
+    elif known is not None and json.loads(known) != point:
+        raise InternalError(f"{known.decode()} was taken for the default of {space}, which is {point}")
+    return tile
 
 
 def usable(space: Space[Tile], point: Point) -> Tile | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import lru_cache, partial
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,11 @@ class Bank:
     def find(self, space: Space[Any]) -> Point | None:
         """The point kept for this problem on this machine; None if there is none that the space has."""
         return next((point for folder in self._folders if (point := folder.find(space)) is not None), None)
+
+    def digest(self) -> str:
+        """All that the banks hold."""
+        held = [sorted((key, repr(known)) for key, known in folder.known().items()) for folder in self._folders]
+        return hashlib.sha256(repr(held).encode()).hexdigest()
 
     def __len__(self) -> int:
         return sum(len(folder.known()) for folder in self._folders)
