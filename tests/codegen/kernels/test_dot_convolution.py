@@ -15,6 +15,7 @@ from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.dot_convolution import emit_dot_convolution
 from anycann.codegen.kernels.dot_packing import pack_dots
 from anycann.codegen.kernels.dot_plane import as_plane, used_taps, with_taps
+from anycann.codegen.kernels.dot_products import may_take_magnitudes
 from anycann.codegen.kernels.dot_shape import DotPlan, DotTile
 from anycann.codegen.kernels.dot_space import DotSpace
 from anycann.codegen.values import Value
@@ -218,6 +219,18 @@ def test_every_tile_of_the_space_computes_the_same(name: str) -> None:
             y, packed = np.full(want.shape, 77, np.int32), pack_dots(plan, w, 3)
             Compiled(e, "dots", target, plan.scratch_bytes)([x, packed, y, y], tasks, 2)
             np.testing.assert_array_equal(y, want, err_msg=str(tile))
+
+
+def test_a_tile_that_reads_in_place_is_no_longer_than_the_rows_of_a_task() -> None:
+    """That of the first task would begin before the input: with the end of a page there, the process ended."""
+    for target in (by_name("avx2"), by_name("znver4")):
+        space = DotSpace(sizes(12, 33, (7, 1)), target, magnitudes=may_take_magnitudes(target))
+        tile = DotTile(4, 1, 1, 4, 1, merge=True)
+        assert not space.plan(tile).copied
+        assert space.refusal(tile) is None
+        assert space.refusal(replace(tile, image_rows=3)) == "4 pixels; a row has 3"
+        assert space.refusal(replace(tile, rows=7, image_rows=9)) is None  # there are no more rows
+        assert space.refusal(replace(tile, rows=8, image_rows=9)) == "8 pixels; a row has 7"
 
 
 def test_rows_read_in_place_are_not_cut_for_the_cache_but_where_weights_are_few() -> None:

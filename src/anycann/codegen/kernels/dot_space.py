@@ -183,8 +183,9 @@ class DotSpace(Space[DotTile]):
         return _AROUND + plan.depth * max(arithmetic, loads / 2, 4.0)
 
     def _line(self, tile: DotTile) -> int:
-        """Pixels of the shortest line that is computed at once: what may be read in place."""
-        return prod(self.problem.out_size[-2:]) if tile.merge else self.problem.out_size[-1]
+        """Pixels of a line that is computed at once: what may be read in place. A shorter last one has rows of its image before it."""
+        high, width = self.problem.out_size[-2:]
+        return min(tile.image_rows, high) * width if tile.merge else width
 
     def candidates(self) -> Iterator[DotTile]:
         """Register tiles that fit, each with the tasks that suit it."""
