@@ -180,6 +180,7 @@ def test_an_operator_computes_what_numpy_says(case: Case) -> None:
 
 
 FLOAT, OPEN, ONE = OperandSpec("float32", (3, 5)), OperandSpec("float32", (-1, 5)), OperandSpec("float32", (1,))
+PICTURE, TAPS = OperandSpec("float32", (2, 3, 7, 6), "NCHW"), OperandSpec("float32", (3, 3, 3, 3), "NCHW")
 BLOCKED = OperandSpec("float16", (1, 1, 16, 16), "FRACTAL_NZ")
 
 
@@ -211,6 +212,11 @@ BLOCKED = OperandSpec("float16", (1, 1, 16, 16), "FRACTAL_NZ")
         (OperatorSpec("Muls", (FLOAT,), (FLOAT,)), "attribute", "Muls: attribute value is missing"),
         (OperatorSpec("Muls", (FLOAT,), (FLOAT,), {"valu": 1.0}), "attribute", "has no attribute valu; did you mean value?"),
         (OperatorSpec("Muls", (FLOAT,), (FLOAT,), {"value": "1"}), "attribute", "value is '1'; accepted: float"),
+        (
+            OperatorSpec("Conv2D", (PICTURE, TAPS), (PICTURE,), {"strides": [1, 1, 0, 0], "pads": [1, 1, 1, 1]}),
+            "attribute",
+            "'strides' is [0, 0]; 1 or more is accepted",  # ONNX's inference divides by them
+        ),
         (OperatorSpec("Transpose", (FLOAT, OperandSpec("int32", (2,))), (FLOAT,)), "input", "perm must be known beforehand"),
     ],
 )

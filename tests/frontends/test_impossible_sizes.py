@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 
 from anycann.compiler import CompileOptions, convert_model
+from anycann.session import InferenceSession
 from anycann.support.errors import ModelError
-from tests.passes.graphs import AVX512, parse
+from tests.passes.graphs import AVX512, floats, parse
 
 IMAGE, WEIGHTS = "float[1,3,8,8] x", np.ones((4, 3, 3, 3), np.float32)
 BYTES = np.ones((4, 3, 3, 3), np.uint8)
@@ -59,6 +61,38 @@ def test_a_product_of_unequal_depths_is_refused(turn: str, depth: int) -> None:
 def test_columns_that_are_no_heads_are_refused() -> None:
     with pytest.raises(ModelError, match="8 columns are no 3 heads"):
         compiled("g (float[2,5,8] x) => (float[A,B,C] y) { y = com.microsoft.MultiHeadAttention<num_heads=3>(x, x, x) }")
+
+
+STEPPING = """<ir_version: 10, opset_import: ["": 20, "own": 1]>
+    m (float[1,3,8,8] x, float[4,3,3,3] w) => (float[N,C,H,W] y) {{ y = own.Stepping<every={0}>(x, w) }}
+    <domain: "own", opset_import: ["": 20]> Stepping<every>(x, w) => (y) {{ y = Conv<strides: ints = @every>(x, w) }}"""
+COUNTING = """<ir_version: 10, opset_import: ["": 20, "own": 1]>
+    m (float[4] x) => (float[4] y) { y = own.Counting<num_heads=0, strides=[0, 0]>(x) }
+    <domain: "own", opset_import: ["": 20]> Counting<num_heads, strides>(x) => (y) { y = Neg(x) }"""
+
+
+def test_what_a_call_gives_to_its_function_is_held_where_it_counts() -> None:
+    assert InferenceSession(onnx.parser.parse_model(STEPPING.format([2, 1])))
+    with pytest.raises(ModelError, match=r"\(Conv\): attribute 'strides' is \[0, 0\]; 1 or more is accepted"):
+        InferenceSession(onnx.parser.parse_model(STEPPING.format([0, 0])))
+
+
+def test_a_function_of_the_model_may_mean_anything_by_its_attributes() -> None:
+    x = np.arange(4, dtype=np.float32)
+    np.testing.assert_array_equal(InferenceSession(onnx.parser.parse_model(COUNTING)).run(None, {"x": x})[0], -x)
+
+
+@pytest.mark.parametrize("shape", [(1, 4, 5, 8), (1, 5, 32)], ids=["heads", "columns"])
+def test_heads_that_the_tables_say_need_no_number(shape: tuple[int, ...]) -> None:
+    """Exporters of language models write `num_heads = 0`, the attribute's default in com.microsoft."""
+    angles = np.arange(20, dtype=np.float32).reshape(5, 4)
+    feeds = {"x": floats(*shape), "p": np.arange(5)[None]}
+
+    def turned(attributes: str) -> list[np.ndarray]:
+        text = f"g (float{list(shape)} x, int64[1,5] p) => (float y) {{ y = com.microsoft.RotaryEmbedding<{attributes}>(x, p, c, s) }}"
+        return InferenceSession(parse(text, c=np.cos(angles), s=np.sin(angles))).run(None, feeds)
+
+    np.testing.assert_array_equal(turned("num_heads=0, interleaved=0"), turned("interleaved=0"))
 
 
 def compiled(text: str, **constants: np.ndarray) -> None:

@@ -1,4 +1,4 @@
-"""Do the sizes of a node go together? What ONNX's shape inference lets pass, and native code, which has no bounds, must not meet."""
+"""Can the sizes and counts of a node be? ONNX's shape inference lets some pass, or dies of them, and native code has no bounds."""
 
 from __future__ import annotations
 
@@ -11,6 +11,23 @@ from anycann.support.errors import ModelError
 
 Sizes = tuple[int, ...]
 LARGEST_VALUE = 1 << 46  # elements: no machine holds them, and products of sizes stay in 64 bits
+
+# Attributes that count something: ONNX's shape inference divides by them, and a division by zero ends the process.
+_COUNTS = frozenset({"strides", "dilations", "kernel_shape", "group", "blocksize", "num_groups", "num_heads", "num_outputs"})
+_COUNTS_OF = {"LRN": "size", "MatMulNBits": "block_size"}
+_COUNTS_ITSELF = "RotaryEmbedding"  # its num_heads of 0 are as many as the width of its tables says
+
+
+def check_counts(node: ir.Node) -> None:
+    """Raise ModelError where an attribute that counts something is less than 1; called before anything divides by it."""
+    if node.op_type == _COUNTS_ITSELF:
+        return
+    for attribute in node.attributes.values():
+        if attribute.name in _COUNTS or attribute.name == _COUNTS_OF.get(node.op_type):
+            stated = attribute.value
+            if any(isinstance(number, int) and number < 1 for number in (stated if isinstance(stated, Sequence) else [stated])):
+                where = f"node {node.name!r} ({node.op_type}): attribute {attribute.name!r}"
+                raise ModelError(f"{where} is {list(stated) if isinstance(stated, Sequence) else stated}; 1 or more is accepted")
 
 
 def check_sizes(node: ir.Node, inputs: Sequence[Sizes | None], outputs: Sequence[Sizes | None]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import onnx
 import onnx_ir as ir
 
-from anycann.graph.agreement import check_sizes
+from anycann.graph.agreement import check_counts, check_sizes
 from anycann.graph.registry import OPSET, Registry, TensorType, dtype_of, schema, static_type
 from anycann.support.errors import ModelError
 from anycann.support.records import dataclass
@@ -29,6 +29,7 @@ class Inferred:
 
 def infer_outputs(node: ir.Node, registry: Registry) -> list[Inferred]:
     """One answer for each output of the node, from the types and known values of its operands. Raises ModelError."""
+    check_counts(node)
     found = _inferred(node, registry)
     check_sizes(node, [_sizes(value) for value in node.inputs], [_known(each.shape) for each in found])
     return found

@@ -8,11 +8,14 @@ import difflib
 from typing import Any
 
 import onnx
+import onnx_ir as ir
 
 from anycann.frontends.ascend_ops import elementwise, images, products, reductions, shapes
 from anycann.frontends.ascend_ops.builder import Builder, input_name, onnx_dtype
 from anycann.frontends.ascend_ops.definition import TABLE, Operand, OperatorType, Required
+from anycann.graph.agreement import check_counts
 from anycann.om.operator_spec import OperandSpec, OperatorError, OperatorSpec
+from anycann.support.errors import ModelError
 
 FAMILIES = (elementwise, products, reductions, shapes, images)  # the files with rows
 OPSET, IR_VERSION = 20, 10
@@ -140,6 +143,11 @@ def kind_of(default: object) -> str:
 def _infer(builder: Builder, values: list[str]) -> list[tuple[str, int, tuple[int, ...] | None]]:
     """(value, ONNX dtype, shape) of each of `values`."""
     model = _model(builder, [], [onnx.helper.make_empty_tensor_value_info(value) for value in values])
+    try:
+        for node in ir.from_proto(model).graph:
+            check_counts(node)
+    except ModelError as error:
+        raise OperatorError("attribute", f"{builder.spec.op}: {error}") from error
     try:
         graph = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True).graph
     except onnx.shape_inference.InferenceError as error:

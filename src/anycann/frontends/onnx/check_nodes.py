@@ -16,9 +16,6 @@ from anycann.support.errors import ModelError, UnsupportedError
 A = onnx.AttributeProto
 SINGLE_FIELD = {A.TENSOR: "t", A.GRAPH: "g", A.SPARSE_TENSOR: "sparse_tensor", A.TYPE_PROTO: "tp"}  # these must have a value
 LISTS = (A.FLOATS, A.INTS, A.STRINGS, A.TENSORS, A.GRAPHS, A.SPARSE_TENSORS, A.TYPE_PROTOS)
-# Attributes that count something: ONNX's shape inference divides by them, and a division by zero ends the process.
-_POSITIVE = frozenset({"strides", "dilations", "kernel_shape", "group", "blocksize", "num_groups", "num_heads", "num_outputs"})
-_POSITIVE_OF = {"LRN": "size", "MatMulNBits": "block_size"}
 ATTRIBUTE_TYPES = frozenset((A.FLOAT, A.INT, A.STRING, *SINGLE_FIELD, *LISTS))
 
 
@@ -106,10 +103,6 @@ def _check_attributes(node: onnx.NodeProto) -> None:
         field = SINGLE_FIELD.get(attribute.type)
         if field and not attribute.ref_attr_name and not attribute.HasField(field):
             raise ModelError(f"{where} is a {A.AttributeType.Name(attribute.type)} without a value")
-        if attribute.name in _POSITIVE or attribute.name == _POSITIVE_OF.get(node.op_type):
-            numbers = attribute.ints if attribute.type == A.INTS else [attribute.i] if attribute.type == A.INT else []
-            if any(number < 1 for number in numbers) and not attribute.ref_attr_name:
-                raise ModelError(f"{where} is {list(numbers) if attribute.type == A.INTS else attribute.i}; 1 or more is accepted")
 
 
 def _is_text(content: bytes) -> bool:
