@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+from onnx import helper
 import pytest
 
 from anycann.support.errors import ModelError
+from anycann.te.strided import Strided
 from tests.passes.graphs import assert_same, by_definition, compile_graph, floats, parse, run, tasks, told
 
 HEADS = {
@@ -203,6 +205,23 @@ def test_operands_without_elements_are_left_to_what_computes_them(none: str, ope
         return
     expected = [np.zeros((batches, heads, rows, 8), np.float32)] if not keys else by_definition(made, given)
     assert_same(run(made, given), expected)
+
+
+@pytest.mark.parametrize("empty_is_zero", [0, 1])
+@pytest.mark.parametrize("none", EMPTY)
+def test_the_node_takes_operands_without_elements(none: str, empty_is_zero: int) -> None:
+    batches, heads, rows, keys, depth = EMPTY[none]
+    shapes = {"query": (batches, heads, rows, depth), "key": (batches, heads, keys, depth), "value": (batches, heads, keys, 8)}
+    views = {name: str(Strided.contiguous(shape)) for name, shape in shapes.items()}
+    order = {"order": [0, 1, 2, 3], "scale": 1.0, "empty_is_zero": empty_is_zero}
+    node = helper.make_node("Attention", list(shapes), ["y"], domain="anycann", name="y", **views, **order)
+    inputs = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name, shape in shapes.items()]
+    output = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, (batches, heads, rows, 8))
+    opsets = [helper.make_opsetid("", 24), helper.make_opsetid("anycann", 1)]
+    made = helper.make_model(helper.make_graph([node], "g", inputs, [output]), opset_imports=opsets, ir_version=10)
+    given = {name: floats(*shape) for name, shape in shapes.items()}
+    mean = given["value"].mean(-2, keepdims=True) if keys else np.float32(0)  # no keys: nothing is added up; no depth: all weigh the same
+    assert_same(run(made, given), [np.broadcast_to(mean, (batches, heads, rows, 8))])
 
 
 def onnx_attention(inputs: str, outputs: str, node: str) -> onnx.ModelProto:

@@ -33,6 +33,8 @@ def refuse_attention(operator: Attention) -> str | None:
         return f"attention of {', '.join(str(o.tensor.dtype) for o in operands)}"
     if any(o.tensor.dtype is not dtypes.float32 for o in operator.masks):
         return "attention with a mask that is not float32"
+    if any(0 in o.view.shape for o in operands):
+        return "attention of operands without elements"
     viewed = (*operands, *operator.masks)
     if any(axis.step is None for o in viewed for axis in o.view.axes[-2:]):
         return "attention with rows that do not lie at one distance"

@@ -6,6 +6,7 @@ import random
 import numpy as np
 import pytest
 
+from anycann.codegen.contract_attention import refuse_attention
 from anycann.codegen.conversions import to_storage
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.attention import attention_scratch_bytes, emit_attention
@@ -17,7 +18,9 @@ from anycann.codegen.space import usable
 from anycann.codegen.values import Value
 from anycann.target.target import NAMED, Target, by_name
 from anycann.te import dtypes
+from anycann.te.contractions import Attention, Viewed
 from anycann.te.strided import Strided
+from anycann.te.tensor import placeholder
 from tests.codegen.kernels.jit import Compiled, assert_compiles_everywhere, runnable
 
 HOST = by_name("host")
@@ -306,6 +309,14 @@ def test_scores_are_capped() -> None:
 @pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16], ids=str)
 def test_halves_are_widened(dtype: dtypes.DType) -> None:
     assert_exact(replace(shape_of(20, 37, 24, 33), dtype=dtype))
+
+
+@pytest.mark.parametrize(("rows", "keys", "depth", "width"), [(0, 7, 3, 2), (5, 0, 3, 2), (5, 7, 0, 2), (5, 7, 3, 0)])
+def test_operands_without_elements_are_refused(rows: int, keys: int, depth: int, width: int) -> None:
+    query, key, value = ((2, rows, depth), (2, keys, depth), (2, keys, width))
+    operands = [Viewed(placeholder("x", shape, dtypes.float32), Strided.contiguous(shape)) for shape in (query, key, value)]
+    why = refuse_attention(Attention(*operands, (), (), 1.0, (0, 1, 2)))
+    assert why == "attention of operands without elements"
 
 
 def test_large_scores_do_not_overflow() -> None:

@@ -41,7 +41,7 @@ def _reference(*operands: np.ndarray, **attributes: object) -> np.ndarray:
     if attributes.get("reach") is not None:
         rows, keys = scores.shape[-2:]
         scores = np.where(np.arange(keys) <= np.arange(rows)[:, None] + int(str(attributes["reach"])), scores, -np.inf)
-    weights = np.exp(scores - np.maximum(scores.max(-1, keepdims=True), np.finfo(wide).min))
+    weights = np.exp(scores - scores.max(-1, keepdims=True, initial=np.finfo(wide).min))
     weights = weights / weights.sum(-1, keepdims=True)
     weights = np.where(np.isnan(weights), 0, weights) if attributes.get("empty_is_zero") else weights
     result = np.einsum("...mt,...td->...md", weights, value.astype(wide))
@@ -53,7 +53,7 @@ def _elements(array: np.ndarray, view: Strided) -> np.ndarray:
     places = np.full(view.shape, view.offset)
     for number, axis in enumerate(view.axes):
         steps, inner = np.zeros(axis.extent, np.int64), axis.extent
-        for factor in axis.factors:
+        for factor in axis.factors if axis.extent else ():
             inner //= factor.extent
             steps += np.arange(axis.extent) // inner % factor.extent * factor.step
         places += steps.reshape(-1, *[1] * (len(view.axes) - number - 1))
