@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
+from anycann.session import InferenceSession, SessionOptions
 from anycann.target.target import by_name, host
 from tests.passes.graphs import by_definition, compile_graph, floats, parse, run, tasks, told
 
@@ -185,6 +186,30 @@ def test_grouped_convolutions_read_bytes_wherever_they_were_left(channels: int, 
     )  # fmt: skip
     feeds = {"x": RNG.integers(0, 256, (1, 8, 6, 5)).astype(np.uint8)}
     np.testing.assert_array_equal(run(model, feeds)[0], by_definition(model, feeds)[0])
+
+
+@pytest.mark.parametrize("name", ["host", "sse", "avx2"])
+@pytest.mark.parametrize(("channels", "outputs", "group"), [(16, 9, 1), (48, 8, 4), (64, 64, 8), (32, 32, 32)])
+@pytest.mark.parametrize("several", [False, True], ids=["one", "channels"])
+def test_unsigned_weights_around_128_are_multiplied_as_signed_ones(
+    name: str, channels: int, outputs: int, group: int, several: bool
+) -> None:
+    """They went to the host, for a table was taken for weights that are computed."""
+    target = host() if name == "host" else by_name(name)
+    known = RNG.choice(np.array([0, 1, 128, 255], np.uint8), (outputs, channels // group, 3, 3))
+    model = parse(
+        f"g (uint8[1,{channels},6,5] x) => (int32[1,{outputs},6,5] y) {{ y = ConvInteger<pads=[1,1,1,1], group={group}>(x, w, z, zw) }}",
+        w=known, z=np.array(200, np.uint8), zw=np.full(outputs if several else (), 128, np.uint8),
+    )  # fmt: skip
+    session = InferenceSession(model, SessionOptions(target=target, poison=True))
+    assert [report.engine for report in session.engines()] == ["AiCore"]
+    x = RNG.choice(np.array([0, 255], np.uint8), (1, channels, 6, 5))
+    signed = parse(
+        f"g (float[1,{channels},6,5] x) => (float[1,{outputs},6,5] y) {{ y = Conv<pads=[1,1,1,1], group={group}>(x, w) }}",
+        w=known.astype(np.float32) - 128,
+    )
+    (exact,) = by_definition(signed, {"x": x.astype(np.float32) - 200})  # sums below 2^24
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], exact)
 
 
 @pytest.mark.parametrize("attributes", ["", "<transB=1, alpha=0.5>"])

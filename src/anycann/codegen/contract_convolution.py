@@ -29,7 +29,7 @@ from anycann.te import dtypes
 from anycann.te.contractions import Convolution
 from anycann.te.expression import Const
 from anycann.te.layout import NC1HWC0, ND, NHWC, WINDOW, window_rows
-from anycann.te.tensor import Compute, Contraction, Placeholder, Tensor
+from anycann.te.tensor import Compute, Constant, Contraction, Placeholder, Tensor
 
 STORED = (dtypes.float32, dtypes.float16, dtypes.bfloat16, dtypes.float64, dtypes.int8, dtypes.uint8)
 FEW_PIXELS = 64  # so few do not repay what transforming computed weights costs
@@ -42,14 +42,18 @@ def refuse_convolution(operator: Convolution, is_constant: Callable[[str], bool]
     """Why no kernel computes this convolution, or None."""
     if operator.x.dtype not in STORED or (operator.transposed and operator.x.dtype.nbytes not in (2, 4) and not is_sum_of_bytes(operator)):
         return f"a convolution of {operator.x.dtype}"
-    computed = [t for t in (operator.w, operator.weight_zero) if isinstance(t, Placeholder) and not is_constant(t.name)]
-    if computed and not operator.computed:
+    if not all(_is_known(t, is_constant) for t in (operator.w, operator.weight_zero)) and not operator.computed:
         return "the weights of the convolution are computed at run time"
     if not isinstance(operator.w, Placeholder):
         return "the weights of the convolution are one number"
     if not 3 <= operator.x.rank <= 5:
         return f"a convolution over {operator.x.rank - 2} spatial dimensions"
     return None
+
+
+def _is_known(tensor: Tensor | None, is_constant: Callable[[str], bool]) -> bool:
+    """True for what is known while compiling, a table (weights of bytes less their zero point) too; and for what is not there."""
+    return not isinstance(tensor, Placeholder) or isinstance(tensor, Constant) or is_constant(tensor.name)
 
 
 def convolution_layout(operator: Convolution, name: str, stored: str, target: Target, choices: Choices) -> str:

@@ -30,7 +30,7 @@ from anycann.codegen.kernels.winograd_words_transform import pack_words, sums_fi
 from anycann.codegen.nest_kernel import Output
 from anycann.codegen.repeats import Repeats
 from anycann.codegen.space import Choices
-from anycann.codegen.tail import Constants, Generated, Packed, Tail, memory_name, pack
+from anycann.codegen.tail import Constants, Generated, Packed, Tail, known_value, memory_name, pack
 from anycann.codegen.values import Value
 from anycann.support.records import dataclass
 from anycann.target.target import Target
@@ -38,7 +38,7 @@ from anycann.te import dtypes
 from anycann.te.contractions import Convolution, MatMul
 from anycann.te.expression import Const
 from anycann.te.layout import NC1HWC0, ND, NHWC, WINDOW, window_rows
-from anycann.te.tensor import Compute, Constant, Contraction, Placeholder, Tensor
+from anycann.te.tensor import Compute, Contraction, Placeholder, Tensor
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -202,21 +202,17 @@ def _centred(weights: Array, zero: Array | None) -> Array:
 
 def _signed_weights(operator: Convolution, constants: Constants) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None]:
     """The weights as signed bytes, and their zero point if they have one; unsigned ones are taken 128 lower, as is their zero point."""
-    weights = np.asarray(_value(operator.w, constants))
+    weights = np.asarray(known_value(operator.w, constants))
     if operator.x.dtype is dtypes.bfloat16:
         return weights.astype(dtypes.bfloat16.numpy), None
     zero = np.zeros((), np.int32)
     if operator.weight_zero is not None:
         constant = isinstance(operator.weight_zero, Compute) and isinstance(operator.weight_zero.body, Const)
-        found = operator.weight_zero.body.value if constant else _value(operator.weight_zero, constants)  # type: ignore[attr-defined]
+        found = operator.weight_zero.body.value if constant else known_value(operator.weight_zero, constants)  # type: ignore[attr-defined]
         zero = np.asarray(found).astype(np.int32)
     if weights.dtype == np.uint8:
         weights, zero = (weights ^ np.uint8(128)).view(np.int8), zero - 128
     return weights, zero if zero.any() else None
-
-
-def _value(tensor: Tensor, constants: Constants) -> Any:
-    return tensor.value if isinstance(tensor, Constant) else constants(memory_name(tensor))
 
 
 def _known_zero(zero: Tensor | None, constants: Constants, shape: ConvolutionShape) -> int | None:
@@ -226,7 +222,7 @@ def _known_zero(zero: Tensor | None, constants: Constants, shape: ConvolutionSha
         return lift
     if isinstance(zero, Compute) and isinstance(zero.body, Const):
         return int(zero.body.value) + lift
-    value = _value(zero, constants)
+    value = known_value(zero, constants)
     return None if value is None else int(np.asarray(value).reshape(-1)[0]) + lift
 
 
@@ -245,8 +241,8 @@ def takes_matmul(operator: MatMul, constants: Constants, target: Target) -> bool
     if operator.scale is not None or a.rank < 2 or b.rank != 2 or operator.transpose_a or 0 in (*a.shape, *b.shape) or 1 in b.shape:
         return False
     if a.dtype is dtypes.bfloat16:
-        return b.dtype in FLOATS and multiplies_bfloat(target) and _value(b, constants) is not None
-    if a.dtype not in BYTES or _value(b, constants) is None:
+        return b.dtype in FLOATS and multiplies_bfloat(target) and known_value(b, constants) is not None
+    if a.dtype not in BYTES or known_value(b, constants) is None:
         return False
     if DotProducts(a.dtype, target).widens:
         return b.dtype in WORDS
@@ -277,7 +273,7 @@ def generate_dot_matmul(
     magnitudes = shape.dtype in BYTES and operator.b.dtype is dtypes.int8 and may_take_magnitudes(target)
     tile = choices.tile(DotSpace(shape, target, magnitudes=magnitudes))
     plan = DotPlan(shape, target, tile, centred=zero is None, magnitudes=magnitudes)
-    matrix = np.asarray(_value(operator.b, constants))
+    matrix = np.asarray(known_value(operator.b, constants))
     weights = (matrix if operator.transpose_b else matrix.T).reshape(columns, depth, 1, 1)
     weights = weights.astype(dtypes.bfloat16.numpy) if shape.dtype is dtypes.bfloat16 else weights
     weights = weights if zero is None else (weights ^ np.uint8(128)).view(np.int8)

@@ -28,7 +28,7 @@ from anycann.codegen.kernels.convolution_transposed import pack_transposed_weigh
 from anycann.codegen.kernels.planes_tile import PlanesTile
 from anycann.codegen.kernels.winograd_tile import WinogradTile, winograd_algorithm, winograd_weight_bytes
 from anycann.codegen.kernels.winograd_transform import pack_winograd_weights
-from anycann.codegen.tail import Constants, Packed, Workspace, memory_name, pack
+from anycann.codegen.tail import Constants, Packed, Workspace, known_value, memory_name, pack
 from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te.contractions import Convolution
@@ -109,11 +109,11 @@ def planes_weights(operator: Convolution, tile: PlanesTile, constants: Constants
 
 def _known(operator: Convolution, constants: Constants, shape: ConvolutionShape) -> np.ndarray[Any, Any]:
     """The weights in the type of the sums, less their zero point."""
-    weights: np.ndarray[Any, Any] = np.asarray(constants(memory_name(operator.w))).astype(shape.accumulator.numpy, copy=False)
+    weights: np.ndarray[Any, Any] = np.asarray(known_value(operator.w, constants)).astype(shape.accumulator.numpy, copy=False)
     zero = operator.weight_zero
     if zero is None:
         return weights
-    known = zero.body.value if isinstance(zero, Compute) and isinstance(zero.body, Const) else constants(memory_name(zero))
+    known = zero.body.value if isinstance(zero, Compute) and isinstance(zero.body, Const) else known_value(zero, constants)
     zeros = np.asarray(known).astype(weights.dtype).reshape(-1, *[1] * (weights.ndim - 1))
     centred: np.ndarray[Any, Any] = weights - zeros
     return centred

@@ -21,7 +21,7 @@ from anycann.target.target import Target
 from anycann.te.expression import Op, Var
 from anycann.te.layout import ND
 from anycann.te.nest import build_nest
-from anycann.te.tensor import Contraction, Placeholder, Tensor
+from anycann.te.tensor import Constant, Contraction, Placeholder, Tensor
 from anycann.te.traversal import walk
 
 Constants: TypeAlias = "Callable[[str], np.ndarray[Any, Any] | None]"  # the value of a placeholder, if it is known while compiling
@@ -73,6 +73,11 @@ def memory_name(tensor: Tensor) -> str:
     if not isinstance(tensor, Placeholder):
         raise InternalError("an operand of a contraction must be in memory")
     return tensor.name
+
+
+def known_value(tensor: Tensor, constants: Constants) -> np.ndarray[Any, Any] | None:
+    """The elements of an operand, which must be in memory, if they are known while compiling: of a table, or of a constant."""
+    return tensor.value if isinstance(tensor, Constant) else constants(memory_name(tensor))
 
 
 class Tail:
