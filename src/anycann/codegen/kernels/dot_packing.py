@@ -21,8 +21,8 @@ def pack_dots(
 
     The head of a panel of integers is an int32 a column: what the zero point of the input adds to its sums, or, where that is not known
     (None), what it adds times the zero point. `zero_point` counts from the least byte: that of an int8 input lies 128 higher.
-    By magnitudes it has their `lift` too. Weights that are not `centred` have a zero point, one or one an output channel; its negative
-    follows, for the sum of the input.
+    By magnitudes it has their `lift` too, and groups are what `split_weights` makes of them, twice as many bytes. Weights that are not
+    `centred` have a zero point, one or one an output channel; its negative follows, for the sum of the input.
     """
     outputs, channels, *kernel = weights.shape
     dtype = np.int16 if plan.dots.widens else weights.dtype

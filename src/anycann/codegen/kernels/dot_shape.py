@@ -67,8 +67,8 @@ class DotPlan:
     def fetched_bytes(self) -> int:
         """Bytes of the next panel that a register tile fetches for each group of channels; 0 where all weights stay in a near cache.
 
-        All tiles of a line fetch it from memory while 16-bit integers are multiplied: 2048 -> 512 channels on 7 x 7 take 720 us where
-        they took 831 (AVX2). One tile alone has no time for it: a row of 1280 x 1000 takes 52 us instead of 39.
+        All tiles of a line fetch it from memory while words or magnitudes are multiplied: 2048 -> 512 channels on 7 x 7 by words take
+        720 us where they took 831 (AVX2). One tile alone has no time for it: a row of 1280 x 1000 takes 52 us instead of 39.
         """
         if not (self.dots.widens or self.magnitudes) or self.all_panels * self.panel_bytes <= self.target.l2_bytes // 2:
             return 0
