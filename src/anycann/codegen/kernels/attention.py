@@ -9,7 +9,8 @@ a task: some rows of one head.  queries' = transposed queries
                              results[m, d] = results[m, d] * exp(before - most) + sum over t of weights[t, m] value[t, d]
   y[m, d] = results[m, d] / total[m]
 
-Where one block has all keys, nothing is kept from block to block, and results are divided and written as they are summed.
+Where one block has all keys, nothing is kept from block to block, and results are divided and written as they are summed. Where heads lie
+side by side, several register tiles of rows may be one task: they take turns with each block, whose keys and values are copied once.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ import math
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.attention_few import emit_few, few_scratch_bytes, is_few
-from anycann.codegen.kernels.attention_kernel import Kernel, Rows, emit_steps
+from anycann.codegen.kernels.attention_kernel import Kernel, Rows
 from anycann.codegen.kernels.attention_results import copy_values, emit_results, emit_sums
+from anycann.codegen.kernels.attention_scores import copy_keys, emit_scores
 from anycann.codegen.kernels.attention_shape import (
     AttentionShape,
     AttentionTile,
@@ -28,19 +30,16 @@ from anycann.codegen.kernels.attention_shape import (
     Pointers,
     Write,
     address,
-    fetch_row,
     lie_side_by_side,
     seen_keys,
 )
-from anycann.codegen.kernels.attention_softmax import changed_scores, emit_weights
+from anycann.codegen.kernels.attention_softmax import emit_weights
 from anycann.codegen.kernels.attention_tile_plan import TiledAttention, is_tiled
 from anycann.codegen.kernels.attention_tiles import emit_tiled
 from anycann.codegen.kernels.matmul_packing import PanelCopy, emit_copy
-from anycann.codegen.kernels.matmul_shape import Operand, multiply_add
 from anycann.codegen.kernels.matmul_writer import batch_index
 from anycann.codegen.values import Value
 from anycann.target.target import Target
-from anycann.te import dtypes
 
 
 def attention_scratch_bytes(shape: AttentionShape, target: Target, tile: AttentionTile) -> int:
@@ -51,7 +50,7 @@ def attention_scratch_bytes(shape: AttentionShape, target: Target, tile: Attenti
 
 
 def emit_attention(e: Emitter, shape: AttentionShape, target: Target, tile: AttentionTile, pointers: Pointers, write: Write) -> int:
-    """Write the kernel's loop over its tasks and return how many there are: heads x blocks of rows.
+    """Write the kernel's loop over its tasks and return how many there are: heads x groups of register tiles of rows.
 
     Few rows, and bfloat16 by tiles or pairs, take no `tile`.
     """
@@ -128,16 +127,9 @@ def _emit_group(e: Emitter, kernel: Kernel, head: tuple[Value, ...], following: 
 def _copy_block(e: Emitter, kernel: Kernel, head: tuple[Value, ...], first: Value, last: Value) -> None:
     """keys[t - first, d] and values[t - first, d] where they lie apart: side by side, and in float32."""
     if kernel.copies_keys:
-        _copy_keys(e, kernel, head, first, last)
+        copy_keys(e, kernel, head, first, last)
     if kernel.copies_values:
         copy_values(e, kernel, head, first, last)
-
-
-def _copy_keys(e: Emitter, kernel: Kernel, head: tuple[Value, ...], first: Value, last: Value) -> None:
-    shape = kernel.shape
-    source = kernel.operand.step(e, kernel.pointers.key, address(e, shape.key, (*head, first, e.const(0))))
-    copy = PanelCopy(kernel.operand, shape.key.axes[-2].step or 0, 1, shape.depth, kernel.memory.key, kernel.lanes)
-    emit_copy(e, copy, source, e.sub(last, first), kernel.memory.at(e, "keys"))
 
 
 def _emit_rows(e: Emitter, kernel: Kernel, rows: Rows) -> None:
@@ -151,7 +143,7 @@ def _emit_rows(e: Emitter, kernel: Kernel, rows: Rows) -> None:
 
 
 def _emit_block(e: Emitter, kernel: Kernel, rows: Rows, first: Value, last: Value) -> None:
-    _emit_scores(e, kernel, rows, first, last)
+    emit_scores(e, kernel, rows, first, last)
     emit_weights(e, kernel, rows, e.sub(last, first))
     emit_sums(e, kernel, rows, first, last)
 
@@ -166,114 +158,11 @@ def _start(e: Emitter, kernel: Kernel, rows: Rows) -> None:
     emit_copy(e, copy, source, e.const(shape.depth), queries)
     names = ("most",) if kernel.is_direct else ("most", "before", "total")
     for name in names:
+        none = e.const(0.0 if name == "total" else -math.inf, kernel.vector)
         for j in range(rows.vectors):
-            e.store(
-                e.const(0.0 if name == "total" else -math.inf, kernel.vector), e.gep(memory.at(e, name, rows.number), j * lanes, "float"), 4
-            )
+            e.store(none, e.gep(memory.at(e, name, rows.number), j * lanes, "float"), 4)
     if kernel.is_direct:
         return
     results = memory.at(e, "results", rows.number)
     with e.loop(0, memory.rows * memory.width, lanes) as i:
         e.store(e.zero(kernel.vector), e.gep(results, i.index, "float"), 4)
-
-
-# ---- scores
-def _emit_scores(e: Emitter, kernel: Kernel, rows: Rows, first: Value, last: Value) -> None:
-    """weights[t - first, m] = the score of key t for row m, for t from `first` to `last`; most[m] is kept up to date."""
-    shape, size = kernel.shape, kernel.tile.keys
-    for number, score in enumerate(shape.scores):
-        if score.row:
-            _copy_mask(e, kernel, rows, number, first, last)
-    full, rest = divmod(shape.keys, size)
-    with e.loop(first, last, size) as tile:
-        for count, present in ((size, full > 0), (rest, rest > 0)):
-            if present and full and rest:
-                with e.when(e.compare("slt" if count == size else "sge", tile.index, e.const(full * size))):
-                    _score_tile(e, kernel, rows, first, tile.index, count)
-            elif present:
-                _score_tile(e, kernel, rows, first, tile.index, count)
-
-
-def _copy_mask(e: Emitter, kernel: Kernel, rows: Rows, number: int, first: Value, last: Value) -> None:
-    """mask[t - first, m], the one that varies with the rows."""
-    score = kernel.shape.scores[number]
-    operand = Operand(dtypes.float32, dtypes.float32)
-    source = operand.step(e, kernel.pointers.scores[number], address(e, score.view, (*rows.batch, rows.first, first)))
-    copy = PanelCopy(operand, score.key, score.row, rows.count, kernel.memory.rows, kernel.lanes)
-    emit_copy(e, copy, source, e.sub(last, first), _mask_memory(e, kernel, number))
-
-
-def _mask_memory(e: Emitter, kernel: Kernel, number: int) -> Value:
-    before = sum(score.row != 0 for score in kernel.shape.scores[:number])
-    return e.gep(kernel.memory.at(e, "mask"), before * kernel.memory.block * kernel.memory.rows, "float")
-
-
-def _score_tile(e: Emitter, kernel: Kernel, rows: Rows, first: Value, key: Value, count: int) -> None:
-    shape, memory, lanes = kernel.shape, kernel.memory, kernel.lanes
-    if kernel.is_far:
-        _fetch_next(e, kernel, rows, key, count)
-    queries = memory.at(e, "queries", rows.number)
-    if kernel.copies_keys:
-        operand, step, along = Operand(dtypes.float32, dtypes.float32), memory.key, 1
-        corner = e.gep(memory.at(e, "keys"), e.mul(e.sub(key, first), step), "float")
-    else:
-        operand, step, along = kernel.operand, shape.key.axes[-2].step or 0, shape.key.axes[-1].step or 0
-        corner = operand.step(e, kernel.pointers.key, address(e, shape.key, (*rows.batch, key, e.const(0))))
-
-    def added(d: Value, before: list[Value]) -> list[Value]:
-        row = e.gep(queries, e.mul(d, memory.rows), "float")
-        loaded = [e.load(e.gep(row, j * lanes, "float"), kernel.vector, 4) for j in range(rows.vectors)]
-        column = operand.step(e, corner, e.mul(d, along))
-        totals = []
-        for i in range(count):
-            factor = operand.broadcast(e, operand.step(e, column, i * step), lanes)
-            totals += [multiply_add(e, factor, loaded[j], before[i * rows.vectors + j]) for j in range(rows.vectors)]
-        return totals
-
-    sums = emit_steps(
-        e, e.const(shape.depth), shape.depth % kernel.unroll, kernel.unroll, [e.zero(kernel.vector)] * (count * rows.vectors), added
-    )
-    weights = e.gep(memory.at(e, "weights"), e.mul(e.sub(key, first), memory.rows), "float")
-    for j in range(rows.vectors):
-        place = e.gep(memory.at(e, "most", rows.number), j * lanes, "float")
-        most = e.load(place, kernel.vector, 4)
-        for i in range(count):
-            score = _finished(e, kernel, rows, first, e.add(key, i), j, sums[i * rows.vectors + j])
-            most = e.select(e.compare("ogt", score, most), score, most)
-            e.store(score, e.gep(weights, i * memory.rows + j * lanes, "float"), 4)
-        e.store(most, place, 4)
-
-
-def _fetch_next(e: Emitter, kernel: Kernel, rows: Rows, key: Value, count: int) -> None:
-    """Ask for a part of what the tasks of the next head read; all tiles of keys of all tasks of this head ask for all of it.
-
-    Rows of a head lie apart where heads lie side by side, so that the processor does not foresee them.
-    """
-    shape, rest = kernel.shape, e.const(0)
-    blocks, tiles = -(-shape.rows // kernel.memory.rows), -(-shape.keys // kernel.tile.keys)
-    own = e.add(e.mul(rows.block, -(-shape.keys // blocks)), e.udiv(key, blocks))
-    for pointer, view in ((kernel.pointers.key, shape.key), (kernel.pointers.value, shape.value)):
-        with e.loop(0, -(-count // blocks)) as row:
-            fetch_row(e, kernel.operand, pointer, view, (*rows.following, e.add(own, row.index), rest))
-    share = -(-kernel.memory.rows // tiles)
-    first = e.add(rows.first, e.mul(e.udiv(key, kernel.tile.keys), share))
-    with e.loop(0, share) as row:
-        fetch_row(e, kernel.operand, kernel.pointers.query, shape.query, (*rows.following, e.add(first, row.index), rest))
-
-
-def _finished(e: Emitter, kernel: Kernel, rows: Rows, first: Value, key: Value, vector: int, score: Value) -> Value:
-    """One vector of scores with all that is done to them."""
-    shape, memory, lanes = kernel.shape, kernel.memory, kernel.lanes
-    masks = []
-    for number, change in enumerate(shape.scores):
-        if change.row:
-            line = e.add(e.mul(e.sub(key, first), memory.rows), vector * lanes)
-            masks.append(e.load(e.gep(_mask_memory(e, kernel, number), line, "float"), kernel.vector, 4))
-        else:
-            at = address(e, change.view, (*rows.batch, e.const(0), key))
-            masks.append(e.splat(e.load(e.gep(kernel.pointers.scores[number], at, "float"), "float", 4), lanes))
-    score = changed_scores(e, shape, score, masks)
-    if shape.reach is None:
-        return score
-    row = e.binary("add", e.splat(e.add(rows.first, vector * lanes + shape.reach), lanes), e.lane_numbers(lanes))
-    return e.select(e.compare("sle", e.splat(key, lanes), row), score, e.const(-math.inf, score.type))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from anycann.codegen.kernels.arithmetic_rate import has_fma
 from anycann.codegen.kernels.attention_shape import AttentionShape, AttentionTile, lie_apart
-from anycann.target.target import Target
+from anycann.target.target import FEW_REGISTERS, Target
 
 # From so many rows on, tasks of twice as many read keys and values half as often: 0.90 of the time with 1024 rows, 0.96 with 256.
 _MANY_ROWS = 256
@@ -25,7 +25,7 @@ _COPYING_ROWS, _MOST_ROWS, _LEAST_TASKS = 64, 208, 24
 def default_attention_tile(shape: AttentionShape, target: Target) -> AttentionTile:
     """Register tiles and blocks, and how many rows share copies of keys and values."""
     tile = _single_tile(shape, target)
-    if target.registers >= 32 or not has_fma(target) or not lie_apart(shape):
+    if target.registers > FEW_REGISTERS or not has_fma(target) or not lie_apart(shape):
         return tile
     rows = tile.vectors * target.lanes
     blocks = -(-shape.rows // rows)

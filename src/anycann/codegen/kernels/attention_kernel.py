@@ -10,7 +10,7 @@ from anycann.codegen.kernels.attention_shape import AttentionShape, AttentionTil
 from anycann.codegen.kernels.matmul_shape import Operand
 from anycann.codegen.values import Value, vector_type
 from anycann.support.records import dataclass
-from anycann.target.target import Target
+from anycann.target.target import FEW_REGISTERS, Target
 from anycann.te import dtypes
 
 
@@ -60,14 +60,14 @@ class Kernel:
     @property
     def unroll(self) -> int:
         """Steps of a product in a turn of its loop: 1 if wider copies need registers too, or where there are many of them."""
-        few = self.target.registers <= _FEW_REGISTERS and has_fma(self.target) and self.shape.dtype is dtypes.float32
+        few = self.target.registers <= FEW_REGISTERS and has_fma(self.target) and self.shape.dtype is dtypes.float32
         return _UNROLL if few and self.tile.group > 1 else 1
 
 
 # With 16 registers 12 multiply-adds have eight or nine other instructions: four steps of them in a turn bring attention beside a neighbour
 # on the core from 51 to 61 % of the multiply-adds with 197 keys, from 57 to 63 with 512, and a quiet core takes as long (Zen 3). 32 keys of
 # a depth of 32 take 1.04 of the time.
-_FEW_REGISTERS, _UNROLL = 16, 4
+_UNROLL = 4
 
 
 def emit_steps(

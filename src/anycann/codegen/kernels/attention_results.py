@@ -101,15 +101,8 @@ def emit_results(e: Emitter, kernel: Kernel, rows: Rows) -> None:
     """Results divided by the sums of their weights, to the writer."""
     memory = kernel.memory
     part = (rows.batch, rows.first, e.const(rows.count))
-    emit_quotients(
-        e,
-        kernel.shape,
-        kernel.lanes,
-        kernel.write,
-        part,
-        memory.at(e, "total", rows.number),
-        (memory.at(e, "results", rows.number), memory.width),
-    )
+    totals, results = (memory.at(e, name, rows.number) for name in ("total", "results"))
+    emit_quotients(e, kernel.shape, kernel.lanes, kernel.write, part, totals, (results, memory.width))
 
 
 def emit_quotients(
