@@ -11,7 +11,7 @@ from anycann.codegen.conversions import to_storage
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.attention import attention_scratch_bytes, emit_attention
 from anycann.codegen.kernels.attention_default import default_attention_tile
-from anycann.codegen.kernels.attention_shape import AttentionShape, AttentionTile, Pointers, Score, copies_values
+from anycann.codegen.kernels.attention_shape import AttentionShape, AttentionTile, Pointers, Score, copies_keys, copies_values
 from anycann.codegen.kernels.attention_space import AttentionSpace
 from anycann.codegen.kernels.matmul_writer import offset
 from anycann.codegen.space import usable
@@ -211,6 +211,23 @@ def test_rows_that_share_copies_see_no_key_or_some(block: int, target: Target) -
 def test_shared_copies_are_widened(dtype: dtypes.DType) -> None:
     for target in runnable():
         assert_exact(replace(shape_of(70, 37, 24, 33), dtype=dtype), target, AttentionTile(2, 6, 12, 4, 2, 2))
+
+
+@pytest.mark.parametrize("block", [12, 120])
+def test_copies_are_taken_from_packed_projections_and_shared_heads(block: int) -> None:
+    """Queries, keys and values of a token lie one behind the other; three heads of queries read one of keys."""
+    packed = Strided.contiguous((2, 70, 10, 20)).transposed((0, 2, 1, 3))  # 6 heads of queries, 2 of keys, 2 of values
+    query, key, value = (packed.sliced(1, first, count) for first, count in ((0, 6), (6, 2), (8, 2)))
+    assert query is not None
+    shared = [view.reshaped((2, 2, 1, 70, 20)) for view in (key, value) if view is not None]
+    key, value = (view.broadcast((2, 2, 3, 70, 20)).reshaped((2, 6, 70, 20)) for view in shared if view is not None)
+    assert key is not None
+    assert value is not None
+    shape = replace(shape_of(70, 70, 20, 20, (2, 6)), query=query, key=key, value=value, reach=0)
+    for target in runnable():
+        tile = AttentionTile(2, 6, block, 4, 2, 3)
+        assert copies_keys(shape, tile)
+        assert_exact(shape, target, tile)
 
 
 def test_transposed_keys_are_not_copied() -> None:
