@@ -52,7 +52,7 @@ class SumOfConvolutions(Rule):
         assert pair is not None
         taps, name, (first, second) = _merged(*pair), node.name or "Add", pair
         assert taps is not None
-        kept = first if _taps(first, first).extent == taps.extent else second
+        kept = first if _constant(first, 1).shape[2:] == taps.extent else second
         dtype = _constant(kept, 1).dtype
         w = new_constant(graph, f"{name}/weights", taps.weights.astype(dtype))
         b = new_constant(graph, f"{name}/bias", taps.bias.astype(dtype))
