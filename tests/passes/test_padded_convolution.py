@@ -35,7 +35,7 @@ def test_zeros_around_images_are_padding_of_the_convolution(name: str) -> None:
 
 def test_two_convolutions_of_what_is_padded_each_pad() -> None:
     text = """g (float[1, 3, 12, 12] x) => (float[N, C, H, W] y) {
-        p = Pad(x, e, z, a) c = Conv(p, w) d = Conv<auto_pad = "VALID">(p, v) y = Add(c, d) }"""
+        p = Pad(x, e, z, a) c = Conv(p, w) d = Conv<auto_pad = "VALID">(p, v) y = Mul(c, d) }"""
     edges = {"e": np.array([1, 2, 3, 0]), "a": np.array([-2, 3]), "z": np.float32(0)}
     constants = {"w": floats(5, 3, 3, 3), "v": floats(5, 3, 3, 3), **edges}
     model = parse(text, **constants)
