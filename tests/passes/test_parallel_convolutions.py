@@ -21,7 +21,7 @@ def convolutions(model: onnx.ModelProto) -> int:
     return sum(task.op_types.count("Conv") for task in tasks(compile_graph(model).program))
 
 
-def is_one(model: onnx.ModelProto) -> None:
+def assert_one(model: onnx.ModelProto) -> None:
     feeds = {"x": floats(1, 8, 9, 10)}
     assert convolutions(model) == 1
     assert "BatchNormalization" not in [kind for task in tasks(compile_graph(model).program) for kind in task.op_types]
@@ -36,7 +36,7 @@ def test_one_tap_and_the_normalised_image_are_the_middle_of_nine(group: int, ste
     image = "p = Add(c, n) y = Add(p, d)" if step == 1 else "p = Relu(x) y = Add(c, d)"
     text = f"""g (float[1,8,9,10] x) => (float[1,8,{size}] y) {{ n = BatchNormalization(x, s, t, m, v)
         c = Conv<{steps}>(x, u) d = Conv<{steps}, pads=[1,1,1,1]>(x, w, b) {image} }}"""
-    is_one(branches(text, (8, 8 // group, 3, 3), (8, 8 // group, 1, 1), **STATISTICS))
+    assert_one(branches(text, (8, 8 // group, 3, 3), (8, 8 // group, 1, 1), **STATISTICS))
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_taps_lie_where_their_padding_says(taps: tuple[int, int], pads: tuple[in
     text = f"""g (float[1,8,9,10] x) => (float[1,8,9,10] y) {{ c = Conv<pads=[{sides}], {apart}>(x, u)
         z = Constant<value_float = 0.5>() q = Add(c, z) d = Conv<pads=[{all_sides}], {apart}>(x, w, b)
         e = Conv(x, k) r = Add(d, e) y = Add(q, r) }}"""
-    is_one(branches(text, (8, 8, 5, 5), (8, 8, *taps), k=floats(8, 8, 1, 1, seed=4)))
+    assert_one(branches(text, (8, 8, 5, 5), (8, 8, *taps), k=floats(8, 8, 1, 1, seed=4)))
 
 
 @pytest.mark.parametrize(

@@ -20,17 +20,33 @@ MOST_SUMMANDS = 8
 
 @dataclass(frozen=True)
 class _Taps:
-    """What a branch multiplies with: weights [M, C / group, ...] and bias [M] in float64, and where its taps lie on each axis."""
+    """Where the taps of a branch lie on each axis."""
 
-    weights: np.ndarray
-    bias: np.ndarray
+    extent: tuple[int, ...]
     pads: tuple[int, ...]  # before the first pixel
     dilations: tuple[int, ...]
 
-    @property
-    def extent(self) -> tuple[int, ...]:
-        """Taps of each axis."""
-        return self.weights.shape[2:]
+    def starts(self, small: _Taps) -> tuple[int, ...] | None:
+        """The tap of these that the first tap of `small` lies on, of each axis, if all of those lie on some of these."""
+        found = []
+        for many, few, padded, less, step, others in zip(
+            self.extent, small.extent, self.pads, small.pads, self.dilations, small.dilations, strict=True
+        ):
+            apart = padded - less
+            same_steps = few == 1 or step == others
+            if not same_steps or apart < 0 or apart % step or apart // step + few > many:
+                return None
+            found.append(apart // step)
+        return tuple(found)
+
+
+@dataclass(frozen=True)
+class _Nested:
+    """Two branches, of which the taps of `small` lie on those of `large`, the first on the tap `starts`; `large` is a convolution."""
+
+    large: ir.Node
+    small: ir.Node
+    starts: tuple[int, ...]
 
 
 class SumOfConvolutions(Rule):
@@ -45,19 +61,19 @@ class SumOfConvolutions(Rule):
         pair = _pair(node)
         if pair is None:
             return ""
-        return None if _merged(*pair) is not None else "the taps of one convolution do not lie on those of the other"
+        return None if _nested(*pair) is not None else "the taps of one convolution do not lie on those of the other"
 
     def rewrite(self, graph: ir.Graph, node: ir.Node) -> Sequence[ir.Node]:
         pair = _pair(node)
         assert pair is not None
-        taps, name, (first, second) = _merged(*pair), node.name or "Add", pair
-        assert taps is not None
-        kept = first if _constant(first, 1).shape[2:] == taps.extent else second
-        dtype = _constant(kept, 1).dtype
-        w = new_constant(graph, f"{name}/weights", taps.weights.astype(dtype))
-        b = new_constant(graph, f"{name}/bias", taps.bias.astype(dtype))
+        nested, name, (first, second) = _nested(*pair), node.name or "Add", pair
+        assert nested is not None
+        weights, bias = _sum(nested, first)
+        dtype = _constant(nested.large, 1).dtype
+        w = new_constant(graph, f"{name}/weights", weights.astype(dtype))
+        b = new_constant(graph, f"{name}/bias", bias.astype(dtype))
         fused = new_node("Conv", [first.inputs[0], w, b], f"{name}/convolution", first.outputs[0])
-        for attribute in kept.attributes.values():
+        for attribute in nested.large.attributes.values():
             fused.attributes.add(attribute)
         rest = [value for value in _leaves(node) if value not in (first.outputs[0], second.outputs[0])]
         return [fused, *_added(fused.outputs[0], rest, name)]
@@ -129,45 +145,46 @@ def _steps(node: ir.Node) -> tuple[int, ...]:
     return tuple(node.attributes.get_ints("strides", [1] * (_constant(node, 1).ndim - 2)))
 
 
-def _merged(first: ir.Node, second: ir.Node) -> _Taps | None:
-    """The sum, if the taps of one are among those of the other."""
+def _nested(first: ir.Node, second: ir.Node) -> _Nested | None:
+    """Which of the two has taps under all taps of the other, if one has."""
     one, other = _taps(first, first), _taps(second, first)
-    for large, small in ((one, other), (other, one)):
-        starts = _starts(large, small)
-        if starts is not None:
-            weights = large.weights.copy()
-            shared = [slice(at, at + count) for at, count in zip(starts, small.extent, strict=True)]
-            weights[(slice(None), slice(None), *shared)] += small.weights
-            return _Taps(weights, large.bias + small.bias, large.pads, large.dilations)
+    if (starts := one.starts(other)) is not None:
+        return _Nested(first, second, starts)
+    if (starts := other.starts(one)) is not None:
+        return _Nested(second, first, starts)
     return None
 
 
-def _starts(large: _Taps, small: _Taps) -> tuple[int, ...] | None:
-    """The tap of `large` that the first tap of `small` lies on, of each axis."""
-    found = []
-    for axis, (many, few) in enumerate(zip(large.extent, small.extent, strict=True)):
-        step, apart = large.dilations[axis], large.pads[axis] - small.pads[axis]
-        same_steps = few == 1 or step == small.dilations[axis]
-        if not same_steps or apart < 0 or apart % step or apart // step + few > many:
-            return None
-        found.append(apart // step)
-    return tuple(found)
-
-
 def _taps(node: ir.Node, like: ir.Node) -> _Taps:
-    """A branch as a convolution in as many groups as `like`."""
+    """The taps of a branch; a normalization has one on each axis of `like`."""
+    axes = _constant(like, 1).ndim - 2
+    if node.op_type != "Conv":
+        return _Taps((1,) * axes, (0,) * axes, (1,) * axes)
+    pads, dilations = node.attributes.get_ints("pads", [0] * 2 * axes), node.attributes.get_ints("dilations", [1] * axes)
+    return _Taps(_constant(node, 1).shape[2:], tuple(pads[:axes]), tuple(dilations))
+
+
+def _sum(nested: _Nested, like: ir.Node) -> tuple[np.ndarray, np.ndarray]:
+    """Weights [M, C / group, ...] and bias [M] of both together, in float64."""
+    weights, bias = _factors(nested.large, like)
+    added, more = _factors(nested.small, like)
+    shared = [slice(at, at + count) for at, count in zip(nested.starts, added.shape[2:], strict=True)]
+    weights[(slice(None), slice(None), *shared)] += added
+    return weights, bias + more
+
+
+def _factors(node: ir.Node, like: ir.Node) -> tuple[np.ndarray, np.ndarray]:
+    """Weights and bias of a branch as a convolution in as many groups as `like`, copies in float64."""
     if node.op_type == "Conv":
-        weights = _constant(node, 1)
-        axes = weights.ndim - 2
-        bias = _constant(node, 2) if len(node.inputs) > 2 and node.inputs[2] is not None else np.zeros(len(weights))
-        pads, dilations = node.attributes.get_ints("pads", [0] * 2 * axes), node.attributes.get_ints("dilations", [1] * axes)
-        return _Taps(weights.astype(np.float64), bias.astype(np.float64), tuple(pads[:axes]), tuple(dilations))
+        weights = _constant(node, 1).astype(np.float64)
+        biased = len(node.inputs) > 2 and node.inputs[2] is not None
+        return weights, _constant(node, 2).astype(np.float64) if biased else np.zeros(len(weights))
     scale, shift, mean, variance = (_constant(node, number).astype(np.float64) for number in range(1, 5))
     factor, axes = scale / np.sqrt(variance + node.attributes.get_float("epsilon", 1e-5)), _constant(like, 1).ndim - 2
     own = len(factor) // like.attributes.get_int("group", 1)
     weights = np.zeros((len(factor), own))
     weights[np.arange(len(factor)), np.arange(len(factor)) % own] = factor
-    return _Taps(weights.reshape(*weights.shape, *[1] * axes), shift - mean * factor, (0,) * axes, (1,) * axes)
+    return weights.reshape(*weights.shape, *[1] * axes), shift - mean * factor
 
 
 def _constant(node: ir.Node, operand: int) -> np.ndarray:
