@@ -74,7 +74,7 @@ class GraphCompiler:
     def _switched_off(self, graph: ir.Graph, inputs: Sequence[TensorSpec]) -> frozenset[str]:
         """What is left out by order, and because tuning found this graph faster without."""
         off = self.switched_off if self._has_winograd() else self.switched_off | _FOR_WINOGRAD
-        off = off if self.target.registers < 32 else off | _FOR_FEW_REGISTERS
+        off = off if self.target.has_few_registers else off | _FOR_FEW_REGISTERS
         off = off | _FOR_BYTES if DotProducts(dtypes.uint8, self.target).widens else off
         return off if self.tuned is None else off | Choices(tuned=self.tuned).tile(graph_space(graph, inputs, self.target)).off
 

@@ -15,7 +15,7 @@ from anycann.codegen.lanes import Lanes
 from anycann.codegen.stores import emit_store
 from anycann.codegen.values import Value, vector_type
 from anycann.codegen.vector_loop import own_vector
-from anycann.target.target import FEW_REGISTERS, Target
+from anycann.target.target import Target
 from anycann.te.dtypes import DType
 from anycann.te.expression import COSTLY, Op, Var
 from anycann.te.traversal import walk
@@ -238,7 +238,7 @@ class StageWriter:
     def _partial_sums(self, stage: Stage) -> int:
         """Sums side by side. One that adds up what functions give waits for nothing, and few registers are full of their constants."""
         costly = any(isinstance(expr, Op) and expr.name in COSTLY for expr in walk(stage.body))
-        return 1 if costly and self.target.registers <= FEW_REGISTERS else self.unroll
+        return 1 if costly and self.target.has_few_registers else self.unroll
 
     def _reduce_row(self, stage: Stage, variable: Var, others: list[Var], bound: Mapping[int, Value]) -> Value:
         e, lanes, kind, dtype = self.e, self.target.lanes, stage.kind, stage.body.dtype

@@ -21,7 +21,7 @@ from anycann.support.files import write_whole
 from anycann.support.records import dataclass
 from anycann.target.permissions import permit_matrix_tiles
 
-FEW_REGISTERS = 16  # of vectors: x86 without AVX-512
+_FEW_REGISTERS = 16
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,11 @@ class Target:
     @property
     def is_x86(self) -> bool:
         return self.triple.startswith("x86_64")
+
+    @property
+    def has_few_registers(self) -> bool:
+        """True for no more than 16 vector registers: x86 without AVX-512."""
+        return self.registers <= _FEW_REGISTERS
 
     def has(self, feature: str) -> bool:
         """True if `feature` ("avx512bf16") is switched on."""

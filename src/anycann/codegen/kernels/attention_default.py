@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from anycann.codegen.kernels.arithmetic_rate import has_fma
 from anycann.codegen.kernels.attention_shape import AttentionShape, AttentionTile, lie_apart
-from anycann.target.target import FEW_REGISTERS, Target
+from anycann.target.target import Target
 
 # From so many rows on, tasks of twice as many read keys and values half as often: 0.90 of the time with 1024 rows, 0.96 with 256.
 _MANY_ROWS = 256
@@ -25,7 +25,7 @@ _COPYING_ROWS, _MOST_ROWS, _LEAST_TASKS = 64, 208, 24
 def default_attention_tile(shape: AttentionShape, target: Target) -> AttentionTile:
     """Register tiles and blocks, and how many rows share copies of keys and values."""
     tile = _single_tile(shape, target)
-    if target.registers > FEW_REGISTERS or not has_fma(target) or not lie_apart(shape):
+    if not target.has_few_registers or not has_fma(target) or not lie_apart(shape):
         return tile
     rows = tile.vectors * target.lanes
     blocks = -(-shape.rows // rows)
@@ -44,7 +44,7 @@ def _single_tile(shape: AttentionShape, target: Target) -> AttentionTile:
 
     With 16 registers many rows take blocks in any case: the values of a block stay in the first-level cache.
     """
-    wide, many = target.registers >= 32, shape.rows >= _MANY_ROWS
+    wide, many = not target.has_few_registers, shape.rows >= _MANY_ROWS
     triple = many and not wide and has_fma(target) and shape.depth >= _LEAST_DEPTH
     vectors = min(2, -(-shape.rows // target.lanes))
     if 4 * vectors * target.lanes * shape.keys <= target.l1_bytes * 3 // 4 and not triple:
@@ -73,7 +73,7 @@ def _direct_tile(shape: AttentionShape, target: Target, vectors: int) -> Attenti
         return sum(shape.depth * max(size * vectors // 2, _LATENCY) + _TILE_CYCLES for size in tiles)
 
     keys = min(range(most, 0, -1), key=cycles)
-    wide = target.registers >= 32
+    wide = not target.has_few_registers
     rows = 8 if wide and vectors * target.lanes % 8 == 0 else 4
     columns = _even_part(-(-shape.width // target.lanes), 3) if wide else _narrow_columns(shape, target, rows)
     return AttentionTile(vectors, keys, -(-shape.keys // keys) * keys, rows, columns)

@@ -10,7 +10,7 @@ from anycann.codegen.kernels.attention_shape import AttentionShape, AttentionTil
 from anycann.codegen.kernels.matmul_shape import Operand
 from anycann.codegen.values import Value, vector_type
 from anycann.support.records import dataclass
-from anycann.target.target import FEW_REGISTERS, Target
+from anycann.target.target import Target
 from anycann.te import dtypes
 
 
@@ -60,7 +60,7 @@ class Kernel:
     @property
     def unroll(self) -> int:
         """Steps of a product in a turn of its loop: 1 if wider copies need registers too, or where there are many of them."""
-        few = self.target.registers <= FEW_REGISTERS and has_fma(self.target) and self.shape.dtype is dtypes.float32
+        few = self.target.has_few_registers and has_fma(self.target) and self.shape.dtype is dtypes.float32
         return _UNROLL if few and self.tile.group > 1 else 1
 
 

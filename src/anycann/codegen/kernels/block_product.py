@@ -36,7 +36,7 @@ def emit_product(
     columns: a number, of which the last tile is masked, or a value: then b and c have room for whole tiles of `product_width`.
     """
     if isinstance(columns, int):
-        most = 4 if target.registers >= 32 else 2
+        most = 2 if target.has_few_registers else 4
         vectors = -(-columns // target.lanes)
         size = -(-vectors // -(-vectors // most))
         for first in range(0, vectors, size):

@@ -141,7 +141,7 @@ def _weight_cycles(shape: ConvolutionShape, target: Target, blocks: int, depth: 
     if not depth:
         return _loading_cycles(target, step_bytes, all_bytes)
     again = _loading_cycles(target, step_bytes, step_bytes * min(shape.group_inputs, depth * target.lanes) * shape.taps)
-    if readers > _FEW_TILES or target.registers >= 32:
+    if readers > _FEW_TILES or not target.has_few_registers:
         return again
     return again + (_loading_cycles(target, step_bytes, all_bytes) - again) / max(1.0, readers)
 

@@ -165,7 +165,7 @@ class DirectKernel:
     @property
     def only_loads(self) -> bool:
         """True if a task reads its weights once, for so few pixels that loading them is all that takes time."""
-        few = self.tile.columns < _FETCH_LEAST_PIXELS and self.target.registers < 32
+        few = self.tile.columns < _FETCH_LEAST_PIXELS and self.target.has_few_registers
         return few and self.tiles_of_weights == 1
 
     @property

@@ -201,7 +201,7 @@ def _prefetch_pixels(e: Emitter, window: Window, span: TapSpan, in_block: Value,
         return
     step = axis.stride * axis.in_stride * kernel.layout.pixel
     apart = max(1, _LINE_BYTES // (step * kernel.shape.dtype.nbytes))
-    is_long = kernel.target.registers < 32 and axis.stride == 1 and tile_count(axis, kernel.tile.columns) >= _LONG_ROW
+    is_long = kernel.target.has_few_registers and axis.stride == 1 and tile_count(axis, kernel.tile.columns) >= _LONG_ROW
     first, block = (kernel.tile.columns, in_block) if is_long else (0, e.add(in_block, _BLOCKS_AHEAD))
     offsets = [(first + pixel) * step for pixel in range(span.first_pixel, span.stop_pixel, apart)]
     prefetch_block(e, kernel.source, window.place.origin, spatial, block, offsets)

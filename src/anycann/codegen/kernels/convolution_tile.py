@@ -117,7 +117,7 @@ def _depth(shape: ConvolutionShape, target: Target, blocked: bool, columns: int,
     weights = shape.accumulator.nbytes * target.lanes * blocks * shape.group_inputs * shape.taps
     tiles = shape.out_pixels // axes(shape, merge)[-1].out_size * -(-axes(shape, merge)[-1].out_size // columns)
     tasks = shape.batch * shape.group * -(-shape.group_outputs // (target.lanes * blocks))
-    least = 4 if target.registers >= 32 else 2
+    least = 2 if target.has_few_registers else 4
     if tiles < least or tasks < _LEAST_TASKS or weights < 4 * target.l1_bytes:
         return 0
     fitting = target.l1_bytes * 5 // 8 * -(-shape.group_inputs // target.lanes) // weights
@@ -136,13 +136,13 @@ def depth_choices(shape: ConvolutionShape, target: Target, blocked: bool, blocks
 def _unroll(shape: ConvolutionShape, target: Target, blocked: bool, columns: int, blocks: int) -> int:
     """Input channels in the innermost loop: enough FMAs to hide the loop, as more only costs compile time."""
     how, choices = method(shape, target.lanes, blocked), unroll_choices(shape, target, blocked)
-    most = _LOOP_FMAS // 2 if target.registers < 32 and has_fma(target) else _LOOP_FMAS  # more made LLVM spill
-    is_full = target.registers >= 32 and blocks > 1 and columns * blocks + blocks + 1 >= target.registers - 1
+    most = _LOOP_FMAS // 2 if target.has_few_registers and has_fma(target) else _LOOP_FMAS  # more made LLVM spill
+    is_full = not target.has_few_registers and blocks > 1 and columns * blocks + blocks + 1 >= target.registers - 1
     if is_full and how == "dense":
         return choices[0]  # LLVM loads the next channel's weights ahead where it sees them, and spills: 7 % of 4 x 6, 6 % of 14 x 2
     if keeps_order(shape, target, how):
         most = MOST_FMAS
-    elif not blocked and blocks > 1 and target.registers >= 32:
+    elif not blocked and blocks > 1 and not target.has_few_registers:
         most = _STEM_FMAS
     return max(n for n in choices if n * columns * blocks <= most or n == choices[0])
 
@@ -154,7 +154,7 @@ def keeps_order(shape: ConvolutionShape, target: Target, how: Method) -> bool:
     0.89 to 0.90 of the time for 3 x 3 (stride 1 and 2; 64 -> 128 at 80 x 80, 128 -> 128 at 28 x 28 and 56 x 56), 0.96 for 5 x 5, 0.99 for
     1 x 1 on a Zen 3.
     """
-    return how == "dense" and target.registers < 32 and has_fma(target) and shape.accumulator.is_float
+    return how == "dense" and target.has_few_registers and has_fma(target) and shape.accumulator.is_float
 
 
 def unroll_choices(shape: ConvolutionShape, target: Target, blocked: bool) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anycann.codegen.kernels.matmul_shape import MatmulShape
-from anycann.target.target import FEW_REGISTERS, Target
+from anycann.target.target import Target
 
 # With 16 registers panels of B are narrow, and few rows between two reads of a panel wait for memory. More rows then come from behind the
 # second-level cache, through wide panels: all of them if A is small, so that B is read once. k = 3072 (77 and 197 rows) goes from 81 and
@@ -16,7 +16,7 @@ FAR_TASKS = 32  # rows are not cut for more tasks than these
 def reads_far_rows(shape: MatmulShape, target: Target) -> bool:
     """True if the rows of A that should share a panel of a constant B are too long to stay in the second-level cache."""
     is_plain = shape.packed and not shape.grouped
-    return is_plain and target.registers <= FEW_REGISTERS and _rows_nearby(shape, target) < min(shape.m, _FEW_ROWS)
+    return is_plain and target.has_few_registers and _rows_nearby(shape, target) < min(shape.m, _FEW_ROWS)
 
 
 def cuts_far_rows(shape: MatmulShape, target: Target) -> bool:

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 from anycann.codegen.kernels.arithmetic_rate import has_fma
 from anycann.codegen.kernels.matmul_shape import MatmulShape, lanes_of
 from anycann.support.records import dataclass
-from anycann.target.target import FEW_REGISTERS, Target
+from anycann.target.target import Target
 
 Method: TypeAlias = Literal["panel", "dot"]
 
@@ -88,7 +88,7 @@ _FEW_REGISTERS_UNROLL = 4
 def unroll(shape: MatmulShape, target: Target, tile: MatmulTile) -> int:
     """Steps of k in a turn of the innermost loop: 1 if k is short or cut oddly, or if products or wider copies need registers too."""
     fused = has_fma(target) and shape.accumulator.is_float and shape.a_dtype is shape.b_dtype is shape.accumulator
-    steps = _FEW_REGISTERS_UNROLL if target.registers <= FEW_REGISTERS else _UNROLL
+    steps = _FEW_REGISTERS_UNROLL if target.has_few_registers else _UNROLL
     whole = tile.depth >= shape.k or tile.depth % steps == 0
     return steps if fused and whole and shape.k >= _UNROLLED_K else 1
 
@@ -101,7 +101,7 @@ def fetches_soon(shape: MatmulShape, target: Target) -> bool:
 
     Without it products with 16 registers take 0.83 to 0.9 of the time beside a neighbour on the core, 0.98 to 1.01 without one (Zen 3).
     """
-    return target.registers > FEW_REGISTERS or shape.m <= _FETCHING_ROWS
+    return not target.has_few_registers or shape.m <= _FETCHING_ROWS
 
 
 def row_chunks(shape: MatmulShape, tile: MatmulTile) -> int:
@@ -118,4 +118,4 @@ _SHORT_K = 64
 def writes_registers(shape: MatmulShape, target: Target) -> bool:
     """True if sums should go from registers to a short writer, not through scratch to a loop with one copy of its code."""
     whole = shape.n % lanes_of(shape.accumulator, target.lanes) == 0
-    return shape.k <= _SHORT_K and target.registers <= FEW_REGISTERS and whole
+    return shape.k <= _SHORT_K and target.has_few_registers and whole

@@ -107,7 +107,7 @@ def _tiles(shape: ConvolutionShape, target: Target) -> Iterator[PlanesTile]:
 
 def most_vectors(shape: ConvolutionShape, target: Target) -> int:
     """Vectors of pixels of a tile."""
-    return min(_MOST_VECTORS if target.registers >= 32 else _MOST_VECTORS // 2, -(-shape.out_size[-1] // target.lanes))
+    return min(_MOST_VECTORS // 2 if target.has_few_registers else _MOST_VECTORS, -(-shape.out_size[-1] // target.lanes))
 
 
 def most_outputs(target: Target, vectors: int) -> int:

@@ -93,7 +93,7 @@ def most_winograd_tiles(shape: ConvolutionShape, target: Target, tile: WinogradT
 
 def most_winograd_columns(target: Target, blocks: int) -> int:
     """Tiles whose sums for `blocks` channel blocks fit the registers, beside the weights and what is broadcast."""
-    spare = 1 + (0 if has_fma(target) else 1) + (1 if target.registers <= 16 and blocks == 1 else 0)
+    spare = 1 + (0 if has_fma(target) else 1) + (1 if target.has_few_registers and blocks == 1 else 0)
     return max(1, (target.registers - spare) // blocks - 1)
 
 
@@ -106,7 +106,7 @@ def winograd_fits(shape: ConvolutionShape, target: Target, tile: WinogradTile) -
 
 
 def _unroll(shape: ConvolutionShape, target: Target, accumulators: int) -> int:
-    last, most = shape.in_channels % target.lanes or target.lanes, 24 if target.registers < 32 and has_fma(target) else _LOOP_FMAS
+    last, most = shape.in_channels % target.lanes or target.lanes, 24 if target.has_few_registers and has_fma(target) else _LOOP_FMAS
     return max(n for n in (1, 2, 4) if target.lanes % n == 0 and last % n == 0 and (n * accumulators <= most or n == 1))
 
 
