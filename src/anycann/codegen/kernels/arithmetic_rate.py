@@ -16,6 +16,11 @@ def has_fma(target: Target) -> bool:
     return not target.is_x86 or target.has("fma")
 
 
+def fills_registers(target: Target) -> bool:
+    """True if the sums of a tile and what they are made of take all registers: 16 have no room for loads that LLVM would move ahead."""
+    return target.has_few_registers and has_fma(target)
+
+
 def is_halved(target: Target) -> bool:
     """True if the processor takes 512-bit vectors through units of half the width.
 

@@ -37,6 +37,7 @@ from anycann.codegen.kernels.winograd_blocking import (
     plane_choices,
     winograd_fits,
     winograd_profitable,
+    winograd_unrolls,
 )
 from anycann.codegen.kernels.winograd_estimate import winograd_estimate
 from anycann.codegen.kernels.winograd_tile import WinogradTile, all_tiles, tile_sizes, winograd_refusal
@@ -135,7 +136,7 @@ class WinogradSpace(Space[WinogradTile]):
             Parameter("blocks", blocks),
             Parameter("tiles", tuple(sorted(n for n in cuts if n <= most))),
             Parameter("columns", tuple(columns)),
-            Parameter("unroll", (1, 2, 4)),
+            Parameter("unroll", winograd_unrolls(self.target)),
             Parameter("splits", tuple(n for n in (1, 2, 4, 8) if n <= out_blocks)),
             Parameter("planes", planes),
             Parameter("height", heights),
@@ -158,7 +159,7 @@ class WinogradSpace(Space[WinogradTile]):
         if tile.tiles > max(1, all_tiles(shape, tile.size)) or (tile.positions > 1 and not winograd_fits(shape, target, tile)):
             return f"{tile.tiles} tiles of {tile.planes} planes do not fit the image or the cache"
         last = shape.in_channels % target.lanes or target.lanes
-        if tile.unroll not in (1, 2, 4) or target.lanes % tile.unroll or last % tile.unroll:
+        if tile.unroll not in winograd_unrolls(target) or target.lanes % tile.unroll or last % tile.unroll:
             return f"{tile.unroll} input channels do not divide a channel block"
         if tile.unroll > 1 and tile.unroll * tile.columns * tile.blocks > MOST_FMAS:
             return f"{tile.unroll} input channels written out are too much code"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from math import gcd, prod
 
-from anycann.codegen.kernels.arithmetic_rate import has_fma
+from anycann.codegen.kernels.arithmetic_rate import fills_registers, has_fma
 from anycann.codegen.kernels.convolution_estimate import ConvolutionTile, estimate
 from anycann.codegen.kernels.convolution_method import Method, aligned_groups, channel_block, method, packed_size, reads_channels_last
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape, axes
@@ -136,7 +136,7 @@ def depth_choices(shape: ConvolutionShape, target: Target, blocked: bool, blocks
 def _unroll(shape: ConvolutionShape, target: Target, blocked: bool, columns: int, blocks: int) -> int:
     """Input channels in the innermost loop: enough FMAs to hide the loop, as more only costs compile time."""
     how, choices = method(shape, target.lanes, blocked), unroll_choices(shape, target, blocked)
-    most = _LOOP_FMAS // 2 if target.has_few_registers and has_fma(target) else _LOOP_FMAS  # more made LLVM spill
+    most = _LOOP_FMAS // 2 if fills_registers(target) else _LOOP_FMAS  # more made LLVM spill
     is_full = not target.has_few_registers and blocks > 1 and columns * blocks + blocks + 1 >= target.registers - 1
     if is_full and how == "dense":
         return choices[0]  # LLVM loads the next channel's weights ahead where it sees them, and spills: 7 % of 4 x 6, 6 % of 14 x 2
@@ -148,13 +148,13 @@ def _unroll(shape: ConvolutionShape, target: Target, blocked: bool, columns: int
 
 
 def keeps_order(shape: ConvolutionShape, target: Target, how: Method) -> bool:
-    """True if a tile's loads stay where they are written: 16 registers have no room for those that LLVM would move ahead.
+    """True if a tile's loads stay where they are written (`fills_registers`).
 
     So a whole block of input channels can be written out without a spill. Beside two of them, and an order that LLVM chooses, AVX2 takes
     0.89 to 0.90 of the time for 3 x 3 (stride 1 and 2; 64 -> 128 at 80 x 80, 128 -> 128 at 28 x 28 and 56 x 56), 0.96 for 5 x 5, 0.99 for
     1 x 1 on a Zen 3.
     """
-    return how == "dense" and target.has_few_registers and has_fma(target) and shape.accumulator.is_float
+    return how == "dense" and fills_registers(target) and shape.accumulator.is_float
 
 
 def unroll_choices(shape: ConvolutionShape, target: Target, blocked: bool) -> tuple[int, ...]:

@@ -8,10 +8,10 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import product
 
-from anycann.codegen.kernels.arithmetic_rate import has_fma
+from anycann.codegen.kernels.arithmetic_rate import fills_registers, has_fma
 from anycann.codegen.kernels.convolution_estimate import estimate
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
-from anycann.codegen.kernels.convolution_tile import default_tile, even_cuts
+from anycann.codegen.kernels.convolution_tile import MOST_FMAS, default_tile, even_cuts
 from anycann.codegen.kernels.winograd_estimate import winograd_costs
 from anycann.codegen.kernels.winograd_tile import (
     WinogradTile,
@@ -105,13 +105,19 @@ def winograd_fits(shape: ConvolutionShape, target: Target, tile: WinogradTile) -
     return everything <= target.l2_bytes * 3 // 4
 
 
+def winograd_unrolls(target: Target) -> tuple[int, ...]:
+    """Numbers of input channels that may be written out in the innermost loop."""
+    return (1, 2, 4, 8) if fills_registers(target) else (1, 2, 4)
+
+
 def _unroll(shape: ConvolutionShape, target: Target, accumulators: int) -> int:
-    last, most = shape.in_channels % target.lanes or target.lanes, 24 if target.has_few_registers and has_fma(target) else _LOOP_FMAS
-    return max(n for n in (1, 2, 4) if target.lanes % n == 0 and last % n == 0 and (n * accumulators <= most or n == 1))
+    last, most = shape.in_channels % target.lanes or target.lanes, MOST_FMAS if fills_registers(target) else _LOOP_FMAS
+    return max(n for n in winograd_unrolls(target) if target.lanes % n == 0 and last % n == 0 and (n * accumulators <= most or n == 1))
 
 
-# In an innermost loop: with 14 x 2 sums two channels take 0.97 of the time of one, with 5 x 4 four 0.95 to 1 of that of two. AVX2 spills
-# with 5 x 2 and four: two take 0.76 to 0.86 of the time (7 of 14 shapes, the others 0.98 to 1.02), all of ResNet-50 0.98.
+# In an innermost loop: with 14 x 2 sums two channels take 0.97 of the time of one, with 5 x 4 four 0.95 to 1 of that of two. Where a tile
+# keeps its order (`winograd_products.py`) a whole block of channels is written out: ResNet-50's layers of 3 x 3 take 0.92 to 0.98 of the
+# time of two channels in an order that LLVM chose, with stride 2 0.95 (Zen 3).
 _LOOP_FMAS = 80
 
 

@@ -7,6 +7,7 @@ from itertools import product
 from math import prod
 
 from anycann.codegen.emitter import Emitter
+from anycann.codegen.kernels.arithmetic_rate import fills_registers
 from anycann.codegen.kernels.convolution_inputs import Elements
 from anycann.codegen.kernels.convolution_kernel import Initial, Write
 from anycann.codegen.kernels.convolution_products import multiply_add
@@ -115,16 +116,20 @@ def _multiply(e: Emitter, kernel: WinogradKernel, point: Value, group: BlockGrou
         sums = list(sums)
         x = e.gep(inputs, e.add(at, channel), "float")
         number = e.add(before, channel)
-        w = e.gep(weights, e.mul(number, lanes), "float")
-        for j, line in product(range(blocks), range(0, ahead * kernel.tile.unroll, _LINE_BYTES)):
-            e.prefetch(e.gep(e.gep(later, j * 4 * points * plane + line, "i8"), e.mul(number, ahead), "i8"), level=2)
-        for i in range(kernel.tile.unroll):
+        w, unroll, keeps = e.gep(weights, e.mul(number, lanes), "float"), kernel.tile.unroll, fills_registers(kernel.target)
+        lines = list(product(range(blocks), range(0, ahead * unroll, _LINE_BYTES)))
+        for i in range(unroll):
+            shares = (i, i + 1) if keeps else (0, unroll if i == 0 else 0)  # each channel fetches its share, as the order is kept
+            for j, line in lines[shares[0] * len(lines) // unroll : shares[1] * len(lines) // unroll]:
+                e.prefetch(e.gep(e.gep(later, j * 4 * points * plane + line, "i8"), e.mul(number, ahead), "i8"), level=2)
             rows = [e.load(e.gep(w, j * points * plane + i * lanes, "float"), types[j], 4 * lanes) for j in range(blocks)]
             for p in range(width):
                 scalar = e.splat(e.load(e.gep(x, p * lanes + i, "float"), "float", 4), lanes)
                 for j in range(blocks):
                     at_sum, factor = p * blocks + j, narrowed(e, scalar, types[j])
                     sums[at_sum] = multiply_add(e, kernel.target, factor, rows[j], sums[at_sum])
+                if keeps:
+                    e.keep_order()
         return sums
 
     outer: list[Range] = [(e.const(0), e.const(plane_taps(shape)), 1), (e.const(0), e.const(in_blocks), 1)]
