@@ -86,14 +86,15 @@ def convert_model(
     source: str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model,
     options: CompileOptions | None = None,
     progress: Callable[[int, int], None] | None = None,
+    pool: ConstantPool | None = None,
 ) -> Conversion:
-    """As `compile_model`, and also what every pass did (for `--explain`)."""
+    """As `compile_model`, and also what every pass did (for `--explain`). Constants go to `pool`, an empty one (om/ahead.py has one)."""
     options = options or CompileOptions()
     model = upgrade_model(load_model(source))
     set_input_shapes(model.graph, options.input_shapes)
     set_outputs(model.graph, options.out_nodes)
     target = options.target or host()
-    pool = ConstantPool()
+    pool = ConstantPool() if pool is None else pool
     tuned = options.tuned or open_bank(target, options.banks)
     compiler = GraphCompiler(target, pool, storage_of(options.precision_mode), options.switched_off, options.fuse, tuned, options.watch)
     compiled, known = {}, KnownRegions(compiler)

@@ -14,7 +14,7 @@ from anycann.om import checksum
 from anycann.om.constants import ConstantPool, aligned_empty
 from anycann.om.growing import GrowingConstants
 from anycann.om.plan import Buffer
-from anycann.support.errors import InternalError, UsageError
+from anycann.support.errors import InternalError
 
 
 def content(block: np.ndarray, buffer: Buffer) -> bytes:
@@ -22,9 +22,9 @@ def content(block: np.ndarray, buffer: Buffer) -> bytes:
 
 
 @settings(max_examples=50, deadline=None)
-@given(sizes=st.lists(st.integers(0, 300), max_size=12), spill=st.booleans())
-def test_every_constant_is_aligned_with_slack_after_it(tmp_path_factory, sizes, spill):
-    pool = ConstantPool(tmp_path_factory.getbasetemp() if spill else None, spill_bytes=100)
+@given(sizes=st.lists(st.integers(0, 300), max_size=12))
+def test_every_constant_is_aligned_with_slack_after_it(sizes):
+    pool = ConstantPool()
     arrays = [np.full(size, number + 1, np.uint8) for number, size in enumerate(sizes)]
     buffers = [pool.add(array) for array in arrays]
     pieces = b"".join(pool.pieces())
@@ -109,26 +109,6 @@ def test_arrays_are_not_copied_until_the_pool_is_finished_and_let_go_then():
         pool.add(weights)
     with pytest.raises(InternalError, match="handed over"):
         pool.finish()
-
-
-def test_spilled_arrays_take_no_memory_and_leave_no_file(tmp_path):
-    tracemalloc.start()
-    try:
-        pool = ConstantPool(tmp_path)
-        buffers = [pool.add(np.full(1_000_000, number, np.float32)) for number in range(8)]
-        current, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert current < 100_000
-    assert peak < 10_000_000
-    assert list(tmp_path.iterdir()) == []
-    block = pool.finish()
-    assert [block[buffer.offset_bytes :].view(np.float32)[999_999] for buffer in buffers] == list(range(8))
-
-
-def test_a_folder_that_is_missing_is_named(tmp_path):
-    with pytest.raises(UsageError, match=r"can't keep constants in .*absent"):
-        ConstantPool(tmp_path / "absent", spill_bytes=1).add(np.ones(9))
 
 
 def test_fresh_memory_is_aligned():

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-import mmap
-import os
-import tempfile
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +12,6 @@ from anycann.om.contents import Contents
 from anycann.om.model import Bytes
 from anycann.om.plan import Buffer
 from anycann.support.errors import InternalError
-from anycann.support.files import file_error
 from anycann.support.records import dataclass
 
 ALIGNMENT_BYTES = 64
@@ -24,26 +20,41 @@ PIECE_BYTES = 16 * 1024 * 1024
 
 
 @dataclass
-class _Piece:
-    """The content at an offset; `content` is given up when it has been copied."""
+class Piece:
+    """The content of `buffer`; None where it was let go."""
 
-    offset: int
-    content: Bytes
+    buffer: Buffer
+    content: Bytes | None
+
+    def held(self) -> Bytes:
+        """The content, where it was not let go."""
+        if self.content is None:
+            raise InternalError(f"the constant at {self.buffer.offset_bytes} was let go")
+        return self.content
+
+
+class Outlet(Protocol):
+    """Takes each piece of a pool as it comes, and may let go of its content then: `om/ahead.py`."""
+
+    def put(self, piece: Piece) -> None:
+        """Take the next piece."""
+
+    def read(self, buffer: Buffer) -> Bytes:
+        """The content of a piece that was let go."""
 
 
 class ConstantPool:
     """Collects constant arrays and says where each will lie.
 
-    Arrays are kept by reference, not copied, and must not change afterwards; memory-mapped ones stay mapped. With `spill_folder`,
-    arrays of at least `spill_bytes` go to an unnamed temporary file there at once, so that packed weights need no memory until used.
+    Arrays are kept by reference, not copied, and must not change afterwards; memory-mapped ones stay mapped. With an `outlet`, the
+    content is asked for there.
     """
 
-    def __init__(self, spill_folder: str | os.PathLike[str] | None = None, spill_bytes: int = 1 << 20) -> None:
-        self._pieces: dict[int, _Piece] = {}  # by offset, in its order
-        self._contents = Contents(lambda buffer: self._pieces[buffer.offset_bytes].content)
+    def __init__(self, outlet: Outlet | None = None) -> None:
+        self._pieces: dict[int, Piece] = {}  # by offset, in its order
+        self._contents = Contents(self._read)
         self._end = 0
-        self._spill_folder = spill_folder
-        self._spill_bytes = spill_bytes
+        self._outlet = outlet
         self._finished = False
 
     @property
@@ -64,13 +75,11 @@ class ConstantPool:
     def pieces(self) -> Iterator[memoryview]:
         """The content of the block in order, padding included, at most 16 MiB at a time, without a copy of it."""
         self._check_unfinished()
-        position = 0
+        end = 0
         for piece in self._pieces.values():
-            yield memoryview(bytes(piece.offset - position))
-            for start in range(0, piece.content.nbytes, PIECE_BYTES):
-                yield piece.content[start : start + PIECE_BYTES].data
-            position = piece.offset + piece.content.nbytes
-        yield memoryview(bytes(self._end - position))
+            yield from padded(piece, end)
+            end = piece.buffer.offset_bytes + piece.buffer.nbytes
+        yield memoryview(bytes(self._end - end))
 
     def finish(self) -> Bytes:
         """The block as one writable uint8 array, 64-byte aligned. Each array is let go once it is copied; the pool is of no use after."""
@@ -79,29 +88,41 @@ class ConstantPool:
         block = aligned_empty(self._end)
         position = 0
         for piece in self._pieces.values():
-            end = piece.offset + piece.content.nbytes
-            block[position : piece.offset] = 0
-            block[piece.offset : end] = piece.content
-            position, piece.content = end, _NOTHING
+            start, end = piece.buffer.offset_bytes, piece.buffer.offset_bytes + piece.buffer.nbytes
+            block[position:start] = 0
+            block[start:end] = piece.held()
+            position, piece.content = end, None
         block[position:] = 0
         self._pieces.clear()
         return block
 
     def _check_unfinished(self) -> None:
-        if self._finished:
-            raise InternalError("the content of a constant pool is asked for after it was handed over by finish()")
+        if self._finished or self._outlet is not None:
+            raise InternalError("the content of a constant pool is asked for after it was handed over")
 
     def _append(self, content: Bytes) -> Buffer:
-        if self._spill_folder is not None and content.nbytes >= max(1, self._spill_bytes):
-            content = _spilled(content, self._spill_folder)
         buffer = Buffer("constants", self._end, content.nbytes)
-        self._pieces[self._end] = _Piece(self._end, content)
+        self._pieces[self._end] = piece = Piece(buffer, content)
         self._contents.note(content, buffer)
         self._end = _aligned(self._end + content.nbytes + SLACK_BYTES)
+        if self._outlet is not None:
+            self._outlet.put(piece)
         return buffer
 
+    def _read(self, buffer: Buffer) -> Bytes:
+        piece = self._pieces[buffer.offset_bytes]
+        content = piece.content  # as it is now: the outlet's thread may let go of it
+        if content is None:
+            return piece.held() if self._outlet is None else self._outlet.read(buffer)
+        return content
 
-_NOTHING: Bytes = np.empty(0, np.uint8)
+
+def padded(piece: Piece, end: int) -> Iterator[memoryview]:
+    """Zeros from `end`, where the piece before ends, and the content of this one, at most 16 MiB at a time, without a copy of it."""
+    yield memoryview(bytes(piece.buffer.offset_bytes - end))
+    content = piece.held()
+    for start in range(0, content.nbytes, PIECE_BYTES):
+        yield content[start : start + PIECE_BYTES].data
 
 
 def aligned_empty(nbytes: int) -> Bytes:
@@ -122,17 +143,5 @@ def _as_bytes(array: npt.NDArray[Any]) -> Bytes:
     if array.dtype.byteorder == ">":
         array = array.astype(array.dtype.newbyteorder("<"))
     if not array.size:
-        return _NOTHING
+        return np.empty(0, np.uint8)
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-
-
-def _spilled(content: Bytes, folder: str | os.PathLike[str]) -> Bytes:
-    """The same bytes, mapped from a temporary file that has no name and goes with the mapping."""
-    try:
-        with tempfile.TemporaryFile(dir=folder) as file:
-            file.write(content.data)
-            file.flush()
-            mapped = mmap.mmap(file.fileno(), content.nbytes, access=mmap.ACCESS_READ)
-    except OSError as error:
-        raise file_error(folder, "keep constants in", error) from error
-    return np.frombuffer(mapped, np.uint8)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 import os
 from typing import BinaryIO
 
@@ -24,7 +24,7 @@ def write_offline_model(destination: str | os.PathLike[str] | BinaryIO, model: O
     The same model gives the same bytes on the same installation (another one signs with another key). A path is replaced atomically.
     Raises DeviceError (full disk, no permission), UsageError (no such folder), InternalError (a model that no reader would accept).
     """
-    _check(model)
+    check_model(model)
     if isinstance(destination, (str, os.PathLike)):
         with atomic_write(destination) as file:
             _write(file, model)
@@ -32,7 +32,7 @@ def write_offline_model(destination: str | os.PathLike[str] | BinaryIO, model: O
         _write(destination, model)
 
 
-def _check(model: OfflineModel) -> None:
+def check_model(model: OfflineModel) -> None:
     """A program that the reader would refuse is a fault of the compiler, and is found here, not by the user of the file."""
     stored = (model.programs, model.regions)
     if model.code and any(isinstance(mapping, Lazy) and not mapping.trusted for mapping in stored):
@@ -52,30 +52,40 @@ def _check(model: OfflineModel) -> None:
 
 
 def _write(file: BinaryIO, model: OfflineModel) -> None:
-    contents = list(_contents(model))
-    start = file.tell()
-    file.write(bytes(format.first_section_offset(len(contents))))
-    offset = format.first_section_offset(len(contents))
-    sections = []
-    for name, kind, pieces in contents:
-        nbytes, digest = _write_section(file, kind, pieces)
-        sections.append(format.Section(name, offset, nbytes, kind, digest))
-        offset = format.page_aligned(offset + nbytes)
+    start, rest = file.tell(), sections_of(model)
+    write_rest(file, start, write_constants(file, _constant_pieces(model.constants), len(model.code)), rest)
+
+
+def write_constants(file: BinaryIO, pieces: Iterable[memoryview], codes: int) -> format.Section:
+    """The front of a file with `codes` sections of code, still empty, and the constants. They are first: a file grows while a model is
+    compiled (`ahead.py`), and they are known before the rest of it."""
+    offset = constants_offset(codes)
+    file.write(bytes(offset))
+    return _write_section(file, "constants", offset, checksum.BLOCK_SUMS, pieces)
+
+
+def write_rest(file: BinaryIO, start: int, constants: format.Section, rest: Mapping[str, bytes]) -> None:
+    """All but the constants of a file that begins at `start` and ends, so far, where the constants do; `rest` is that of `sections_of`."""
+    sections = [constants]
+    for name, content in rest.items():
+        offset = format.page_aligned(sections[-1].offset + sections[-1].nbytes)
+        sections.append(_write_section(file, name, offset, checksum.BLAKE2B, [memoryview(content)]))
     end = file.tell()
     file.seek(start)
     file.write(format.pack_front(sections))
     file.seek(end)
 
 
-def _contents(model: OfflineModel) -> Iterator[tuple[str, int, Iterable[memoryview]]]:
-    """Name, kind of checksum and content of each section, in the order of the file. The constants are last: they are the large ones."""
+def constants_offset(codes: int) -> int:
+    """Where constants begin in a file with that many sections of code."""
+    return format.first_section_offset(len(("constants", "metadata", "graph", "programs")) + codes)
+
+
+def sections_of(model: OfflineModel) -> dict[str, bytes]:
+    """Name and content of each section behind the constants, in the order of the file."""
     programs = programs_to_bytes(model.programs, model.regions)
-    yield "metadata", checksum.BLAKE2B, [memoryview(metadata_to_bytes(model.metadata))]
-    yield "graph", checksum.BLAKE2B, [memoryview(model.graph)]
-    yield "programs", checksum.BLAKE2B, [memoryview(programs)]
-    for target_key, objects in sorted(model.code.items()):
-        yield section_name(target_key), checksum.BLAKE2B, [memoryview(code_to_bytes(target_key, objects, programs))]
-    yield "constants", checksum.BLOCK_SUMS, _constant_pieces(model.constants)
+    codes = {section_name(key): code_to_bytes(key, objects, programs) for key, objects in sorted(model.code.items())}
+    return {"metadata": metadata_to_bytes(model.metadata), "graph": model.graph, "programs": programs, **codes}
 
 
 def _constant_pieces(constants: Bytes | ConstantStore) -> Iterator[memoryview]:
@@ -85,15 +95,15 @@ def _constant_pieces(constants: Bytes | ConstantStore) -> Iterator[memoryview]:
     return constants.pieces()
 
 
-def _write_section(file: BinaryIO, kind: int, pieces: Iterable[memoryview]) -> tuple[int, bytes]:
-    """Write the content and zeros up to a page border; the content's length and checksum."""
+def _write_section(file: BinaryIO, name: str, offset: int, kind: int, pieces: Iterable[memoryview]) -> format.Section:
+    """Write the content and zeros up to a page border."""
     nbytes, digest = 0, checksum.checksum(kind)
     for block in _blocks(pieces, file.tell()):
         file.write(block)
         digest.update(block)
         nbytes += len(block)
     file.write(bytes(format.page_aligned(nbytes) - nbytes))
-    return nbytes, digest.digest()
+    return format.Section(name, offset, nbytes, kind, digest.digest())
 
 
 def _blocks(pieces: Iterable[memoryview], position: int) -> Iterator[memoryview]:

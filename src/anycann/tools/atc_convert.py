@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from anycann.compiler import CompileOptions, Conversion, convert_model
 from anycann.explain import Explanation, explain, slow_nodes
-from anycann.om.writer import write_offline_model
+from anycann.om.ahead import model_ahead
 from anycann.passes.pipeline import switches
 from anycann.passes.rules import RULES
 from anycann.runtime.thread_pool import prepare
@@ -45,13 +45,13 @@ def convert(line: CommandLine, words: Sequence[str]) -> Outcome:
         importlib.import_module("anycann.tools.atc_tune").tune(request, line, as_json)
     model, request, notes = prepared_model(request)
     switched_off, unknown = switched_off_rules(request)
-    with progress("compiling kernels", enabled=not as_json) as report:
-        conversion = convert_model(model, compile_options(request, line, switched_off, notes), report)
-        prepare()
-    explained = explain(conversion) if request.explain else None
-    path = output_path(request, conversion)
+    path = output_path(request, model)
     _make_folder(path)
-    write_offline_model(path, conversion.model)
+    with model_ahead(path) as file, progress("compiling kernels", enabled=not as_json) as report:
+        conversion = convert_model(model, compile_options(request, line, switched_off, notes), report, file.pool)
+        prepare()
+        file.finish(conversion.model)
+    explained = explain(conversion) if request.explain else None
     lines = [*unknown, *(explained.lines() if explained else ()), *engine_lines(conversion)]
     if line.switch("display_model_info"):
         lines += model_info(conversion.model).lines()
@@ -67,9 +67,10 @@ def prepared_model(request: ConvertRequest) -> tuple[ir.Model, ConvertRequest, d
     return model, request, {**layouts, **notes}
 
 
-def output_path(request: ConvertRequest, conversion: Conversion) -> str:
+def output_path(request: ConvertRequest, model: ir.Model) -> str:
     """The file that is written. A model left open by --input_shape, or by the model itself, has the system in its name."""
-    is_open = not conversion.model.programs or is_dynamic(request.shapes)
+    declared = [value.shape for value in model.graph.inputs if value.name not in request.shapes]
+    is_open = is_dynamic(request.shapes) or any(shape is None or not shape.is_static() for shape in declared)
     return request.named(is_open and not request.gears)
 
 
