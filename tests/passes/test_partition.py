@@ -26,10 +26,23 @@ from tests.passes.graphs import assert_same, by_definition, compile_graph, parse
             "g (float[1] x, bool[3] b) => (float[M] y) { p = NonZero(b) n = Reshape(p, all) q = Expand(x, n) y = Neg(q) }",
             "native(1) host(ListPlaces) host(Reshape) host(Expand) deferred",
         ),
+        # a view that only nodes behind it read is one of them; an output is made on the host
+        (
+            "g (float[1,9] x, float[9] w) => (float[M] y) { p = NonZero(w) q = Transpose(p) y = GatherND(w, q) }",
+            "native(1) host(ListPlaces) deferred",
+        ),
+        (
+            "g (float[9] x) => (float[M] y) { p = NonZero(x) i = Squeeze(p, none) j = Identity(i) k = Neg(x) y = Gather(k, j) }",
+            "native(2) host(ListPlaces) deferred",
+        ),
+        (
+            "g (float[9] x) => (float[M] y, int64[M] i) { p = NonZero(x) i = Squeeze(p, none) y = Gather(x, i) }",
+            "native(1) host(ListPlaces) host(Squeeze) deferred",
+        ),
     ],
 )
 def test_what_waits_for_a_value_runs_on_the_host(text: str, expected: str) -> None:
-    assert steps(compile_graph(parse(text, all=np.array([-1]))).program) == expected
+    assert steps(compile_graph(parse(text, all=np.array([-1]), none=np.array([0]))).program) == expected
 
 
 def test_a_part_that_values_choose_is_replaced_in_one_region() -> None:

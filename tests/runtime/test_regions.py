@@ -186,6 +186,26 @@ def test_a_deferred_region_is_compiled_when_its_shapes_are_known(kernels: Kernel
     assert [inputs[0].shape for _, inputs in compiler.compiled] == [(3, 3), (0, 3)]
 
 
+def test_results_of_a_deferred_region_are_the_callers_at_each_length_and_in_any_thread(kernels: Kernels, pool: ThreadPool) -> None:
+    compiler = SmallCompiler(kernels, pool, {"rest": binary(kernels, "fmul")})
+    step = RegionStep("deferred", "rest", ("rest",), (), (("kept", "other"),), ("y",))
+    builder = ProgramBuilder([spec("a", (4, 3)), spec("which", (4,), "bool")], [spec("y", (None, 3)), spec("kept", (None, 3))])
+    builder.host("Compress", ["a", "which"], ["kept"]).host("Neg", ["kept"], ["other"]).region(step)
+    program = builder.compiled(kernels, pool, compiler.cache)
+    masks = [np.array(which) for which in ([True] * 4, [True, False, True, True], [False] * 4)]
+
+    def run(number: int) -> tuple[list[object], list[np.ndarray]]:
+        a, which = numbers(number, (4, 3)), masks[number // 2 % 3]
+        return program.run([a, which]), [-a[which] * a[which], a[which]]
+
+    with ThreadPoolExecutor(4) as threads:
+        runs = list(threads.map(run, range(60)))
+    for got, expected in runs:
+        for one, other in zip(got, expected, strict=True):
+            np.testing.assert_array_equal(one, other)
+    assert len(compiler.compiled) == 3
+
+
 def scan_program(kernels: Kernels, pool: ThreadPool, **attributes: object) -> CompiledProgram:
     """State s and slices x, z: s' = s + x, out = s' * z."""
 

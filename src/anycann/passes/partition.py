@@ -41,21 +41,37 @@ def assign_engines(graph: ir.Graph, registry: Registry, native: Callable[[ir.Nod
         inputs = [v for v in node.inputs if v is not None]
         if any(v in later for v in (*inputs, *captured_values(node))):
             engine = Engine(DEFERRED)
-        elif engine.kind == AICPU and _waits_for_shape(node, registry):
+        elif engine.kind == AICPU and not _is_view(node, registry) and _waits_for_shape(node, registry):
             engine = Engine(DEFERRED, engine.reason)
         engines[node] = engine
         if engine.kind == DEFERRED:
             later.update(node.outputs)
+    for node in reversed(graph):
+        engine = engines[node]
+        if engine.kind == AICPU and _is_view(node, registry) and _is_read_later(node, engines) and _waits_for_shape(node, registry):
+            engines[node] = Engine(DEFERRED, engine.reason)
     return engines
+
+
+def _is_view(node: ir.Node, registry: Registry) -> bool:
+    operator = registry.of(node)
+    return operator is not None and operator.view
+
+
+def _is_read_later(node: ir.Node, engines: dict[ir.Node, Engine]) -> bool:
+    """Whether deferred nodes are all that reads its results: a view among them costs nothing, on the host some microseconds."""
+    uses = [use.node for value in node.outputs for use in value.uses()]
+    outputs = any(value.is_graph_output() for value in node.outputs)
+    return bool(uses) and not outputs and all(user in engines and engines[user].kind == DEFERRED for user in uses)
 
 
 def _waits_for_shape(node: ir.Node, registry: Registry) -> bool:
     """True if the node could be native once the shapes of its inputs are known. A graph input without a shape never gets one.
 
-    A view is none of them, for on the host it costs nothing; nor is a node whose result has a size that a value says, such as Tile's.
+    A node whose result has a size that a value says, such as Tile's, is none of them.
     """
     operator = registry.of(node)
-    if operator is None or operator.lower is None or operator.view:
+    if operator is None or operator.lower is None:
         return False
     unknown = [v for v in node.inputs if v is not None and v.producer() is not None and static_type(v) is None and _is_tensor(v)]
     return bool(unknown) and _shapes_suffice(node, registry, unknown)

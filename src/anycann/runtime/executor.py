@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 import time
-from typing import Literal
+from typing import Literal, TypeAlias
 import weakref
 
 import numpy as np
@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from anycann.om.plan import HostStep, NativeStep, Program, RegionStep, Task, TensorSpec
 from anycann.runtime import memory
+from anycann.runtime.deferred_calls import DeferredCall
 from anycann.runtime.direct_call import Direct
 from anycann.runtime.dispatch import ROW_BYTES
 from anycann.runtime.feeds import Port
-from anycann.runtime.host import HostRunner
+from anycann.runtime.host import HostCall, HostRunner
 from anycann.runtime.launches import Loan, Patches, Workspace, Workspaces, plan_launches
 from anycann.runtime.linked_calls import LinkedCalls
 from anycann.runtime.linking import may_be_linked
@@ -30,8 +31,6 @@ from anycann.runtime.thread_pool import ThreadPool
 from anycann.support.errors import InternalError, UsageError
 from anycann.support.records import dataclass
 
-_CALLED_ONCE = ("if", "deferred")  # steps that call one region, with all it is given
-
 
 @dataclass(frozen=True)
 class _Launch:
@@ -43,6 +42,9 @@ class _Launch:
     @property
     def count(self) -> int:
         return len(self.tasks)
+
+
+_RunStep: TypeAlias = HostCall | RegionStep | DeferredCall | _Launch
 
 
 class CompiledProgram:
@@ -67,14 +69,13 @@ class CompiledProgram:
         self._constants = _aligned(constants)
         self._code = code  # keeps the machine code loaded
         self._pool = pool
-        self._host = host
         self._regions = None if regions is None else weakref.ref(regions)
         self._poison = poison
         self._inputs = [Port(spec, i, "input") for i, spec in enumerate(program.inputs)]
         self._results = Results(program.outputs, written_in_place(program), poison)
         self._launches = plan_launches(program, code, self._constants)
         self._workspaces = Workspaces(self._launches, pool.threads, poison)
-        self._steps = _number_launches(program)
+        self._steps = _prepared(program, host)
         # Whether `run_at` may be called: kernels alone compute this program, and write every output where it belongs.
         self.takes_addresses = self._results.all_in_place and all(isinstance(step, _Launch) for step in self._steps)
         self._native = NativeCall(self._launches, self._results, pool, self._workspaces, (code, self._constants))
@@ -94,6 +95,10 @@ class CompiledProgram:
     def run_accepted(self, feeds: Sequence[object], outputs: Buffers | None = None) -> list[object]:
         """As `run`, for feeds that are known to fit: row-major aligned arrays of the declared dtypes and shapes, which is not checked."""
         return self._run_accepted(feeds, outputs, self._observers, False)
+
+    def run_within(self, feeds: Sequence[object], observers: tuple[Observer, ...]) -> list[object]:
+        """As `run`, of a region: its results may be feeds, or each other."""
+        return self._run(feeds, None, observers, borrowed=True)
 
     def direct(self, names: Sequence[str], feeds: Sequence[object]) -> Direct | None:
         """This program as one function of the interpreter (`direct_call`), if kernels alone compute it; `feeds` are such as it takes.
@@ -193,7 +198,7 @@ class CompiledProgram:
             self._workspaces.give_back(workspace)
 
     # ---- steps
-    def _run_step(self, step: HostStep | RegionStep | _Launch, state: RunState) -> None:
+    def _run_step(self, step: _RunStep, state: RunState) -> None:
         if isinstance(step, _Launch):
             if state.observers:
                 self._run_observed(step, state)
@@ -201,12 +206,14 @@ class CompiledProgram:
                 self._launch(step.first, step.count, state)
             return
         begin = time.monotonic_ns() if state.observers else 0
-        if isinstance(step, HostStep):
-            self._run_host(step, state)
-        elif isinstance(step, RegionStep):
+        if isinstance(step, HostCall):
+            step.run(state)
+        elif isinstance(step, DeferredCall):
+            step.run(state, self._known_regions())
+        else:
             self._run_region(step, state)
         if state.observers:
-            _tell(state, _event_of(step, begin, state))
+            _tell(state, _event_of(step if isinstance(step, RegionStep) else step.step, begin, state))
 
     def _launch(self, first: int, count: int, state: RunState, times_address: int = 0) -> None:
         space = state.workspace
@@ -240,13 +247,6 @@ class CompiledProgram:
                 ),
             )
 
-    def _run_host(self, step: HostStep, state: RunState) -> None:
-        if self._host is None:
-            raise InternalError(f"node {step.name!r} ({step.op_type}) runs on the host, but the program was loaded without a host runner")
-        captures = {name: state.value(name) for name in step.captures} if step.captures else None
-        results = self._host.run(step, [state.value(name) for name in step.inputs], captures)
-        _store_all(step, results, state)
-
     def _known_regions(self) -> RegionCache:
         regions = None if self._regions is None else self._regions()
         if regions is None:
@@ -260,28 +260,20 @@ class CompiledProgram:
         def call(region: str, names: Sequence[str], inputs: Sequence[object]) -> list[object]:
             nonlocal once
             once = inputs
-            return regions.program(region, names, inputs)._run(inputs, None, state.observers, borrowed=True)
+            return regions.program(region, names, inputs).run_within(inputs, state.observers)
 
         def outputs(region: str, names: Sequence[str], inputs: Sequence[object]) -> tuple[TensorSpec, ...]:
             return regions.program(region, names, inputs).program.outputs
 
         # a body may hand on what it was given, such as a value carried through unchanged; what stays after the step is copied once
         results = run_region_step(step, Scope(state.value, call, outputs))
-        given = Given(once if once is not None and step.kind in _CALLED_ONCE else _given(step, state))
-        _store_all(step, [given.own(value) for value in results], state)
+        given = Given(once if once is not None and step.kind == "if" else _given(step, state))
+        state.store_all(step, [given.own(value) for value in results])
 
 
 def _given(step: RegionStep, state: RunState) -> list[object]:
     """What the regions of a step begin with."""
     return [state.value(name) for name in dict.fromkeys((*step.inputs, *(n for names in step.captures for n in names))) if name]
-
-
-def _store_all(step: HostStep | RegionStep, results: Sequence[object], state: RunState) -> None:
-    """Keep the results of a step. Raises InternalError if they are not as many as its outputs."""
-    if len(results) != len(step.outputs):
-        raise InternalError(f"step {step.name!r} has {len(step.outputs)} outputs, but {len(results)} were computed")
-    for name, value in zip(step.outputs, results, strict=True):
-        state.store(name, value)
 
 
 def _tell(state: RunState, event: StepEvent) -> None:
@@ -305,16 +297,18 @@ def _bind(workspace: Workspace, patches: Sequence[Patches], arrays: Sequence[obj
             workspace.bind(where, memory.address(array))
 
 
-def _number_launches(program: Program) -> tuple[HostStep | RegionStep | _Launch, ...]:
-    """The steps, native ones with the numbers of their rows in the table."""
-    steps: list[HostStep | RegionStep | _Launch] = []
+def _prepared(program: Program, host: HostRunner | None) -> tuple[_RunStep, ...]:
+    """The steps with what they keep from run to run; native ones with the numbers of their rows in the table."""
+    steps: list[_RunStep] = []
     first = 0
     for step in program.steps:
         if isinstance(step, NativeStep):
             steps.append(_Launch(step.tasks, first))
             first += len(step.tasks)
+        elif isinstance(step, HostStep):
+            steps.append(HostCall(step, host))
         else:
-            steps.append(step)
+            steps.append(DeferredCall(step) if step.kind == "deferred" else step)
     return tuple(steps)
 
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from anycann.om.plan import HostStep
-from anycann.support.errors import AnyCANNError, ModelError, context
+from anycann.runtime.run_state import RunState
+from anycann.support.errors import AnyCANNError, InternalError, ModelError, context
 
 if TYPE_CHECKING:
     import onnx
@@ -25,22 +26,44 @@ class Prepare(Protocol):
 
 
 class HostRunner:
-    """Runs host steps by what `prepare` makes of their nodes, each once. Safe in any thread if that is."""
+    """Makes the nodes of host steps ready by `prepare`, each once. Safe in any thread if that is."""
 
     def __init__(self, prepare: Prepare):
         self._prepare = prepare
         self._nodes: dict[tuple[bytes, int], Evaluate] = {}
 
-    def run(self, step: HostStep, inputs: Sequence[object], captures: Mapping[str, object] | None = None) -> Sequence[object]:
-        """The outputs of `step`, one for each of its output names. Errors say which node it was."""
+    def prepared(self, step: HostStep) -> Evaluate:
+        """The node of `step`, ready to run."""
         evaluate = self._nodes.get((step.node, step.opset))
+        if evaluate is None:
+            evaluate = self._nodes[step.node, step.opset] = self._prepare(_parse(step), step.opset)
+        return evaluate
+
+
+class HostCall:
+    """A host step and its node, which `runner` makes ready when it runs first. Safe in any thread."""
+
+    def __init__(self, step: HostStep, runner: HostRunner | None):
+        self.step, self._runner = step, runner
+        self._evaluate: Evaluate | None = None
+
+    def run(self, state: RunState) -> None:
+        """Compute and keep the outputs of the step. Errors say which node it was."""
+        step, value = self.step, state.value
+        captures = {name: value(name) for name in step.captures} if step.captures else None
         try:
-            if evaluate is None:
-                evaluate = self._nodes[step.node, step.opset] = self._prepare(_parse(step), step.opset)
-            return evaluate(inputs, captures)
+            results = (self._evaluate or self._ready())([value(name) for name in step.inputs], captures)
         except AnyCANNError:
             with context(f"while running node {step.name!r} ({step.op_type}) on the host"):
                 raise
+        state.store_all(step, results)
+
+    def _ready(self) -> Evaluate:
+        if self._runner is None:
+            step = self.step
+            raise InternalError(f"node {step.name!r} ({step.op_type}) runs on the host, but the program was loaded without a host runner")
+        self._evaluate = self._runner.prepared(self.step)
+        return self._evaluate
 
 
 def _parse(step: HostStep) -> onnx.NodeProto:

@@ -28,14 +28,23 @@ def allocate(nbytes: int) -> Bytes:
 
     The memory is private to the process: after `fork` the child has a copy. Raises DeviceError if there is not so much.
     """
-    try:
-        if nbytes > HUGE_PAGE_BYTES:
-            return _map(nbytes)
-        raw = np.empty(nbytes + ALIGNMENT + SLACK_BYTES, np.uint8)
-        start = -address(raw) % ALIGNMENT
-    except (MemoryError, OSError, OverflowError, ValueError) as error:
-        raise DeviceError(f"{nbytes} bytes of memory cannot be allocated: {error}") from error
+    if nbytes > HUGE_PAGE_BYTES:
+        return _map(nbytes)
+    raw, start = _room(nbytes)
     return raw[start : start + max(nbytes, 1)][:nbytes]  # numpy would leave an empty slice at the start of `raw`
+
+
+def _room(nbytes: int) -> tuple[Bytes, int]:
+    """Memory from numpy, and where in it `nbytes` aligned bytes with slack begin."""
+    try:
+        raw = np.empty(nbytes + ALIGNMENT + SLACK_BYTES, np.uint8)
+    except (MemoryError, ValueError) as error:
+        raise _too_large(nbytes, error) from error
+    return raw, -address(raw) % ALIGNMENT
+
+
+def _too_large(nbytes: int, error: Exception) -> DeviceError:
+    return DeviceError(f"{nbytes} bytes of memory cannot be allocated: {error}")
 
 
 def allocate_pages(nbytes: int) -> Bytes:
@@ -48,7 +57,10 @@ def allocate_pages(nbytes: int) -> Bytes:
 
 
 def _map(nbytes: int) -> Bytes:
-    pages = mmap.mmap(-1, nbytes + SLACK_BYTES + HUGE_PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    try:
+        pages = mmap.mmap(-1, nbytes + SLACK_BYTES + HUGE_PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (MemoryError, OSError, OverflowError, ValueError) as error:
+        raise _too_large(nbytes, error) from error
     want_huge_pages(pages)
     raw = np.frombuffer(pages, np.uint8)
     start = -raw.ctypes.data % HUGE_PAGE_BYTES
@@ -67,7 +79,10 @@ def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     nbytes = math.prod(shape) * dtype.itemsize
     if nbytes <= SMALL_BYTES:
         return np.empty(shape, dtype)
-    return allocate(nbytes).view(dtype).reshape(shape)
+    if nbytes > HUGE_PAGE_BYTES:
+        return allocate(nbytes).view(dtype).reshape(shape)
+    raw, start = _room(nbytes)
+    return np.ndarray(shape, dtype, raw, start)
 
 
 @cache
@@ -86,8 +101,9 @@ def address(array: np.ndarray) -> int:
 
 def overlaps(a: np.ndarray, b: np.ndarray) -> bool:
     """True if the memory ranges of the two arrays meet (arrays that interleave count)."""
-    if a.base is None and b.base is None and a.flags.owndata and b.flags.owndata:
-        return a is b and a.size > 0  # memory that numpy took for one of them alone
+    mine, other = owner(a), owner(b)
+    if mine.base is None and other.base is None and mine is not other and mine.flags.owndata and other.flags.owndata:
+        return False  # memory that numpy took for each of them alone
     return a.size > 0 and b.size > 0 and np.may_share_memory(a, b)
 
 

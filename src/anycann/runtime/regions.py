@@ -1,4 +1,4 @@
-"""Control flow: If, Loop and Scan of the ONNX specification over compiled bodies, and deferred regions."""
+"""Control flow: If, Loop and Scan of the ONNX specification over compiled bodies."""
 
 from __future__ import annotations
 
@@ -30,11 +30,6 @@ def run_region_step(step: RegionStep, scope: Scope) -> list[object]:
     """The values of `step.outputs`. Raises ModelError for a condition, trip count or scan input that is none."""
     with context(f"while running {step.kind} {step.name!r}"):
         return _KINDS[step.kind](step, scope)
-
-
-def _run_deferred(step: RegionStep, scope: Scope) -> list[object]:
-    names = (*step.inputs, *step.captures[0])
-    return list(scope.call(step.regions[0], names, [scope.value(name) for name in names]))
 
 
 def _run_if(step: RegionStep, scope: Scope) -> list[object]:
@@ -84,7 +79,7 @@ def _run_scan(step: RegionStep, scope: Scope) -> list[object]:
 
 
 _Runner: TypeAlias = Callable[[RegionStep, Scope], list[object]]
-_KINDS: dict[str, _Runner] = {"deferred": _run_deferred, "if": _run_if, "loop": _run_loop, "scan": _run_scan}
+_KINDS: dict[str, _Runner] = {"if": _run_if, "loop": _run_loop, "scan": _run_scan}
 
 
 class _Body:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 import math
 from typing import TypeAlias
@@ -57,12 +57,12 @@ class Results:
         if self.all_in_place:
             return self.handed(arrays, buffers)
         values: list[object] = []
+        given = Given([*state.own_memory(), *(() if borrowed else (*feeds, *arrays))])
         for port, array in zip(self._ports, arrays, strict=True):
-            if array is None:
-                value = state.output(port.name)
-                around = () if _is_alone(value) else state.own_memory()
-                array = own(value, around if borrowed else [*around, *feeds, *arrays, *values])  # type: ignore[assignment]
-            values.append(array)
+            value = array if array is not None else given.own(state.output(port.name))
+            values.append(value)
+            if array is None and not borrowed:
+                given.add(value)
         return self.handed(values, buffers)
 
     def handed(self, values: Sequence[object], buffers: Buffers | None) -> list[object]:
@@ -125,11 +125,6 @@ def _is_in(location: Location | None, number: int) -> bool:
     return buffer.space == "output" and buffer.index == number and buffer.offset_bytes == 0
 
 
-def _is_alone(value: object) -> bool:
-    """True for an array that has its memory from numpy, for itself: nothing of the program's lies there."""
-    return isinstance(value, np.ndarray) and value.base is None and value.flags.owndata
-
-
 def own(value: object, others: Sequence[object]) -> object:
     """`value` as the caller's alone: copied if it shares memory with one of `others` or may not be written."""
     if isinstance(value, np.ndarray):
@@ -143,9 +138,18 @@ def own(value: object, others: Sequence[object]) -> object:
 class Given:
     """Values that a step was given; what it results in may be one of them, or a part."""
 
-    def __init__(self, values: Sequence[object]):
-        self._values = values
-        self._owners = {id(owner): owner for owner in (memory.owner(value) for value in values if isinstance(value, np.ndarray))}
+    def __init__(self, values: Iterable[object]):
+        self._values: list[object] = []
+        self._owners: dict[int, np.ndarray] = {}
+        for value in values:
+            self.add(value)
+
+    def add(self, value: object) -> None:
+        """One more of them."""
+        self._values.append(value)
+        if isinstance(value, np.ndarray):
+            owner = memory.owner(value)
+            self._owners[id(owner)] = owner
 
     def own(self, value: object) -> object:
         """As `own` of all of them, without looking at each: what a step makes of an array has its owner, or is new."""

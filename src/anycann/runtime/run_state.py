@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from anycann.om.plan import Buffer, Location, Program
+from anycann.om.plan import Buffer, HostStep, Location, Program, RegionStep
 from anycann.runtime import layouts, memory
 from anycann.runtime.launches import Workspace
 from anycann.runtime.observe import Observer
@@ -83,6 +83,13 @@ class RunState:
             self._write(name, location, _checked(location, value))
         elif name:
             self.environment[name] = _without_arena(value, self.workspace.arena)
+
+    def store_all(self, step: HostStep | RegionStep, results: Sequence[object]) -> None:
+        """Keep the results of a step. Raises InternalError if they are not as many as its outputs."""
+        if len(results) != len(step.outputs):
+            raise InternalError(f"step {step.name!r} has {len(step.outputs)} outputs, but {len(results)} were computed")
+        for name, value in zip(step.outputs, results, strict=True):
+            self.store(name, value)
 
     def _write(self, name: str, location: Location, array: np.ndarray) -> None:
         """Put an array where its value lies; a place in the arena that is in plain order is kept for the next time."""
