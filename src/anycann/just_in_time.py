@@ -11,23 +11,28 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from anycann.assembly import Compiled, GraphCompiler, NodeReport
+from anycann.assembly import Compiled, GraphCompiler, NodeReport, type_of
 from anycann.codegen.kernel_cache import compile_kernels
 from anycann.compiler import declared_spec
 from anycann.frontends.onnx.defaults import overridable, with_inputs
 from anycann.frontends.onnx.load import load_model
 from anycann.frontends.onnx.upgrade import upgrade_model
+from anycann.graph.registry import static_type
 from anycann.graph.types import numpy_dtype
 from anycann.om.growing import GrowingConstants
 from anycann.om.model import OfflineModel, input_key
 from anycann.om.plan import Program, TensorSpec
 from anycann.om.weights import load_graph
+from anycann.passes.open_sizes import OpenGraph, cut
+from anycann.passes.partition import AICPU
 from anycann.passes.precision import KEEP_TYPES, storage_of
+from anycann.passes.regions import Extracted
 from anycann.support.heap import give_back
 from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.tuning.bank import open_bank
 
+_MOVES = "its sizes change from call to call, and the host needs no new kernel for them"
 LARGE_BYTES = 8 << 20  # packing that many weights takes longer than giving memory back
 Source = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
 
@@ -46,6 +51,25 @@ class Ready:
     """A program with its object code."""
 
     program: Program
+    code: Mapping[str, bytes]
+    nodes: list[NodeReport]
+
+
+@dataclass(frozen=True)
+class OpenPart:
+    """A program of kernels in an open graph, and what its inputs and outputs are called there."""
+
+    program: Program
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class OpenReady:
+    """An open graph with its object code: programs and nodes for the host, in the order in which they run."""
+
+    graph: OpenGraph
+    parts: tuple[OpenPart | tuple[onnx.NodeProto, ...], ...]
     code: Mapping[str, bytes]
     nodes: list[NodeReport]
 
@@ -110,6 +134,35 @@ class JustInTimeCompiler:
         """The program for these inputs. `fed` are inputs with a default value that are fed too; they follow the others."""
         model = with_inputs(self.model, [spec.name for spec in fed]) if fed else self.model
         return self._ready(model, [*specs, *fed], f"{input_key(specs, fed)}/")
+
+    def compile_open(self, one: Sequence[TensorSpec], other: Sequence[TensorSpec]) -> OpenReady | None:
+        """A program for all inputs that differ as these two do; None where there is no such, or none that computes in the model's types."""
+        if self._compiler.storage is not None:
+            return None
+        names = [value.name or "" for value in self.model.graph.inputs]
+        types = [{name: type_of(spec) for name, spec in zip(names, specs, strict=True)} for specs in (one, other)]
+        with self._lock:
+            graph = cut(self.model, *types)
+            if graph is None:
+                return None
+            kernels: dict[str, str] = {}
+            nodes: list[NodeReport] = []
+            parts = [self._open_part(part, f"open/{input_key(one)}/{number}/", kernels, nodes) for number, part in enumerate(graph.parts)]
+        return OpenReady(graph, tuple(parts), compile_kernels(kernels, self._target, apart=self._apart), nodes)
+
+    def _open_part(
+        self, part: tuple[ir.Node, ...] | Extracted, prefix: str, kernels: dict[str, str], nodes: list[NodeReport]
+    ) -> OpenPart | tuple[onnx.NodeProto, ...]:
+        if not isinstance(part, Extracted):
+            nodes += [NodeReport(node.name or "", node.op_type, AICPU, _MOVES) for node in part]
+            return tuple(ir.to_proto(node) for node in part)
+        types = [static_type(value) for value in part.captures]
+        specs = [TensorSpec(v.name or "", t.dtype.name, t.shape) for v, t in zip(part.captures, types, strict=True) if t is not None]
+        compiled = self._compiler.compile(part.model, specs, prefix)
+        self.regions.update(compiled.regions)
+        kernels.update(compiled.kernels)
+        nodes += compiled.nodes
+        return OpenPart(compiled.program, tuple(spec.name for spec in specs), tuple(value.name or "" for value in part.outputs))
 
     def compile_region(self, region: str, specs: Sequence[TensorSpec]) -> Ready:
         """The program of a region that a program of this model names."""

@@ -9,6 +9,7 @@ import itertools
 import os
 from pathlib import Path
 import threading
+import time
 from typing import TYPE_CHECKING
 import weakref
 
@@ -22,6 +23,8 @@ from anycann.runtime.executor import CompiledProgram
 from anycann.runtime.host import Evaluate, HostRunner
 from anycann.runtime.launches import Loan
 from anycann.runtime.loader import LoadedCode
+from anycann.runtime.open_program import HostNode, Kernels, OpenProgram, Sized
+from anycann.runtime.open_sizes import OPEN_SIZES, OpenSizes
 from anycann.runtime.region_cache import RegionCache, RegionCompiler
 from anycann.runtime.thread_pool import shared_pool
 from anycann.support import options as settings
@@ -88,6 +91,8 @@ class ModelPrograms:
         self._region_cache = RegionCache(_weakly(self._compile_region))
         self._programs: dict[str, Loaded] = {}
         self._region_reports: list[NodeReport] = []
+        plain = not options.poison and options.fuse and OPEN_SIZES not in options.switched_off
+        self._open_sizes = OpenSizes() if plain else None
         self._lock = threading.RLock()
         self._work: Loan | None = None  # memory of the caller's that runs work in
         self._check_precision()
@@ -159,13 +164,23 @@ class ModelPrograms:
         self.check_ranges(specs)
         with self._lock:
             if key not in self._programs:
+                start = time.perf_counter()
                 with context(f"while compiling {self.where} for {key}"):
                     loaded = self._load(self._compiler.compile(specs, fed))
                     self._lend(loaded.executable)
+                if self._open_sizes is not None and not fed:
+                    self._open_sizes.compiled(tuple(specs), time.perf_counter() - start)
                 if len(self._programs) >= PROGRAMS_KEPT:
                     del self._programs[min(self._programs, key=lambda known: self._programs[known].last_use)]
                 self._programs[key] = loaded
             return self._programs[key]
+
+    def run_open(self, specs: Sequence[TensorSpec], values: Sequence[object]) -> list[object] | None:
+        """The outputs for input types that have no program, without compiling one; None where a program is there, or better made."""
+        if self._open_sizes is None or input_key(specs, ()) in self._programs:
+            return None
+        self.check_ranges(specs)
+        return self._open_sizes.run(tuple(specs), values, self._compile_open)
 
     def reports(self) -> list[NodeReport]:
         """Where every node of the programs compiled so far runs."""
@@ -210,6 +225,26 @@ class ModelPrograms:
             self._options.poison,
         )
         return Loaded(executable, ready.nodes)
+
+    def _compile_open(self, one: Sequence[TensorSpec], other: Sequence[TensorSpec]) -> OpenProgram | None:
+        """The program for inputs that differ as these do; None if there is none."""
+        ready = self._compiler.compile_open(one, other)
+        if ready is None:
+            return None
+        code, opset = LoadedCode(ready.code, self._target), self._compiler.model.opset_imports[""]
+        parts: list[Kernels | tuple[HostNode, ...]] = []
+        for part in ready.parts:
+            if isinstance(part, tuple):
+                parts.append(tuple(HostNode(_prepare(node, opset), tuple(node.input), tuple(node.output)) for node in part))
+            else:
+                program = CompiledProgram(part.program, self._compiler.constants.block, code, self._pool, self._host, self._region_cache)
+                parts.append(Kernels(program, part.inputs, part.outputs))
+        graph = ready.graph
+        outputs = tuple(spec.name for spec in self.outputs)
+        checked = {name: Sized(dtype.numpy) for name, dtype in zip(outputs, graph.dtypes, strict=True)}
+        checked |= {name: Sized(type_.dtype.numpy, type_.shape) for name, type_ in graph.checked.items()}
+        self._region_reports.extend(ready.nodes)  # at once, for this may be any thread
+        return OpenProgram(parts, graph.constants, checked, tuple(spec.name for spec in self.inputs), outputs)
 
     def _compile_region(self, region: str, specs: tuple[TensorSpec, ...]) -> CompiledProgram:
         """The region's program for these inputs: as the offline model has it, else compiled."""

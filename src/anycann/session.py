@@ -88,8 +88,12 @@ class InferenceSession:
             results = executable.run_accepted(values, buffers)
             self._direct = executable.direct(self._names, values)
         else:
-            values, executable = self._prepared(feeds)
-            results = executable.run(values, buffers)
+            values, fed = self._values(feeds), self._replaced(feeds)
+            specs = _specs(self._inputs, values)
+            found = self._programs.run_open(specs, values) if buffers is None and not fed else None
+            if found is None:
+                found = self._prepared(values, fed, specs).run([*values, *fed.values()], buffers)
+            results = found
         return results if output_names is None else [results[self._output(name)] for name in output_names]
 
     def engines(self) -> list[NodeReport]:
@@ -107,17 +111,14 @@ class InferenceSession:
             self._latest = types, loaded
         return loaded
 
-    def _prepared(self, feeds: Mapping[str, object]) -> tuple[list[object], CompiledProgram]:
-        """The feeds in order and the program for their types. Types whose arrays kernels read as they are need not be checked again."""
-        values, fed = self._values(feeds), self._replaced(feeds)
-        loaded = self._programs.find(_specs(self._inputs, values), _specs(list(fed), list(fed.values())))
-        if fed:
-            return [*values, *fed.values()], loaded.use()
-        if all(type(value) is np.ndarray and _is_plain(value) for value in values):
+    def _prepared(self, values: Sequence[object], fed: Mapping[NodeArg, object], specs: Sequence[TensorSpec]) -> CompiledProgram:
+        """The program for feeds of these types. Types whose arrays kernels read as they are need not be checked again."""
+        loaded = self._programs.find(specs, _specs(list(fed), list(fed.values())))
+        if not fed and all(type(value) is np.ndarray and _is_plain(value) for value in values):
             types = _types(values)
             self._checked = {**(self._checked if len(self._checked) < PROGRAMS_KEPT else {}), types: loaded}
             self._latest = types, loaded
-        return values, loaded.use()
+        return loaded.use()
 
     def _output(self, name: str) -> int:
         if name not in self._positions:

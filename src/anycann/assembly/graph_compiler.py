@@ -62,7 +62,7 @@ class GraphCompiler:
         """
         clone = model.clone()
         inputs = [replace(spec, name=v.name or "") for v, spec in zip(clone.graph.inputs, inputs, strict=True)]
-        types = {v.name or "": _type_of(spec) for v, spec in zip(clone.graph.inputs, inputs, strict=True)}
+        types = {v.name or "": type_of(spec) for v, spec in zip(clone.graph.inputs, inputs, strict=True)}
         if self.storage is not None:
             round_inputs(clone.graph, self.storage)
         switched_off = self._switched_off(clone.graph, inputs)
@@ -128,7 +128,8 @@ def _own_weights(graph: ir.Graph) -> dict[int, str]:
     return {id(value.const_value): name for name, value in graph.initializers.items() if value.const_value is not None}
 
 
-def _type_of(spec: TensorSpec) -> TensorType | None:
+def type_of(spec: TensorSpec) -> TensorType | None:
+    """The type of an input that kernels read; None for any other."""
     if spec.dtype == "object" or any(not isinstance(size, int) for size in spec.shape):
         return None
     dtype = dtype_of(ir.DataType.from_numpy(np.dtype(_numpy(spec.dtype))))

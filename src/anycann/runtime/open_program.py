@@ -1,0 +1,94 @@
+"""A program for inputs whose sizes change from call to call: kernels compute what stays the same, the host what moves.
+
+The host's nodes run by their numpy meaning, which asks for no sizes beforehand, so that new ones cost nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anycann.runtime.executor import CompiledProgram
+from anycann.runtime.host import Evaluate
+from anycann.support.records import dataclass
+
+Array: TypeAlias = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class HostNode:
+    """A node ready to run, and the names of its operands ("" where absent) and results."""
+
+    evaluate: Evaluate
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """A program, and what its inputs and outputs are called in the graph."""
+
+    program: CompiledProgram
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Sized:
+    """What an array has to be: its dtype and, unless they may be any, its sizes."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...] | None = None
+
+    def fits(self, value: object) -> bool:
+        """Whether it is."""
+        return isinstance(value, np.ndarray) and value.dtype == self.dtype and self.shape in (None, value.shape)
+
+
+@dataclass(frozen=True)
+class OpenProgram:
+    """Parts in the order in which they run. `checked`: what results of the host have to be, because kernels or the caller read them."""
+
+    parts: Sequence[Kernels | tuple[HostNode, ...]]
+    constants: Mapping[str, Array]
+    checked: Mapping[str, Sized]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    def run(self, feeds: Sequence[object]) -> list[object] | None:
+        """The outputs, arrays of their own; None if a result is not what the kernels behind it were compiled for.
+
+        Raises AnyCANNError where a node of the host refuses its operands.
+        """
+        values: dict[str, object] = {"": None, **self.constants, **dict(zip(self.inputs, map(np.asarray, feeds), strict=True))}
+        for part in self.parts:
+            if isinstance(part, Kernels):
+                values.update(zip(part.outputs, part.program.run([values[name] for name in part.inputs]), strict=True))
+            elif not self._run_host(part, values):
+                return None
+        return _owned([values[name] for name in self.outputs], [*feeds, *self.constants.values()])
+
+    def _run_host(self, nodes: Sequence[HostNode], values: dict[str, object]) -> bool:
+        checked = self.checked
+        for node in nodes:
+            results = node.evaluate([values[name] for name in node.inputs])
+            for name, result in zip(node.outputs, results, strict=True):
+                if name in checked and not checked[name].fits(result):
+                    return False
+                values[name] = result
+        values[""] = None
+        return True
+
+
+def _owned(values: Sequence[Any], others: Sequence[object]) -> list[object]:
+    """Arrays that nobody else holds: a view, or one of `others`, is copied."""
+    held = {id(other) for other in others}
+    found: list[object] = []
+    for value in values:
+        own = value.base is None and value.flags.writeable and value.flags.c_contiguous and id(value) not in held
+        found.append(value if own else np.array(value, order="C"))
+        held.add(id(value))
+    return found

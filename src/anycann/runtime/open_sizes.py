@@ -1,0 +1,110 @@
+"""Shapes that a session meets once or seldom: run by a program for open sizes, and compiled when that has taken as long as compiling."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from math import inf
+import threading
+import time
+from typing import TypeAlias
+
+from anycann.om.plan import TensorSpec
+from anycann.runtime.open_program import OpenProgram
+from anycann.support.errors import AnyCANNError
+from anycann.support.records import dataclass
+
+OPEN_SIZES = "open sizes"  # among `switched_off`: every shape is compiled when it is met
+SHAPES_COMPARED = 8  # of those met last
+PROGRAMS_KEPT = 4  # for open sizes: each has its kernels once, whatever shapes it runs
+SHAPES_COUNTED = 1024
+
+Specs: TypeAlias = tuple[TensorSpec, ...]
+Make: TypeAlias = Callable[[Specs, Specs], OpenProgram | None]
+
+
+@dataclass
+class _Open:
+    """A program for all inputs that are as `specs` but for those numbered `moving`, and how long it ran the last time."""
+
+    specs: Specs
+    moving: frozenset[int]
+    program: OpenProgram | None
+    seconds: float = 0.0
+
+    def takes(self, specs: Specs) -> bool:
+        """Whether inputs of these types differ from its own where they may."""
+        moving = _moving(self.specs, specs)
+        return moving is not None and moving <= self.moving
+
+
+class OpenSizes:
+    """Decides for one model which shapes are compiled. Safe to use from several threads.
+
+    The first shape is compiled, so is one that comes twice in a row, and one whose runs have taken as long as compiling took.
+    """
+
+    def __init__(self) -> None:
+        self._met: deque[Specs] = deque(maxlen=SHAPES_COMPARED)
+        self._open: deque[_Open] = deque(maxlen=PROGRAMS_KEPT)
+        self._spent: dict[Specs, float] = {}
+        self._latest: Specs = ()
+        self._compiling_seconds = inf
+        self._lock = threading.Lock()
+
+    def compiled(self, specs: Specs, seconds: float) -> None:
+        """A program for these types was made in that time."""
+        with self._lock:
+            self._note(specs)
+            self._compiling_seconds = min(self._compiling_seconds, seconds)
+
+    def run(self, specs: Specs, values: Sequence[object], make: Make) -> list[object] | None:
+        """The outputs; None where these types are better compiled. `make` gives a program for all inputs that differ as two do, or None."""
+        with self._lock:
+            again, self._latest = specs == self._latest, specs
+            found = None if again else self._find(specs, make)
+            if found is None or found.program is None:
+                return None
+            if self._spent.get(specs, 0.0) + found.seconds > self._compiling_seconds:
+                return None
+        start = time.perf_counter()
+        try:
+            results = found.program.run(values)
+        except AnyCANNError:
+            return None
+        with self._lock:
+            found.seconds = time.perf_counter() - start
+            self._note(specs)
+            self._spent[specs] = self._spent.pop(specs, 0.0) + found.seconds
+            if len(self._spent) > SHAPES_COUNTED:
+                del self._spent[next(iter(self._spent))]
+        return results
+
+    def _note(self, specs: Specs) -> None:
+        if specs not in self._met:
+            self._met.append(specs)
+
+    def _find(self, specs: Specs, make: Make) -> _Open | None:
+        """The program for open sizes in which the least moves; made if two shapes that were met differ in less than those there are."""
+        pairs = [(moving, known) for known in self._met if (moving := _moving(known, specs))]
+        if not pairs:
+            return None
+        moving, known = min(pairs, key=lambda pair: len(pair[0]))
+        there = min((each for each in self._open if each.takes(specs)), key=lambda each: len(each.moving), default=None)
+        if there is None or len(there.moving) > len(moving):
+            made = _Open(known, moving, None)
+            with suppress(AnyCANNError):  # the compiled program says what is wrong
+                made.program = make(known, specs)
+            self._open.append(made)
+            return made
+        self._open.remove(there)
+        self._open.append(there)  # the one that was not used for longest goes first
+        return there
+
+
+def _moving(one: Specs, other: Specs) -> frozenset[int] | None:
+    """The numbers of the inputs whose sizes differ; None where something else does, or an input is no tensor."""
+    if any(a.dtype != b.dtype or a.dtype == "object" or len(a.shape) != len(b.shape) for a, b in zip(one, other, strict=True)):
+        return None
+    return frozenset(number for number, (a, b) in enumerate(zip(one, other, strict=True)) if a.shape != b.shape)
