@@ -31,6 +31,7 @@ from anycann.passes.rules.parallel_convolutions import SumOfConvolutions
 from anycann.passes.rules.places import BoundPlaces
 from anycann.passes.rules.pointwise_convolution import PointwiseConvolution
 from anycann.passes.rules.quantised_gemm import IntegerQGemm
+from anycann.passes.rules.quantised_operators import QuantisedOperator
 from anycann.passes.rules.reciprocals import MultiplyBeforeErf
 from anycann.passes.rules.repeated_blocks import ExpandOfTile
 from anycann.passes.rules.requantise import QuantizeByProduct
@@ -46,7 +47,7 @@ from anycann.passes.rules.write_range import WriteRange
 from anycann.passes.rules.zero_points import SplitZeroPoint
 
 RULES: tuple[Rule, ...] = (
-    PaddingOfConvolution(), UnsignedBytes(), DequantizeLater(), QuantizeEarlier(), QuantizedAgain(),
+    QuantisedOperator(), PaddingOfConvolution(), UnsignedBytes(), DequantizeLater(), QuantizeEarlier(), QuantizedAgain(),
     IntegerConvolution(), IntegerTransposedConvolution(), IntegerMatMul(), IntegerGemm(), IntegerQGemm(),
     QuantizeByProduct(), ScaledWeights(), FloatWeights(),
     DequantizeLSTM(), FoldBatchNormalization(), SumOfConvolutions(), SplitZeroPoint(), ProductOfEinsum(), ProductOfFourier(),
