@@ -35,7 +35,7 @@ from anycann.codegen.kernels.winograd_tile import (
     tile_points,
     winograd_refusal,
 )
-from anycann.codegen.kernels.winograd_transform import transform_input, transform_output
+from anycann.codegen.kernels.winograd_transform import goes_by_lines, transform_input, transform_input_by_lines, transform_output
 from anycann.codegen.resuming import resumed
 from anycann.codegen.values import POINTER, Value, vector_type
 from anycann.support.errors import UsageError
@@ -182,10 +182,21 @@ def _transform_patch(e: Emitter, kernel: WinogradKernel, offset: Value, to: Valu
     """One tile and channel block; with `border`, rows and columns whose condition is false are zero."""
     base = kernel.elements.moved(e, kernel.elements.pointer, offset)
     stride = input_stride(kernel.shape, kernel.lanes, kernel.tile)
-    places = product(range(kernel.algorithm.rows.patch), range(kernel.algorithm.columns.patch))
-    patch = [_patch_element(e, kernel, base, i, j, border) for i, j in places]
-    for point, value in enumerate(transform_input(e, kernel.target, kernel.algorithm, patch)):
+    rows, columns = kernel.algorithm.rows, kernel.algorithm.columns
+
+    def read(i: int, j: int) -> Value:
+        return _patch_element(e, kernel, base, i, j, border)
+
+    def write(point: int, value: Value) -> None:
         kernel.store(e, value, kernel.inputs, e.add(to, point * stride))
+
+    if goes_by_lines(kernel.target, kernel.algorithm):  # they wait where no products are yet
+        lines = [e.gep(kernel.products, number * kernel.lanes, "float") for number in range(rows.points * columns.patch)]
+        transform_input_by_lines(e, kernel.target, kernel.algorithm, read, lines, write)
+        return
+    patch = [read(i, j) for i, j in product(range(rows.patch), range(columns.patch))]
+    for point, value in enumerate(transform_input(e, kernel.target, kernel.algorithm, patch)):
+        write(point, value)
 
 
 def _patch_element(
