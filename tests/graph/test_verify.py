@@ -7,7 +7,7 @@ import onnx_ir as ir
 import pytest
 
 from anycann.graph.registry import TensorType
-from anycann.graph.verify import faults, verify
+from anycann.graph.verify import Agreed, faults, verify
 from anycann.passes.specialise import specialise
 from anycann.support.errors import InternalError
 from anycann.te import dtypes
@@ -58,3 +58,31 @@ def test_the_error_names_the_pass(graph: ir.Graph) -> None:
     list(graph)[1].outputs[0].name = "a"
     with pytest.raises(InternalError, match="after the pass 'rules' the graph is wrong: two values are called 'a'"):
         verify(graph, "rules", typed=False)
+
+
+@pytest.mark.parametrize("change", ["operand", "attribute", "no attribute", "known value", "operator", "result"])
+def test_what_changed_since_it_agreed_is_inferred_again(change: str) -> None:
+    text = """<ir_version: 10, opset_import: ["": 26]>
+        g (float[2, 3] x) => (float[6] y) <int64[1] s = {6}> { a = Transpose<perm = [0, 1]>(x)  b = Exp(a)  y = Reshape(b, s) }"""
+    graph = ir.from_proto(onnx.parser.parse_model(text)).graph
+    agreed: Agreed = {}
+    specialise(graph, {"x": TensorType(dtypes.float32, (2, 3))})
+    turned, exponential, reshaped = graph
+    assert list(faults(graph, True, agreed)) == list(faults(graph, True, agreed)) == []
+    assert len(agreed) == 3
+    match change:
+        case "operand":
+            turned.outputs[0].shape = ir.Shape([3, 2])
+        case "attribute":
+            turned.attributes["perm"] = ir.AttrInt64s("perm", [1, 0])
+        case "no attribute":
+            del turned.attributes["perm"]
+        case "known value":
+            reshaped.inputs[1].const_value = ir.tensor([3, 2])
+        case "operator":
+            exponential.op_type = "Shape"
+        case "result":
+            exponential.outputs[0].dtype = ir.DataType.DOUBLE
+    found = list(faults(graph, True, agreed))
+    assert found
+    assert list(faults(graph, True, agreed)) == found

@@ -8,7 +8,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from anycann.graph.registry import TensorType
-from anycann.graph.verify import verify
+from anycann.graph.verify import Agreed, verify
 from anycann.passes.identities import remove_identities
 from anycann.passes.loop_counters import count_turns
 from anycann.passes.loop_invariants import move_invariants
@@ -59,10 +59,11 @@ def switches() -> tuple[str, ...]:
 def run_passes(model: ir.Model, input_types: Mapping[str, TensorType | None], switched_off: frozenset[str] = frozenset()) -> list[Report]:
     """Specialise `model` for the input types and simplify it, in place; says what each pass did."""
     reports: list[Report] = []
+    agreed: Agreed = {}
     for name, run in passes(input_types, switched_off):
         reports.append(Report(name, tuple(run(model))))
         if settings.VERIFY.get():
-            verify(model.graph, after=name, typed=any(report.name == "specialise" for report in reports))
+            verify(model.graph, after=name, typed=any(report.name == "specialise" for report in reports), agreed=agreed)
     return reports
 
 
