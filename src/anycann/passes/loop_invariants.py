@@ -10,6 +10,13 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+# Operators that what their operands hold may make impossible: a body that never runs may hold such a node.
+_MAY_FAIL = frozenset(
+    {"Reshape", "Expand", "Tile", "Slice", "Split", "Squeeze", "Unsqueeze", "Pad", "Resize", "Range", "ConstantOfShape", "OneHot", "TopK"}
+    | {"Gather", "GatherElements", "GatherND", "Scatter", "ScatterElements", "ScatterND", "TensorScatter", "Div", "Mod"}
+    | {"SequenceAt", "SequenceErase", "SequenceInsert", "SplitToSequence", "ConcatFromSequence", "OptionalGetElement", "ImageDecoder"}
+)
+_BY_ANY_OPERAND = frozenset({"Range", "ConstantOfShape", "SequenceAt", "ConcatFromSequence", "OptionalGetElement", "ImageDecoder"})
 _RANDOM = frozenset({"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"})
 
 
@@ -26,9 +33,9 @@ def move_invariants(graph: ir.Graph) -> list[str]:
 
 def _move(loop: ir.Node, body: ir.Graph, graph: ir.Graph) -> int:
     inside = {value for node in body for value in node.outputs} | set(body.inputs) | set(body.initializers.values())
-    count = 0
+    count, surely = 0, _surely_turns(loop)
     for node in list(body):
-        if not _is_invariant(node, inside):
+        if not _is_invariant(node, inside) or (not surely and _may_fail(node)):
             continue
         body.remove(node)
         graph.insert_before(loop, node)
@@ -37,6 +44,37 @@ def _move(loop: ir.Node, body: ir.Graph, graph: ir.Graph) -> int:
             value.name = f"{loop.name}/{value.name}"
         count += 1
     return count
+
+
+def _surely_turns(loop: ir.Node) -> bool:
+    """Whether the body runs at least once, as far as the graph says."""
+    if loop.op_type == "Scan":
+        count = loop.attributes.get_int("num_scan_inputs", 1)
+        axes = loop.attributes.get_ints("scan_input_axes", [0] * count)
+        shape, axis = (None if loop.inputs[-1] is None else loop.inputs[-1].shape), axes[-1]
+        if shape is None or not -len(shape) <= axis < len(shape):
+            return False
+        length = shape[axis]
+        return isinstance(length, int) and length > 0
+    turns, condition = loop.inputs[:2]
+    return all(value is None or (_is_known(value) and _first_number(value) > 0) for value in (turns, condition))
+
+
+def _first_number(value: ir.Value) -> float:
+    """The one number of a known value; 0 if it has none."""
+    constant = ir.convenience.get_const_tensor(value)
+    return 0 if constant is None or constant.size != 1 else float(constant.numpy().reshape(-1)[0])
+
+
+def _may_fail(node: ir.Node) -> bool:
+    """Whether what its operands hold, not only how large they are, decides if the node can be computed."""
+    if node.op_type not in _MAY_FAIL:
+        return False
+    first = node.inputs[0]
+    if node.op_type in ("Div", "Mod") and first is not None and first.dtype is not None and first.dtype.is_floating_point():
+        return False
+    deciding = node.inputs if node.op_type in _BY_ANY_OPERAND else node.inputs[1:]
+    return any(value is not None and not _is_known(value) for value in deciding)
 
 
 def _is_invariant(node: ir.Node, inside: set[ir.Value]) -> bool:
