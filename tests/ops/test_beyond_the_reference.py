@@ -8,9 +8,11 @@ import math
 import numpy as np
 import pytest
 
+from anycann import InferenceSession
 from anycann.graph.registry import NotLowered, Sample, library
 from anycann.target.target import host
 from tests.ops.operator_runner import build_case, run
+from tests.passes.graphs import parse
 
 
 def assert_gives(op_type: str, sample: Sample, *wanted: np.ndarray) -> None:
@@ -113,3 +115,19 @@ def test_resizing_by_sizes_takes_the_exact_neighbour_also_halfway(size: int, out
     x = np.arange(size, dtype=np.float32)
     attributes = {"mode": "nearest", "nearest_mode": nearest, "coordinate_transformation_mode": coordinates}
     assert_gives("Resize", Sample((x, None, None, np.array([out])), attributes, constant=(3,)), x[np.clip(taken, 0, size - 1)])
+
+
+@pytest.mark.parametrize(
+    ("stride", "out", "mode", "begin"), [(1, 3, "NOTSET", 2), (2, 4, "NOTSET", 4), (2, 4, "SAME_UPPER", 3), (3, 1, "NOTSET", 7)]
+)
+def test_a_transposed_convolution_may_give_less_than_its_image(stride: int, out: int, mode: str, begin: int) -> None:
+    rng = np.random.default_rng(stride)
+    x, w = rng.standard_normal((2, 5, 5)).astype(np.float32), rng.standard_normal((5, 19, 3)).astype(np.float32)
+    whole = np.zeros((2, 19, 4 * stride + 3), np.float32)
+    for place, tap in np.ndindex(5, 3):
+        whole[:, :, place * stride + tap] += x[:, :, place] @ w[:, :, tap]
+    text = f"""g (float[2,5,5] x) => (float[N,M,L] y) {{
+        y = ConvTranspose<strides=[{stride}], output_shape=[{out}], auto_pad="{mode}">(x, w)
+    }}"""
+    (y,) = InferenceSession(parse(text, w=w)).run(None, {"x": x})
+    np.testing.assert_allclose(y, whole[:, :, begin : begin + out], rtol=1e-5, atol=1e-5)

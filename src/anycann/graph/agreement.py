@@ -45,12 +45,13 @@ def check_sizes(node: ir.Node, inputs: Sequence[Sizes | None], outputs: Sequence
 def _convolution(node: ir.Node, inputs: Sequence[Sizes | None], outputs: Sequence[Sizes | None]) -> str | None:
     image, weights, bias = inputs[0], inputs[1], inputs[2] if len(inputs) > 2 else None
     if image is not None and outputs[0] is not None and len(outputs[0]) != len(image):
-        return f"output_shape {list(node.attributes.get_ints('output_shape', ()))} is less than its image of {list(image[2:])} can become"
+        stated = list(node.attributes.get_ints("output_shape", ()))
+        return f"output_shape is {stated}; {len(image) - 2} sizes of 1 or more are accepted"
     if weights is None or len(weights) < 3:
         return None
-    stated = tuple(node.attributes.get_ints("kernel_shape", weights[2:]))
-    if stated != weights[2:]:
-        return f"kernel_shape is {list(stated)}; its weights have {list(weights[2:])}"
+    kernel = tuple(node.attributes.get_ints("kernel_shape", weights[2:]))
+    if kernel != weights[2:]:
+        return f"kernel_shape is {list(kernel)}; its weights have {list(weights[2:])}"
     channels = weights[1] * node.attributes.get_int("group", 1) if node.op_type == "ConvTranspose" else weights[0]
     return None if bias is None or bias == (channels,) else f"the bias has the shape {list(bias)}; [{channels}] is accepted"
 

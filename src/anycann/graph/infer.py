@@ -57,7 +57,7 @@ def _inferred(node: ir.Node, registry: Registry) -> list[Inferred]:
         )
     except Exception as error:  # the library raises bare exceptions of several kinds
         raise ModelError(f"node {node.name!r} ({node.op_type}): {_first_line(error)}; its inputs: {_described(node)}") from error
-    return [_from_proto(output, types.get(output.name or "")) for output in node.outputs]
+    return [_complete(node, _from_proto(output, types.get(output.name or ""))) for output in node.outputs]
 
 
 def _by_definition(node: ir.Node, infer: Callable[..., object]) -> list[Inferred]:
@@ -79,6 +79,15 @@ def _from_proto(output: ir.Value, proto: onnx.TypeProto | None) -> Inferred:
     if any(size is not None and size < 0 for size in shape):
         raise ModelError(f"value {output.name!r} would have the shape {list(shape)}")
     return Inferred(type_, shape)
+
+
+def _complete(node: ir.Node, found: Inferred) -> Inferred:
+    """With the sizes that a ConvTranspose states: ONNX leaves out those that are less than the image's."""
+    stated = tuple(node.attributes.get_ints("output_shape", ())) if node.op_type == "ConvTranspose" else ()
+    image = node.inputs[0].shape if stated and node.inputs[0] is not None else None
+    if found.shape is None or image is None or len(found.shape) >= len(image) or min(stated) < 1:
+        return found
+    return Inferred(found.type, (*found.shape[:2], *stated[2 - len(image) :]))
 
 
 def _input_types(node: ir.Node) -> dict[str, onnx.TypeProto]:
