@@ -81,6 +81,8 @@ class InferenceSession:
             if found is not None:
                 return found if output_names is None else [found[self._output(name)] for name in output_names]
         buffers = None if outputs is None else self._buffers(outputs)
+        if not isinstance(feeds, Mapping):
+            raise UsageError(f"the feeds are a {type(feeds).__name__}; accepted: a dictionary of {', '.join(self._names) or 'nothing'}")
         values = [feeds.get(name) for name in self._names]
         loaded = self._known(_types(values)) if len(feeds) == len(values) else None
         if loaded is not None:

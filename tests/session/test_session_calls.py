@@ -27,6 +27,7 @@ RIGHT = {"x": X, "y": X + 1}
     ("wrong", "message"),
     [
         ({"x": X}, "input 'y' is missing"),
+        ([X, X], "the feeds are a list; accepted: a dictionary of x, y"),
         ({"x": X, "z": X}, "input 'z' is unknown"),
         ({**RIGHT, "w": X}, "input 'w' is unknown"),
         ({"x": X, "y": None}, "input 'y' is None"),
@@ -37,12 +38,18 @@ RIGHT = {"x": X, "y": X + 1}
         ({"x": X, "y": np.float32(1)}, r"input 'y' has shape \[\]"),
     ],
 )
-def test_a_wrong_feed_is_refused_after_right_ones_too(wrong: dict[str, Any], message: str) -> None:
+def test_a_wrong_feed_is_refused_after_right_ones_too(wrong: Any, message: str) -> None:
     session = InferenceSession(SUM)
     for _ in range(2):
         np.testing.assert_array_equal(session.run(None, RIGHT)[0], 3 * X + 1)
         with pytest.raises(UsageError, match=message):
             session.run(None, wrong)
+
+
+@pytest.mark.parametrize("threads", ["a", 1.5, -1])
+def test_a_number_of_threads_that_is_none_is_refused(threads: Any) -> None:
+    with pytest.raises(UsageError, match=f"{threads}.*; accepted: .*1"):
+        InferenceSession(SUM, num_threads=threads)
 
 
 MEMORY: dict[str, Callable[[np.ndarray], Any]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from functools import lru_cache
+from numbers import Integral
 import os
 import struct
 import threading
@@ -213,6 +214,8 @@ _shared = _Shared()
 
 def shared_pool(threads: int) -> ThreadPool:
     """The pool of `threads` threads of this process; made when there is none, closed when nobody refers to it any more."""
+    if not isinstance(threads, Integral):
+        raise UsageError(f"num_threads is {threads!r}; accepted: a whole number from 1 to {MOST_THREADS}, or 0 for the default")
     with _shared.lock:
         pool = _shared.pools.get(threads)
         if pool is None or not pool._finalizer.alive:
