@@ -25,8 +25,6 @@ def apply_aipp(model: ir.Model, request: ConvertRequest) -> tuple[ConvertRequest
 
     A dynamic block gives the model an input for the settings. Raises UsageError for a configuration that is damaged or does not fit.
     """
-    if not request.insert_op_conf:
-        return request, {}
     if request.input_format not in _LAYOUTS:
         raise AtcUsageError(
             "E10001", value=request.input_format, parameter="--input_format", reason=f"AIPP wants pictures: {' or '.join(_LAYOUTS)}"

@@ -19,7 +19,6 @@ from anycann.passes.rules import RULES
 from anycann.runtime.thread_pool import prepare
 from anycann.support.files import file_error
 from anycann.target.target import by_name
-from anycann.tools.atc_aipp import apply_aipp
 from anycann.tools.atc_frameworks import load_requested
 from anycann.tools.atc_graph import apply_request
 from anycann.tools.atc_hw_layout import adjust_layouts
@@ -28,7 +27,6 @@ from anycann.tools.atc_parse import CommandLine
 from anycann.tools.atc_request import ConvertRequest, convert_request
 from anycann.tools.atc_shapes import is_dynamic
 from anycann.tools.atc_values import ALL_RULES
-from anycann.tools.model_info import model_info
 from anycann.tools.output import format_bytes, progress
 from anycann.tuning.bank import require_folder
 
@@ -54,6 +52,8 @@ def convert(line: CommandLine, words: Sequence[str]) -> Outcome:
     explained = explain(conversion) if request.explain else None
     lines = [*unknown, *(explained.lines() if explained else ()), *engine_lines(conversion)]
     if line.switch("display_model_info"):
+        from anycann.tools.model_info import model_info
+
         lines += model_info(conversion.model).lines()
     return Outcome((*lines, f"{path}: {format_bytes(os.path.getsize(path))}"), facts(path, conversion, unknown, explained))
 
@@ -63,6 +63,10 @@ def prepared_model(request: ConvertRequest) -> tuple[ir.Model, ConvertRequest, d
     model, request = load_requested(request)
     apply_request(model, request)
     request, layouts = adjust_layouts(model, request)
+    if not request.insert_op_conf:
+        return model, request, dict(layouts)
+    from anycann.tools.atc_aipp import apply_aipp
+
     request, notes = apply_aipp(model, request)
     return model, request, {**layouts, **notes}
 

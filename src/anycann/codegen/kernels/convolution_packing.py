@@ -19,10 +19,11 @@ def pack_weights(weights: np.ndarray, shape: ConvolutionShape, lanes: int, block
         return _pack_inner(weights, shape, lanes)
     inner = channel_block(shape, lanes)
     out_blocks, in_blocks = shape.out_blocks(lanes), -(-shape.group_inputs // inner)
-    padded = np.zeros((out_blocks * lanes, in_blocks * inner, shape.taps), shape.accumulator.numpy)
-    padded[: shape.out_channels, : shape.group_inputs] = weights.reshape(shape.out_channels, shape.group_inputs, shape.taps)
-    blocked = padded.reshape(out_blocks, lanes, in_blocks, inner, shape.taps)
-    return np.ascontiguousarray(blocked.transpose(0, 2, 4, 3, 1))
+    plain = weights.reshape(shape.out_channels, shape.group_inputs, shape.taps)
+    padding = out_blocks * lanes - shape.out_channels, in_blocks * inner - shape.group_inputs
+    padded = np.pad(plain, ((0, padding[0]), (0, padding[1]), (0, 0))) if any(padding) else plain
+    blocked = padded.reshape(out_blocks, lanes, in_blocks, inner, shape.taps).transpose(0, 2, 4, 3, 1)
+    return np.array(blocked, shape.accumulator.numpy, order="C")
 
 
 def weights_arrangement(shape: ConvolutionShape, lanes: int, blocked_input: bool = True) -> Arrangement | None:

@@ -6,6 +6,7 @@ What has a seed of its own is left to the reference, which gives the same number
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 import os
 
 import numpy as np
@@ -13,22 +14,20 @@ import onnx
 
 from anycann.graph.registry import declare
 
-_generator = np.random.Generator(np.random.SFC64())  # its methods may be called in any thread
 
-
-def _seed_anew() -> None:
-    """In a forked process, which would draw what its parent draws."""
-    global _generator
-    _generator = np.random.Generator(np.random.SFC64())
+@lru_cache(maxsize=1)
+def _generator() -> np.random.Generator:
+    """Its methods may be called in any thread. Made when it is asked for: numpy imports its random numbers then."""
+    return np.random.Generator(np.random.SFC64())
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_seed_anew)
+    os.register_at_fork(after_in_child=_generator.cache_clear)  # a forked process would draw what its parent draws
 
 
 def _normal(shape: Sequence[int], dtype: np.dtype, mean: float | None, scale: float | None, seed: float | None) -> tuple[np.ndarray]:
     _without(seed)
-    made = _generator.standard_normal(tuple(shape), np.float64 if dtype == np.float64 else np.float32)
+    made = _generator().standard_normal(tuple(shape), np.float64 if dtype == np.float64 else np.float32)
     made *= 1.0 if scale is None else scale
     made += mean or 0.0
     return (made.astype(dtype, copy=False),)
@@ -37,7 +36,7 @@ def _normal(shape: Sequence[int], dtype: np.dtype, mean: float | None, scale: fl
 def _uniform(shape: Sequence[int], dtype: np.dtype, low: float | None, high: float | None, seed: float | None) -> tuple[np.ndarray]:
     _without(seed)
     low, high = low or 0.0, 1.0 if high is None else high
-    made = _generator.random(tuple(shape), np.float64 if dtype == np.float64 else np.float32)
+    made = _generator().random(tuple(shape), np.float64 if dtype == np.float64 else np.float32)
     made *= high - low
     made += low
     return (made.astype(dtype, copy=False),)
