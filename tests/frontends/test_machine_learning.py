@@ -223,6 +223,17 @@ def test_classes_of_trees() -> None:
     np.testing.assert_allclose(scores, np.exp(sums) / np.exp(sums).sum(1, keepdims=True), rtol=1e-5)
 
 
+def test_classes_may_have_names() -> None:
+    names = {"classlabels_strings": ["setosa", "versicolor", "virginica"]}
+    x = drawn(11)
+    attributes = ensemble("class", 6, [0, 1, 2], ANY, (-1, 1))
+    labels, _ = InferenceSession(model("TreeEnsembleClassifier", {**attributes, **names}, ("y", "z"))).run(None, {"x": x})
+    assert list(labels) == [names["classlabels_strings"][best] for best in walked(attributes, "class", x, 3).argmax(1)]
+    made = model("LinearClassifier", {"coefficients": SMALL, "intercepts": [0.5, 1, 2], **names}, ("y", "z"))
+    labels, scores = InferenceSession(made).run(None, {"x": x})
+    assert list(labels) == [names["classlabels_strings"][best] for best in scores.argmax(1)]
+
+
 @pytest.mark.parametrize(
     ("weights", "transform"), [((0.0, 0.1), "NONE"), ((0.0, 0.1), "LOGISTIC"), ((-1.0, 1.0), "LOGISTIC"), ((-1.0, 1.0), "NONE")]
 )

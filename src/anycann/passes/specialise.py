@@ -17,6 +17,7 @@ import onnx_ir as ir
 from anycann.graph.evaluate import evaluate_node
 from anycann.graph.infer import infer_outputs
 from anycann.graph.registry import OPSET, Lowering, NotLowered, Registry, TensorType, library, static_type
+from anycann.graph.types import STRING_KINDS
 from anycann.passes.bags import sum_bags
 from anycann.passes.branches import branch_types
 from anycann.passes.unroll import unroll
@@ -116,9 +117,10 @@ class _Specialiser:
             results = self._results(node)
         except AnyCANNError:
             return False
-        if not all(isinstance(r, np.ndarray | np.generic) for r in results):
-            return False
-        self._replace(node, [np.asarray(r) for r in results])
+        arrays = [np.asarray(result) for result in results if isinstance(result, np.ndarray | np.generic)]
+        if len(arrays) < len(results) or any(array.dtype.kind in STRING_KINDS for array in arrays):
+            return False  # text gains nothing, and as an array it is no tensor that ONNX writes
+        self._replace(node, arrays)
         return True
 
     def _results(self, node: ir.Node) -> Sequence[object]:
