@@ -17,7 +17,7 @@ from anycann.codegen.kernels.convolution_kernel import Initial, Write
 from anycann.codegen.kernels.convolution_method import last_lanes
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_write import digits
-from anycann.codegen.kernels.winograd_products import BlockGroup, WinogradKernel, multiply_point
+from anycann.codegen.kernels.winograd_products import BlockGroup, WinogradKernel, multiply_point, weights_ahead
 from anycann.codegen.kernels.winograd_tile import (
     WinogradTile,
     all_blocks,
@@ -213,13 +213,14 @@ def _finish(e: Emitter, kernel: WinogradKernel, first: Value, stop: Value, part:
     """Products and results of groups of output channel blocks."""
     size = kernel.tile.blocks
     with e.loop(0, kernel.algorithm.points) as point, e.loop(first, stop) as group:
-        _multiply_group(e, kernel, point.index, group.index, e.mul(e.sub(group.index, first), size))
+        following = weights_ahead(e, kernel, point.index, group.index, (first, stop))
+        _multiply_group(e, kernel, point.index, group.index, e.mul(e.sub(group.index, first), size), following)
     begin = e.mul(first, size)
     end = e.smin(e.mul(stop, size), e.const(kernel.shape.out_blocks(kernel.lanes)))
     _transform_outputs(e, kernel, begin, e.sub(end, begin), part)
 
 
-def _multiply_group(e: Emitter, kernel: WinogradKernel, point: Value, number: Value, kept: Value) -> None:
+def _multiply_group(e: Emitter, kernel: WinogradKernel, point: Value, number: Value, kept: Value, following: Value) -> None:
     """Products of a point for one group; the last group may be smaller."""
     shape, lanes, size = kernel.shape, kernel.lanes, kernel.tile.blocks
     groups, block = all_groups(shape, lanes, kernel.tile), e.mul(number, size)
@@ -229,7 +230,7 @@ def _multiply_group(e: Emitter, kernel: WinogradKernel, point: Value, number: Va
     variants = [("slt", regular), ("eq", last)] if groups > 1 and last != regular else [("sle", last)]
     for predicate, group in variants:
         with e.when(e.compare(predicate, number, e.const(groups - 1))):
-            multiply_point(e, kernel, point, group)
+            multiply_point(e, kernel, point, group, following)
 
 
 def _transform_outputs(e: Emitter, kernel: WinogradKernel, block: Value, blocks: Value, part: _Part) -> None:

@@ -35,9 +35,9 @@ _SCRATCH_RATE, _FAR_SCRATCH_RATE = 32.0, 10.0
 # Bytes a cycle that weights arrive with: from the second-level cache, the third, and memory.
 WEIGHT_RATES = 32.0, 10.0, 5.0
 _OTHER_SIZE = 1.15  # measured, the better of two sizes is the one with the lower estimate where they are that far apart
-# What blocks by points take beyond their estimate. Where a tile keeps its order (`fills_registers`) 1.15 is enough: 256 channels of 14 x 14
-# take 0.91 of the time, of 16 x 20 0.78, 320 of 19 x 23 0.84 to 0.92, 256 -> 512 of 26 x 26 0.85; with 1.1 other shapes lost up to 4 %.
-_BY_POINT, _BY_POINT_IN_ORDER = 1.2, 1.15
+# What blocks by points take beyond their estimate; less where a tile keeps its order (`fills_registers`): 256 channels of 14 x 14 take 0.88
+# of the time, of 16 x 20 0.78, 320 of 19 x 23 0.84 to 0.92, 5 x 5 of 192 channels of 20 x 24 0.85; by 1.0 eleven others 0.94 to 1.05.
+_BY_POINT, _BY_POINT_IN_ORDER = 1.2, 1.1
 
 
 def winograd_estimate(shape: ConvolutionShape, target: Target, tile: WinogradTile) -> float:
@@ -97,7 +97,7 @@ class WinogradCosts:
     def judged(self, tile: WinogradTile) -> float:
         """The cycles, and what makes the usual tiles preferable where another's are hardly fewer."""
         by_point = _BY_POINT_IN_ORDER if fills_registers(self._target) else _BY_POINT
-        return self.cycles(tile) * (by_point if tile.by_point else _OTHER_SIZE if tile.size != self._usual else 1.0)
+        return self.cycles(tile) * max(by_point if tile.by_point else 1.0, _OTHER_SIZE if tile.size != self._usual else 1.0)
 
     def judged_for_two(self, tile: WinogradTile) -> float:
         """`judged`, for one thread and for two that share the work as evenly as the blocks allow."""

@@ -74,21 +74,41 @@ class BlockGroup:
     last_lanes: int
 
 
-def multiply_point(e: Emitter, kernel: WinogradKernel, point: Value, group: BlockGroup) -> None:
-    """products[point] = weights[point] * inputs[point], `columns` positions at a time."""
+def weights_ahead(e: Emitter, kernel: WinogradKernel, point: Value, group: Value, groups: tuple[Value, Value]) -> Value:
+    """Elements from the weights of a point and a group to those that are multiplied next: of the next group, or of the next point.
+
+    `groups` are the first of the task and that behind its last. What comes first at a point was not fetched before, and in its place what
+    another task reads: by points, where that is a third or half of the weights, 512 channels of 7 x 7 take 0.92 to 0.95 of the time (AVX2).
+    """
+    first, stop = groups
+    plane, points = winograd_depth(kernel.shape) * kernel.lanes, kernel.algorithm.points
+    of_group = kernel.tile.blocks * points * plane
+    to_first_point = e.const(of_group - (points - 1) * plane)
+    is_last = e.compare("eq", point, e.const(points - 1))
+    if not kernel.tile.by_point:
+        return e.select(is_last, to_first_point, e.const(plane))
+    to_first_group = e.add(e.mul(e.sub(first, group), of_group), plane)
+    next_point = e.select(is_last, to_first_point, to_first_group)
+    return e.select(e.compare("eq", e.add(group, 1), stop), next_point, e.const(of_group))
+
+
+def multiply_point(e: Emitter, kernel: WinogradKernel, point: Value, group: BlockGroup, following: Value) -> None:
+    """products[point] = weights[point] * inputs[point], `columns` positions at a time; the weights that come next lie `following` elements
+    behind these.
+    """
     width = kernel.tile.columns
     full, rest = divmod(kernel.tile.positions, width)
     if full:
         with e.loop(0, full * width, width) as start:
-            _multiply(e, kernel, point, group, start.index, width)
+            _multiply(e, kernel, point, group, following, start.index, width)
     if rest:
-        _multiply(e, kernel, point, group, e.const(full * width), rest)
+        _multiply(e, kernel, point, group, following, e.const(full * width), rest)
 
 
 _LINE_BYTES = 64
 
 
-def _multiply(e: Emitter, kernel: WinogradKernel, point: Value, group: BlockGroup, start: Value, width: int) -> None:
+def _multiply(e: Emitter, kernel: WinogradKernel, point: Value, group: BlockGroup, following: Value, start: Value, width: int) -> None:
     """One register tile: `width` positions from `start`, the channel blocks of a group, all real input channels of all planes it reads.
 
     Meanwhile the weights that are multiplied next are fetched: from memory they take about as long as the products.
@@ -99,8 +119,7 @@ def _multiply(e: Emitter, kernel: WinogradKernel, point: Value, group: BlockGrou
     weights = e.gep(kernel.weights, e.add(e.mul(group.first, points * plane), e.mul(point, plane)), "float")
     inputs = e.gep(kernel.inputs, e.add(e.mul(point, input_stride(shape, lanes, kernel.tile)), e.mul(start, lanes)), "float")
     ahead = -(-4 * lanes // -(-positions // kernel.tile.columns))  # bytes of the next weights for each input channel of these
-    following = 4 * plane * (points * blocks if kernel.tile.by_point else 1)
-    later = e.gep(weights, e.add(e.mul(e.udiv(start, kernel.tile.columns), depth * ahead), following), "i8")
+    later = e.gep(weights, e.add(e.mul(e.udiv(start, kernel.tile.columns), depth * ahead), e.mul(following, 4)), "i8")
     in_blocks, last = shape.in_blocks(lanes), shape.in_channels % lanes or lanes
     types = [vector_type("float", group.last_lanes if j == blocks - 1 else lanes) for j in range(blocks)]
 
