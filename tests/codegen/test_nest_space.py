@@ -10,6 +10,7 @@ import pytest
 
 from anycann.codegen.kernel_cache import KernelCache, compile_kernels
 from anycann.codegen.nest_kernel import Output
+from anycann.codegen.nest_space import NestSpace
 from anycann.codegen.recipe import Recipe
 from anycann.codegen.space import Choices
 from anycann.target.target import Target, by_name, host
@@ -121,6 +122,16 @@ def test_avx2_gathers_only_the_shortest_rows(tensor: Tensor, vector: int) -> Non
     task = task_of(Recipe((Output("y", tensor),), {}, by_name("avx2")), lambda name: None, Choices())
     assert task is not None
     assert task.default["vector"] == vector
+
+
+@pytest.mark.parametrize("shape", [(1, 256, 112, 112), (1, 432, 24, 103), (8, 288, 3, 29)])
+def test_every_second_pixel_of_planes_goes_into_blocks_of_channels_by_channels(shape: tuple[int, ...]) -> None:
+    x = te.placeholder("x", shape, dtypes.float32)
+    some = te.compute((*shape[:2], -(-shape[2] // 2), -(-shape[3] // 2)), lambda n, c, i, j: x[n, c, i * 2, j * 2])
+    task = task_of(Recipe((Output("y", some, NC1HWC0),), {}, by_name("avx2")), lambda name: None, Choices())
+    assert task is not None
+    assert isinstance(task.space, NestSpace)
+    assert task.space.problem.outer[task.default["vector"]] == 8  # with pixels over the lanes 1.8 times as long: AVX2 has no scatter
 
 
 def test_a_bank_of_the_past_does_not_fit_a_nest_that_changed() -> None:

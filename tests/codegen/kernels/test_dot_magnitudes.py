@@ -18,7 +18,7 @@ from anycann.codegen.kernels.dot_space import DotSpace
 from anycann.target.target import NAMED, Target, by_name
 from anycann.te import dtypes
 from anycann.te.dtypes import DType
-from tests.codegen.kernels.jit import Compiled, Guarded, assert_compiles_everywhere, runnable
+from tests.codegen.kernels.jit import Compiled, assert_compiles_everywhere, guarded, runnable
 from tests.codegen.kernels.test_dot_convolution import GROUPED, SHAPES, Array, naive, operands, sizes, write_kernel
 
 TARGETS = [target for target in runnable() if may_take_magnitudes(target)]
@@ -39,10 +39,10 @@ def assert_exact(shape: ConvolutionShape, x: Array, w: Array, zero: int, tile: D
         plan = space.plan(tile or space.default())
         lifted = zero + (128 if shape.dtype is dtypes.int8 else 0)
         e, tasks = write_kernel(plan, lifted)
-        source, packed, y = Guarded(x), Guarded(pack_dots(plan, kept, lifted)), Guarded(np.full(want.shape, 77, np.int32))
         kernel = Compiled(e, "dots", target, plan.scratch_bytes)
-        kernel.run([source.address, packed.address, y.address, y.address], tasks, min(3, max(1, tasks)))
-        np.testing.assert_array_equal(y.array, want, err_msg=str(plan.tile))
+        for source, packed, y in guarded(x, pack_dots(plan, kept, lifted), np.full(want.shape, 77, np.int32)):
+            kernel.run([source.address, packed.address, y.address, y.address], tasks, min(3, max(1, tasks)))
+            np.testing.assert_array_equal(y.array, want, err_msg=str(plan.tile))
 
 
 def test_processors_without_instructions_for_bytes_take_magnitudes_where_lanes_are_eight() -> None:
@@ -105,6 +105,12 @@ def test_a_product_is_read_in_place_by_tiles_that_leave_registers_for_what_turns
     assert not space.plan(tile).copied
     assert DotPlan(space.problem, space.target, tile).copied
     assert space.context() != DotSpace(space.problem, space.target).context()
+
+
+def test_a_column_of_few_pixels_is_a_few_tasks_that_fetch_the_weights() -> None:
+    shape = replace(sizes(16, 240, (16, 3), (3, 3)), dtype=dtypes.uint8)
+    space = DotSpace(shape, by_name("avx2"), magnitudes=True)
+    assert space.default().image_rows > 1  # 14 tasks, a pixel each, take 1.3 times as long
 
 
 def test_kernels_compile_for_processors_that_are_not_here() -> None:

@@ -24,6 +24,9 @@ from anycann.te import dtypes
 # lies in one piece, and to copy a pixel of its own; a task is worth so many.
 _TILE_LOAD, _WRITE, _AROUND, _PART, _SORT = 8.0, 5.0, 24.0, 8.0, 3.0
 _TASK_CYCLES, _TASKS, _ENOUGH_TASKS = 20_000, 16, 8
+# Less than this is not worth a task of its own, for each fetches its weights: 16 to 240 channels, 3x3 onto a column of 14 pixels (AVX2)
+# take 12.8 us in 14 tasks, 9.9 in 5, 8.9 in one.
+_LEAST_CYCLES, _FEW_TASKS = 5_000, 4
 _HALVED_LOAD = 0.1  # cycles that a load adds where one such instruction a cycle leaves time for it
 _FAR_BYTES_PER_CYCLE = 16.0  # from behind the second-level cache
 # Products of 16-bit integers: cycles for what a register tile computes of a pair of channels, around each pixel of it, and bytes of weights
@@ -143,7 +146,7 @@ class DotSpace(Space[DotTile]):
 
     @property
     def _waits(self) -> bool:
-        return (self.magnitudes or DotProducts(self.problem.dtype, self.target).widens) and waits_for_words(self.target)
+        return DotProducts(self.problem.dtype, self.target, self.magnitudes).takes_two_steps and waits_for_words(self.target)
 
     def _fits(self, tile: DotTile) -> bool:
         if self._tiles:
@@ -171,7 +174,7 @@ class DotSpace(Space[DotTile]):
             row_load = _TILE_LOAD * (3 if plan.steps_of_pixels[1] > 1 and not plan.copied else 1)  # rows far apart share cache sets
             loads = row_load * tile.row_tiles + column_load * vectors
             return _AROUND + _PART * prod(plan.runs[:3]) + steps * max(products, loads) + 16.0 * tile.row_tiles * vectors
-        if plan.dots.widens or plan.magnitudes:
+        if plan.dots.takes_two_steps:
             row_bytes = vectors * self.target.lanes * plan.dots.weight_bytes
             far = row_bytes / _WIDE_BYTES_PER_CYCLE if plan.panel_bytes > self.target.l1_bytes // 2 else 0.0
             step = magnitude_cycles(tile.rows, vectors) if plan.magnitudes else word_pair_cycles(self.target, tile.rows, vectors)
@@ -244,9 +247,10 @@ def _best(space: DotSpace) -> DotTile:
     return min(usable, key=lambda tile: _shared(space, tile), default=DotTile(1, 1, 1, max(1, space.problem.out_size[-2]), 1))
 
 
-def _shared(space: DotSpace, tile: DotTile) -> float:
-    """The estimate, and more for less tasks than threads could use."""
+def _shared(space: DotSpace, tile: DotTile) -> tuple[float, float]:
+    """The estimate, more for less tasks than threads could use; of those alike, tasks where they are more than the work is worth."""
     cycles = space.estimate(tile)  # weights are in it once, so that matrices of one row have tasks too
     enough = min(_ENOUGH_TASKS, cycles // _TASK_CYCLES)
     tasks = space.plan(tile).tasks
-    return cycles * (1.0 if tasks >= enough else 1.3)
+    many = max(tasks, _FEW_TASKS, cycles // _LEAST_CYCLES) if space._waits else 0.0
+    return cycles * (1.0 if tasks >= enough else 1.3), many
