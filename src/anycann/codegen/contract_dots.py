@@ -128,9 +128,9 @@ def generate_dot_convolution(
     window = window_rows(layouts.get(x, ND)) or 0
     known = _known_zero(operator.zero_point, constants, sizes)
     kept = weights[(slice(None), slice(None), *taps)].reshape(*weights.shape[:2], *shape.kernel)
-    method = None if planar or window or operator.transposed else _by_winograd(shape, target, choices, kept, weight_zero)
+    magnitudes = not (planar or window or known is None) and weight_zero is None and gains_by_magnitudes(shape, target)
+    method = None if planar or window or operator.transposed else _by_winograd(shape, target, choices, kept, weight_zero, magnitudes)
     if method is None:
-        magnitudes = not (planar or window or known is None) and weight_zero is None and gains_by_magnitudes(shape, target)
         tile = choices.tile(DotSpace(shape, target, planar, magnitudes))
         plan = DotPlan(shape, target, tile, planar, weight_zero is None, window, magnitudes)
         method = _by_dots(plan, kept, known, weight_zero)
@@ -179,9 +179,11 @@ def _by_dots(plan: DotPlan, weights: Array, zero_point: int | None, weight_zero:
     return _Method("dots", plan, packed, emit, plan.scratch_bytes, rows)
 
 
-def _by_winograd(shape: ConvolutionShape, target: Target, choices: Choices, weights: Array, weight_zero: Array | None) -> _Method | None:
+def _by_winograd(
+    shape: ConvolutionShape, target: Target, choices: Choices, weights: Array, weight_zero: Array | None, magnitudes: bool
+) -> _Method | None:
     """With the largest tiles that pay and whose sums come back; None if there are none."""
-    wanted = [size for size in word_tile_sizes(shape) if choices.tile(WordAlgorithmSpace(shape, target, size)).winograd]
+    wanted = [size for size in word_tile_sizes(shape) if choices.tile(WordAlgorithmSpace(shape, target, size, magnitudes)).winograd]
     centred = _centred(weights, weight_zero) if wanted else weights
     plans = [WordWinograd(shape, target, choices.tile(WordWinogradSpace(shape, target, size))) for size in wanted]
     plan = next((plan for plan in plans if sums_fit(centred, plan.algorithm)), None)

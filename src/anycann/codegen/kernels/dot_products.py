@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from anycann.codegen.emitter import Emitter
-from anycann.codegen.kernels.dot_magnitudes import add_magnitudes
+from anycann.codegen.kernels.dot_magnitudes import LANES, add_magnitudes
 from anycann.codegen.values import Value, vector_type
 from anycann.support.records import dataclass
 from anycann.target.target import Target
@@ -36,6 +36,11 @@ class DotProducts:
     def widens(self) -> bool:
         """True if bytes are multiplied as 16-bit integers."""
         return self.dtype is not dtypes.bfloat16 and self.target.is_x86 and self._name is None and not self.magnitudes
+
+    @property
+    def takes_two_steps(self) -> bool:
+        """True if x86 multiplies bytes by one instruction and adds what that makes by others, as words or by magnitudes."""
+        return self.widens or self.magnitudes
 
     @property
     def weight_bytes(self) -> int:
@@ -84,7 +89,7 @@ class DotProducts:
 
     def first(self, e: Emitter, groups: Value) -> list[Value]:
         """A vector of groups (i32) as a first operand: unsigned bytes."""
-        if self._name or self.widens or self.magnitudes:
+        if self._name or self.takes_two_steps:
             return [groups]
         if self.dtype is dtypes.bfloat16:
             return self._halves(e, groups)
@@ -93,7 +98,7 @@ class DotProducts:
     def second(self, e: Emitter, pointer: Value) -> list[Value]:
         """The groups of all lanes at `pointer` as a second operand: signed bytes, or magnitudes, which `signs` go with."""
         groups = e.load(pointer, vector_type("i32", self.target.lanes), GROUP_BYTES)
-        if self._name or self.widens or self.magnitudes:
+        if self._name or self.takes_two_steps:
             return [groups]
         if self.dtype is dtypes.bfloat16:
             return self._halves(e, groups)
@@ -162,7 +167,7 @@ def may_take_magnitudes(target: Target) -> bool:
     Both ways are four instructions for 32 products, but bytes are half the loads and are read where they are: products of 197 x 768 x 768
     take 0.84 to 0.88 of the time of words, 197 x 3072 x 768 0.88 to 0.95, 64 x 384 x 384 0.73 to 0.76 (Zen 3).
     """
-    return target.lanes == 8 and target.has("avx2") and DotProducts(dtypes.uint8, target).widens
+    return target.lanes == LANES and target.has("avx2") and DotProducts(dtypes.uint8, target).widens
 
 
 def _shifted(e: Emitter, opcode: str, value: Value, bits: int) -> Value:

@@ -70,7 +70,7 @@ class DotPlan:
         All tiles of a line fetch it from memory while words or magnitudes are multiplied: 2048 -> 512 channels on 7 x 7 by words take
         720 us where they took 831 (AVX2). One tile alone has no time for it: a row of 1280 x 1000 takes 52 us instead of 39.
         """
-        if not (self.dots.widens or self.magnitudes) or self.all_panels * self.panel_bytes <= self.target.l2_bytes // 2:
+        if not self.dots.takes_two_steps or self.all_panels * self.panel_bytes <= self.target.l2_bytes // 2:
             return 0
         length = (self.tile.image_rows - 1) * self.pitch + self.shape.out_size[-1] if self.tile.merge else self.shape.out_size[-1]
         tiles = -(-length // self.tile.pixels)

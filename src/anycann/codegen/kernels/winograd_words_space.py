@@ -14,7 +14,7 @@ from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_space import WinogradChoice
 from anycann.codegen.kernels.convolution_tile import even_cuts
 from anycann.codegen.kernels.dot_products import multiplies_words_at_once
-from anycann.codegen.kernels.dot_space import DotSpace, gains_by_magnitudes, waits_for_words, word_pair_cycles
+from anycann.codegen.kernels.dot_space import DotSpace, waits_for_words, word_pair_cycles
 from anycann.codegen.kernels.winograd_estimate import WEIGHT_RATES, overlapped
 from anycann.codegen.kernels.winograd_tile import all_tiles
 from anycann.codegen.kernels.winograd_words_lines import WordAlgorithm, word_tile_sizes
@@ -111,7 +111,10 @@ class WordWinogradSpace(Space[WordTile]):
 
 @dataclass(frozen=True)
 class WordAlgorithmSpace(WinogradChoice):
-    """Of bytes: dot products or Winograd's algorithm. Both are exact. largest: as in `WordWinogradSpace`."""
+    """Of bytes: dot products or Winograd's algorithm. Both are exact.
+
+    largest: as in `WordWinogradSpace`. magnitudes: dot products would multiply by them (`DotProducts`).
+    """
 
     family: ClassVar[str] = "ConvWordAlgorithm"
     version: ClassVar[int] = 2
@@ -119,13 +122,14 @@ class WordAlgorithmSpace(WinogradChoice):
     problem: ConvolutionShape
     target: Target
     largest: int = 4
+    magnitudes: bool = False
 
     def context(self) -> Mapping[str, int]:
-        return {"largest": self.largest}
+        return {"largest": self.largest, **({"magnitudes": 1} if self.magnitudes else {})}
 
     def _gains(self) -> bool:
         words = WordWinogradSpace(self.problem, self.target, self.largest)
-        dots = DotSpace(self.problem, self.target, magnitudes=gains_by_magnitudes(self.problem, self.target))
+        dots = DotSpace(self.problem, self.target, magnitudes=self.magnitudes)
         least = 1.0 if waits_for_words(self.target) else _GAIN
         return words.estimate(words.default()) < least * dots.estimate(dots.default())
 
