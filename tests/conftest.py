@@ -25,6 +25,7 @@ os.environ.setdefault("ENABLE_TUNE_BANK", "0")  # what this machine was tuned to
 
 ROOT = Path(__file__).resolve().parent.parent
 SEED = int(os.environ.setdefault("ANYCANN_TEST_SEED", "1951866850"))
+SLOW_TEST = 50  # other tests take as long as one that is marked as slow, which takes about 10 s
 _seeded_rng = np.random.default_rng
 _calls: Counter[str] = Counter()
 _test = ""  # the test that runs; empty while modules are imported and fixtures of more than one test are made
@@ -56,6 +57,18 @@ def pytest_configure(config: pytest.Config) -> None:
     _hand_on_no_ignored_signals()
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = SEED
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where processes share the files, those that take longest come first: none is left alone with one at the end.
+
+    Needs --no-loadscope-reorder: xdist would order them by their number of tests.
+    """
+    if hasattr(config, "workerinput"):
+        takes: Counter[Path] = Counter()
+        for item in items:
+            takes[item.path] += SLOW_TEST if item.get_closest_marker("slow") else 1
+        items.sort(key=lambda item: -takes[item.path])
 
 
 def pytest_report_header() -> str:
