@@ -24,12 +24,14 @@ from anycann.aoe.model_tasks import model_tasks
 from anycann.codegen.kernel_cache import default_cache
 from anycann.compiler import CompileOptions
 from anycann.frontends.onnx.load import load_model
+from anycann.passes.precision import KEEP_TYPES
 from anycann.tuning.identity import key_of
 from anycann.tuning.journal import Journal
 from anycann.tuning.task import TuningTask
 from anycann.tuning.tuner import Outcome, Tuner, TuningOptions
+from benchmarks.drawn import OPERATOR
 from benchmarks.machine import Machine, this_machine
-from benchmarks.random_shapes import FAMILIES, OPERATOR, draw
+from benchmarks.random_shapes import FAMILIES, draw
 from benchmarks.report import markdown
 
 FINE = 0.85  # of the tuned speed: what an unseen shape is to reach without tuning
@@ -48,14 +50,15 @@ class Shape:
     chosen: Mapping[str, int]
 
 
-def random_tasks(families: Sequence[str], count: int, rng: random.Random) -> list[tuple[str, str, TuningTask]]:
-    """Family, text and task of every kernel that computes one of `count` operators of each family."""
+def random_tasks(families: Sequence[str], count: int, rng: random.Random, precision_mode: str) -> list[tuple[str, str, TuningTask]]:
+    """Family, text and task of every kernel with a schedule to choose that computes one of `count` operators of each family."""
     found: dict[str, tuple[str, str, TuningTask]] = {}
     for family in families:
         for _ in range(count):
             drawn = draw(family, rng)
-            for task in model_tasks(load_model(drawn.model()), CompileOptions(drawn.op_type)).tasks.values():
-                if OPERATOR in task.nodes:
+            options = CompileOptions(drawn.op_type, precision_mode=precision_mode)
+            for task in model_tasks(load_model(drawn.model()), options).tasks.values():
+                if any(name.split("/")[0] == OPERATOR for name in task.nodes):
                     found.setdefault(key_of(task.space), (family, drawn.text, task))
     return list(found.values())
 
@@ -111,6 +114,7 @@ def page(machine: Machine, shapes: Sequence[Shape], command: str) -> str:
 @click.option("--families", default=",".join(FAMILIES), show_default=True, help="What is drawn, with commas.")
 @click.option("--shapes", "count", default=5, show_default=True, help="How many of each family.")
 @click.option("--seed", type=int, help="Of the shapes and the search; default: one that nobody knows.")
+@click.option("--precision_mode", default=KEEP_TYPES, show_default=True, help='As atc has it; "mixed_bfloat16" where the processor can.')
 @click.option("--threads", default=1, show_default=True, help="Threads that kernels are measured with.")
 @click.option("--candidates", default=48, show_default=True, help="Most candidates for each kernel.")
 @click.option("--mode", default="RL,GA", show_default=True, help="The searches.")
@@ -121,6 +125,7 @@ def main(
     families: str,
     count: int,
     seed: int | None,
+    precision_mode: str,
     threads: int,
     candidates: int,
     mode: str,
@@ -137,7 +142,7 @@ def main(
     if seed is None:
         seed = secrets.randbelow(10**6)
         given = [*given, f"--seed={seed}"]
-    named = random_tasks(names, count, random.Random(seed))
+    named = random_tasks(names, count, random.Random(seed), precision_mode)
     if not named:
         raise click.ClickException(f"none of the {count * len(names)} shapes of seed {seed} has a kernel with a schedule to choose")
     texts = {id(task): (family, text) for family, text, task in named}
