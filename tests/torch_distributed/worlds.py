@@ -90,8 +90,8 @@ def checks(module: Mapping[str, Any]) -> dict[str, Callable[[], None]]:
     return {name.removeprefix("check_"): value for name, value in module.items() if name.startswith("check_")}
 
 
-def main(module: Mapping[str, Any]) -> None:
-    """Join the world, run each check of `module`, print what came of it. All ranks run all checks in the same order."""
+def main(*modules: Mapping[str, Any]) -> None:
+    """Join the world, run each check of the modules, print what came of it. All ranks run all checks in the same order."""
     import torch
     import torch.distributed as dist
 
@@ -99,7 +99,8 @@ def main(module: Mapping[str, Any]) -> None:
     torch.npu.set_device(device)
     dist.init_process_group("hccl", device_id=device)
     said = {}
-    for name, check in checks(module).items():
+    for name, check in (pair for module in modules for pair in checks(module).items()):
+        assert name not in said, f"two checks are called {name}"
         try:
             check()
             said[name] = "ok"

@@ -1,4 +1,4 @@
-"""Operators that need a group of processes: each check of the program is a test, on two ranks."""
+"""Operators that need a group of processes: each check of the programs is a test, on two ranks of one world."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROGRAMS = ("summed_products", "exchanged_tokens")
 @pytest.mark.slow
 @pytest.mark.parametrize(("program", "check"), [(program, check) for program in PROGRAMS for check in checks_of(program)])
 def test_every_rank_has_what_one_would_compute(program: str, check: str) -> None:
-    for rank, answers in enumerate(said(program, 2)):
+    for rank, answers in enumerate(said(PROGRAMS, 2)):
         assert answers[check] == "ok", f"rank {rank}:\n{answers[check]}"
 
 

@@ -9,8 +9,6 @@ import torch
 import torch.distributed as dist
 import torch_npu  # noqa: F401
 
-from tests.torch_distributed.worlds import main
-
 DTYPES = (
     torch.float32,
     torch.float64,
@@ -281,7 +279,3 @@ def check_what_cannot_be_done_says_where() -> None:
     assert gaps.tolist() == [[1.0] * 4] * 2
     with pytest.raises(dist.DistBackendError, match=f"hccl allreduce on rank {rank()} of {size()}"):
         dist.all_reduce(torch.ones(2, device="npu"), op=dist.ReduceOp.BAND)
-
-
-if __name__ == "__main__":
-    main(globals())

@@ -9,7 +9,6 @@ import torch.distributed as dist
 import torch_npu
 
 from tests.torch_distributed.programs.summed_products import drawn, mine, name
-from tests.torch_distributed.worlds import main
 
 LOCAL, H, N, K = 3, 8, 5, 2
 TOKENS = 7
@@ -146,7 +145,3 @@ def check_products_before_and_behind_the_exchange() -> None:
     assert nothing is None
     expected = torch.einsum("th,thn->tn", xs[own].double(), weights[experts[own]] @ weights[experts[own]].transpose(1, 2))
     torch.testing.assert_close(back.cpu().double(), expected, rtol=1e-3, atol=1e-3)
-
-
-if __name__ == "__main__":
-    main(globals())

@@ -7,8 +7,6 @@ import torch
 import torch.distributed as dist
 import torch_npu
 
-from tests.torch_distributed.worlds import main
-
 M, K, N = 5, 6, 4
 
 
@@ -77,7 +75,3 @@ def check_scattered_sums() -> None:
 def check_unknown_groups() -> None:
     with pytest.raises(RuntimeError, match=f"no group of this process is named 'another'; there are: {name()}"):
         torch_npu.npu_mm_all_reduce_base(torch.ones(2, 2).npu(), torch.ones(2, 2).npu(), "another")
-
-
-if __name__ == "__main__":
-    main(globals())

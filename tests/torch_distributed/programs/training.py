@@ -18,8 +18,6 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.nn.parallel import DistributedDataParallel
 import torch_npu  # noqa: F401
 
-from tests.torch_distributed.worlds import main
-
 STEPS, ROWS = 4, 4
 
 
@@ -235,7 +233,3 @@ def check_distributed_checkpoints() -> None:
     loaded = {"weight": torch.zeros(4, device=device())}
     checkpoint.load(loaded, checkpoint_id=folder[0])
     assert loaded["weight"].tolist() == [3.0] * 4
-
-
-if __name__ == "__main__":
-    main(globals())

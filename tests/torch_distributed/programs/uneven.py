@@ -9,8 +9,6 @@ import torch
 import torch.distributed as dist
 import torch_npu
 
-from tests.torch_distributed.worlds import main
-
 GATHER, REDUCE = torch_npu.distributed.all_gather_into_tensor_uneven, torch_npu.distributed.reduce_scatter_tensor_uneven
 
 
@@ -99,7 +97,3 @@ def check_sizes_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="reduce_scatter_tensor_uneven: split sizes"):
         REDUCE(one, one, [1, 1])
     torch_npu.distributed.reinit_process_group()
-
-
-if __name__ == "__main__":
-    main(globals())
