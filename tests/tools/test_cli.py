@@ -122,6 +122,27 @@ def test_an_interrupted_process_ends_with_status_130(tmp_path: Path) -> None:
         assert child.wait(600) == 130
 
 
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("", "at the end\nended with 0\n"),
+        ("threading.Thread(target=lambda: time.sleep(0.3) or print('waited')).start()", "waited\nat the end\n"),
+    ],
+    ids=["nothing runs", "a thread runs"],
+)
+def test_a_program_ends_at_once_unless_something_is_left_to_wait_for(code: str, said: str) -> None:
+    script = (
+        "import atexit, os, sys, threading, time\nfrom anycann.tools import cli\n"
+        "os._exit = lambda status: print('ended with', status); atexit.register(print, 'at the end')\n"
+        f"{code}\nsys.argv = ['anycann', '--version']; cli.run()"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(SOURCES)}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
+    first, _, rest = done.stdout.partition("\n")
+    assert first.startswith("anycann ")
+    assert (rest, done.stderr) == (said, "")
+
+
 def test_a_reader_that_goes_away_is_no_fault() -> None:
     words = f"'{sys.executable}' -m anycann.tools.cli atc --help | head -n 1"
     done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(SOURCES)}, check=True)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 import difflib
 import gc
 import importlib
+import os
+import sys
+import threading
 from typing import Any
 
 import click
@@ -95,5 +98,20 @@ def main(ctx: click.Context, traceback: bool) -> None:
     ctx.meta["anycann.traceback"] = traceback
 
 
+def run() -> None:
+    """The program `anycann`. When a command is done the process ends at once: taking modules and objects apart one by one, as Python does,
+    takes a fifth of the time of importing them."""
+    try:
+        main(prog_name="anycann")
+    except SystemExit as end:
+        if isinstance(end.code, int) and all(thread.daemon or thread is threading.current_thread() for thread in threading.enumerate()):
+            atexit._run_exitfuncs()
+            with suppress(OSError, ValueError):  # a pipe that nobody reads any more: Python's own end says so
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(end.code)
+        raise
+
+
 if __name__ == "__main__":
-    main(prog_name="anycann")
+    run()
