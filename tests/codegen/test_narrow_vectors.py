@@ -14,14 +14,13 @@ from anycann.codegen import vector_math
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel
 from anycann.codegen.nest_kernel import Output, generate
-from anycann.codegen.objects import emit_object
 from anycann.runtime.loader import LoadedCode
 from anycann.target.target import Target, by_name
 from anycann.te import dtypes
 from anycann.te import expression as x
 from anycann.te import tensor as te
 from anycann.te.dtypes import DType
-from tests.codegen.kernels.jit import ENTRY, Compiled, Guarded, runnable
+from tests.codegen.kernels.jit import ENTRY, Compiled, guarded, object_of, runnable
 
 RUNNABLE = pytest.mark.parametrize("target", runnable(), ids=lambda target: target.name)
 
@@ -31,7 +30,7 @@ def run(kernel: Kernel, target: Target, arrays: list[np.ndarray]) -> None:
 
 
 def execute(kernel: Kernel, target: Target, addresses: list[int]) -> None:
-    code = LoadedCode({kernel.symbol: emit_object(kernel.ir, target)}, target)
+    code = LoadedCode({kernel.symbol: object_of(kernel.ir, target)}, target)
     table = (ctypes.c_void_p * len(addresses))(*addresses)
     scratch = np.empty(kernel.scratch_bytes + 64, np.uint8)
     ENTRY(code.address(kernel.symbol))(table, 0, kernel.tasks, scratch.ctypes.data)
@@ -105,11 +104,11 @@ def test_elements_repeated_along_the_lanes_are_read_once(times: int, target: Tar
         source = te.placeholder("source", (3, -(-extent // times)), dtypes.float32)
         result = te.compute((3, 2, extent), lambda n, _, i, source=source: source[n, i // times] + 1.0)
         given = np.arange(source.size, dtype=np.float32).reshape(source.shape)
-        guarded, got = Guarded(given), np.zeros((3, 2, extent), np.float32)
         kernel = generate([Output("result", result)], {}, target)
         assert "gather" not in kernel.ir or times == 3 or extent % target.lanes
-        execute(kernel, target, [guarded.address, got.ctypes.data])
-        np.testing.assert_array_equal(got, np.repeat(given, times, 1)[:, None, :extent].repeat(2, 1) + 1)
+        for read, got in guarded(given, np.zeros((3, 2, extent), np.float32)):
+            execute(kernel, target, [read.address, got.address])
+            np.testing.assert_array_equal(got.array, np.repeat(given, times, 1)[:, None, :extent].repeat(2, 1) + 1)
 
 
 @RUNNABLE
@@ -223,10 +222,11 @@ def test_columns_reduced_side_by_side_are_read_and_written_exactly(kind: str, ta
         for images, rows in ((1, 8), (1, 61), (2, 9), (3, 1)):
             result = column_sums(kind, images, rows, columns)
             given = rng.standard_normal((images, rows, columns)).astype(np.float32)
-            source, got = Guarded(given), Guarded(np.full((images, columns), np.nan, np.float32))
-            execute(generate([Output("result", result)], {}, target), target, [source.address, got.address])
             wanted = (given.astype(np.float64).sum if kind == "sum" else given.max)(1)
-            np.testing.assert_allclose(got.array, wanted, rtol=1e-5, atol=1e-5)
+            kernel = generate([Output("result", result)], {}, target)
+            for source, got in guarded(given, np.full((images, columns), np.nan, np.float32)):
+                execute(kernel, target, [source.address, got.address])
+                np.testing.assert_allclose(got.array, wanted, rtol=1e-5, atol=1e-5)
 
 
 @RUNNABLE

@@ -9,7 +9,6 @@ import pytest
 
 from anycann.codegen.kernel import Kernel
 from anycann.codegen.nest_kernel import Output, generate
-from anycann.codegen.objects import emit_object
 from anycann.graph.ops.quantize import limits, saturated
 from anycann.runtime.loader import LoadedCode
 from anycann.target.target import Target, by_name
@@ -17,7 +16,7 @@ from anycann.te import dtypes
 from anycann.te import expression as x
 from anycann.te import tensor as te
 from anycann.te.dtypes import DType
-from tests.codegen.kernels.jit import ENTRY, Guarded, runnable
+from tests.codegen.kernels.jit import ENTRY, guarded, object_of, runnable
 
 POINTS = [
     (dtypes.uint8, 0),
@@ -65,13 +64,14 @@ def test_bytes_saturate(dtype: DType, zero: int, target: Target) -> None:
     values = np.array([*ENDS, *(-v for v in ENDS), np.nan, *np.random.default_rng().normal(0, 100, 60)], np.float32) / 2
     low, high = limits(dtype)
     for size in (1, 7, 8, 9, 31, len(values)):
-        given, made = Guarded(values[-size:]), Guarded(np.full(size, 77, dtype.numpy))
         kernel = kernel_of(size, dtype, zero, target)
-        code = LoadedCode({kernel.symbol: emit_object(kernel.ir, target)}, target)
-        table = (ctypes.c_void_p * 2)(given.address, made.address)
-        ENTRY(code.address(kernel.symbol))(table, 0, kernel.tasks, None)
-        wanted = np.clip(np.round(np.nan_to_num(given.array * 2, nan=-1e9, posinf=1e9, neginf=-1e9).astype(np.float64)) + zero, low, high)
-        np.testing.assert_array_equal(made.array, wanted.astype(dtype.numpy))
+        code = LoadedCode({kernel.symbol: object_of(kernel.ir, target)}, target)
+        doubled = np.nan_to_num(values[-size:] * 2, nan=-1e9, posinf=1e9, neginf=-1e9).astype(np.float64)
+        wanted = np.clip(np.round(doubled) + zero, low, high)
+        for given, made in guarded(values[-size:], np.full(size, 77, dtype.numpy)):
+            table = (ctypes.c_void_p * 2)(given.address, made.address)
+            ENTRY(code.address(kernel.symbol))(table, 0, kernel.tasks, None)
+            np.testing.assert_array_equal(made.array, wanted.astype(dtype.numpy))
 
 
 def test_one_comparison_of_floats_is_left() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 import ctypes
 from functools import lru_cache
 import itertools
@@ -24,12 +24,18 @@ from anycann.target.target import NAMED, Target
 ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
 
 
+@lru_cache(maxsize=128)  # texts of up to half a megabyte
+def object_of(ir_text: str, target: Target) -> bytes:
+    """Its object code; a text that a test has had lately is not compiled again."""
+    return emit_object(ir_text, target)
+
+
 class Compiled:
     """A kernel in memory. Calling it runs the parts of `0..tasks` one after the other, last part first, with poisoned scratch."""
 
     def __init__(self, e: Emitter, family: str, target: Target, scratch_bytes: int = 0):
         symbol, ir = e.finish(family)
-        self.code = LoadedCode({symbol: emit_object(ir, target)}, target)
+        self.code = LoadedCode({symbol: object_of(ir, target)}, target)
         self.entry = ENTRY(self.code.address(symbol))
         self.scratch_bytes = scratch_bytes
 
@@ -64,22 +70,34 @@ def runs(target: Target) -> bool:
 def assert_compiles_everywhere(write: Callable[[Target], Emitter], targets: Sequence[Target] = tuple(NAMED.values())) -> None:
     """LLVM takes the kernel for every target; `write(target)` answers with the emitter."""
     for target in targets:
-        assert emit_object(write(target).finish("check")[1], target)
+        assert object_of(write(target).finish("check")[1], target)
 
 
 class Guarded:
-    """Memory whose end is the end of a page that is followed by one nothing may touch: reading or writing past it kills the process."""
+    """Memory between two pages that nothing may touch: reading or writing there kills the process.
 
-    def __init__(self, content: np.ndarray):
+    It ends where the second one begins, or (`front`) begins where the first one ends: what lies within the page that it does not fill is
+    not guarded on the other side, see `guarded`.
+    """
+
+    def __init__(self, content: np.ndarray, front: bool = False):
         page = mmap.PAGESIZE
         pages = -(-max(1, content.nbytes) // page)
-        self.map = mmap.mmap(-1, (pages + 1) * page)
+        self.map = mmap.mmap(-1, (pages + 2) * page)
         base = ctypes.addressof(ctypes.c_char.from_buffer(self.map))
         libc = ctypes.CDLL(None, use_errno=True)
-        assert libc.mprotect(ctypes.c_void_p(base + pages * page), ctypes.c_size_t(page), 0) == 0
-        self.address = base + pages * page - content.nbytes
-        self.array = np.frombuffer(self.map, content.dtype, content.size, pages * page - content.nbytes).reshape(content.shape)
+        for guard in (base, base + (pages + 1) * page):
+            assert libc.mprotect(ctypes.c_void_p(guard), ctypes.c_size_t(page), 0) == 0
+        offset = page if front else (pages + 1) * page - content.nbytes
+        self.address = base + offset
+        self.array = np.frombuffer(self.map, content.dtype, content.size, offset).reshape(content.shape)
         self.array[...] = content
+
+
+def guarded(*contents: np.ndarray) -> Iterator[tuple[Guarded, ...]]:
+    """The arrays, each right before a page that nothing may touch, then each right behind one."""
+    for front in (False, True):
+        yield tuple(Guarded(content, front) for content in contents)
 
 
 def assert_passes_in_child(module: str, function: str) -> None:

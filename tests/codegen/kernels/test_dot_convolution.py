@@ -22,7 +22,7 @@ from anycann.codegen.values import Value
 from anycann.target.target import Target, by_name, processor
 from anycann.te import dtypes
 from anycann.te.dtypes import DType
-from tests.codegen.kernels.jit import Compiled, Guarded, assert_compiles_everywhere, runnable
+from tests.codegen.kernels.jit import Compiled, assert_compiles_everywhere, guarded, runnable
 
 Array = np.ndarray[Any, Any]
 
@@ -167,17 +167,17 @@ def assert_tile_is_right(
     plan = DotPlan(shape, target, tile, planar, centred=weight_zero is None)
     lifted = zero + (128 if shape.dtype is dtypes.int8 else 0)
     e, tasks = write_kernel(plan, lifted if known else None)
-    source = Guarded(np.ascontiguousarray(np.moveaxis(x, -1, 1)) if planar else x)
-    packed = Guarded(pack_dots(plan, w.reshape(*w.shape[:2], *shape.kernel), lifted if known else None, weight_zero))
+    source = np.ascontiguousarray(np.moveaxis(x, -1, 1)) if planar else x
+    packed = pack_dots(plan, w.reshape(*w.shape[:2], *shape.kernel), lifted if known else None, weight_zero)
     dtype = np.float32 if shape.dtype is dtypes.bfloat16 else np.int32
-    y = Guarded(np.full(want.shape, 77, dtype))
     point = np.array([lifted], np.int32)
     kernel = Compiled(e, "dots", target, plan.scratch_bytes)
-    kernel.run([source.address, packed.address, y.address, point.ctypes.data], tasks, min(3, max(1, tasks)))
-    if dtype is np.int32:
-        np.testing.assert_array_equal(y.array, want)
-    else:
-        np.testing.assert_allclose(y.array, want, rtol=0, atol=1e-5 * float(np.abs(want).max(initial=1)))
+    for memory in guarded(source, packed, np.full(want.shape, 77, dtype)):
+        kernel.run([*(each.address for each in memory), point.ctypes.data], tasks, min(3, max(1, tasks)))
+        if dtype is np.int32:
+            np.testing.assert_array_equal(memory[2].array, want)
+        else:
+            np.testing.assert_allclose(memory[2].array, want, rtol=0, atol=1e-5 * float(np.abs(want).max(initial=1)))
 
 
 @pytest.mark.parametrize("name", [*SHAPES, *GROUPED])

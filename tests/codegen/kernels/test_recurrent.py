@@ -22,7 +22,7 @@ from anycann.support.errors import ModelError, UnsupportedError
 from anycann.target.target import NAMED, Target, by_name
 from anycann.te import dtypes
 from anycann.te.dtypes import DType
-from tests.codegen.kernels.jit import Compiled, Guarded, assert_compiles_everywhere, assert_passes_in_child, runnable
+from tests.codegen.kernels.jit import Compiled, assert_compiles_everywhere, assert_passes_in_child, guarded, runnable
 
 HOST = by_name("host")
 
@@ -338,20 +338,20 @@ def test_every_target_compiles(name: str) -> None:
 
 
 def guarded_cases() -> None:
-    """Every operand right before a page that must not be touched."""
+    """Every operand right before a page that must not be touched, then right behind one."""
     for target in runnable():
         for cell in CELLS:
             for hidden in (16, 21):
                 v = layer(cell, 3, 3, 2, hidden, direction="bidirectional", has_lengths=True, has_peepholes=cell == "LSTM")
                 tile = default_recurrent_tile(v.shape, target)
-                memory = [Guarded(a) for a in operands(v, target, tile)]
                 scratch = recurrent_scratch_bytes(v.shape, target, tile)
                 kernel = Compiled(write(v.shape, target, tile), "recurrent", target, scratch)
-                kernel.run([a.address for a in memory], recurrent_tasks(v.shape, tile))
-                compare(v, [a.array for a in memory[6:]])
+                for memory in guarded(*operands(v, target, tile)):
+                    kernel.run([a.address for a in memory], recurrent_tasks(v.shape, tile))
+                    compare(v, [a.array for a in memory[6:]])
 
 
-def test_nothing_is_touched_behind_the_operands_or_the_results() -> None:
+def test_nothing_is_touched_around_the_operands_or_the_results() -> None:
     assert_passes_in_child("tests.codegen.kernels.test_recurrent", "guarded_cases")
 
 

@@ -18,7 +18,7 @@ from anycann.codegen.kernels.winograd_words_transform import pack_words, sums_fi
 from anycann.codegen.values import Value
 from anycann.target.target import Target, by_name
 from anycann.te import dtypes
-from tests.codegen.kernels.jit import Compiled, Guarded, assert_compiles_everywhere
+from tests.codegen.kernels.jit import Compiled, assert_compiles_everywhere, guarded
 from tests.codegen.kernels.test_dot_convolution import naive, operands, sizes, targets
 
 Array = np.ndarray[Any, Any]
@@ -71,11 +71,11 @@ def assert_right(
     want, lifted = naive(x, w, shape, zero), zero + (128 if shape.dtype is dtypes.int8 else 0)
     plan = WordWinograd(shape, target, tile or WordWinogradSpace(shape, target).default())
     e, tasks = write_kernel(plan, lifted if known else None)
-    source, packed, y = Guarded(x), Guarded(pack_words(plan, w.astype(np.int32))), Guarded(np.full(want.shape, 77, np.int32))
     point = np.array([lifted], np.int32)
     kernel = Compiled(e, "words", target, plan.scratch_bytes)
-    kernel.run([source.address, packed.address, y.address, point.ctypes.data], tasks, min(3, tasks))
-    np.testing.assert_array_equal(y.array, want)
+    for source, packed, y in guarded(x, pack_words(plan, w.astype(np.int32)), np.full(want.shape, 77, np.int32)):
+        kernel.run([source.address, packed.address, y.address, point.ctypes.data], tasks, min(3, tasks))
+        np.testing.assert_array_equal(y.array, want)
 
 
 @pytest.mark.parametrize("name", SHAPES)
