@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+import time
 
 import numpy as np
 import onnx
@@ -15,7 +16,8 @@ from torch import nn
 from anycann import InferenceSession, SessionOptions
 from anycann.just_in_time import JustInTimeCompiler, Ready
 from anycann.om.plan import TensorSpec
-from anycann.runtime.open_sizes import PROGRAMS_KEPT
+from anycann.runtime.open_program import OpenProgram
+from anycann.runtime.open_sizes import PROGRAMS_KEPT, OpenSizes
 from tests.session.models import assert_agrees, by_onnx_runtime, floats, offline, parse
 
 LAYERS, WIDTH, HEADS, WORDS = 2, 32, 4, 50
@@ -23,7 +25,7 @@ LAYERS, WIDTH, HEADS, WORDS = 2, 32, 4, 50
 
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[TensorSpec, ...]]:
-    """The input types of every program that is compiled."""
+    """The input types of every program that is compiled; compiling counts as slow, however busy this machine is."""
     found: list[tuple[TensorSpec, ...]] = []
     compile_ = JustInTimeCompiler.compile
 
@@ -32,6 +34,8 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[TensorSpec, ...]]:
         return compile_(self, specs, fed)
 
     monkeypatch.setattr(JustInTimeCompiler, "compile", watched)
+    told = OpenSizes.compiled
+    monkeypatch.setattr(OpenSizes, "compiled", lambda self, specs, _seconds: told(self, specs, 1e9))
     return found
 
 
@@ -155,6 +159,34 @@ def test_kernels_do_not_run_on_what_has_another_size_than_they_were_made_for(com
     for size in (9, 8, 7, 3, 4, 0, 6):
         assert_agrees(parse(FIRST_FOUR), {"past": floats(size)}, session)
     assert [spec.shape for (spec,) in compiled] == [(9,), (3,), (0,)]
+
+
+def test_an_encoder_of_which_everything_moves_compiles_no_program_for_each_length(compiled: list[tuple[TensorSpec, ...]]) -> None:
+    text = """g (float[N,L,8] x) => (float[N,L,8] y) { n = LayerNormalization(x, scale) q = MatMul(n, w) k = Transpose<perm=[0,2,1]>(q)
+        s = MatMul(q, k) p = Softmax(s) a = MatMul(p, q) r = Add(a, x) d = Div(r, root) e = Erf(d) f = Add(e, one) y = Mul(f, r) }"""
+    model = parse(text, scale=floats(8), w=floats(8, 8), root=np.float32(2**0.5), one=np.float32(1))
+    session = InferenceSession(model)
+    for length in (3, 7, 1, 12, 0, 5):
+        assert_agrees(model, {"x": floats(2, length, 8)}, session)
+    assert len(compiled) == 1
+
+
+class Slow(OpenProgram):
+    """A program that takes a hundredth of a second."""
+
+    def run(self, feeds: Sequence[object]) -> list[object] | None:
+        time.sleep(0.01)
+        return list(feeds)
+
+
+def test_what_has_run_for_as_long_as_compiling_takes_is_compiled() -> None:
+    sizes, made = OpenSizes(), Slow((), {}, {}, (), ())
+    one, two, three = ((TensorSpec("x", "float32", (size,)),) for size in (1, 2, 3))
+    assert sizes.run(one, [], lambda *_: made) is None
+    sizes.compiled(one, 0.5)
+    results = [sizes.run(specs, [0], lambda *_: made) for _ in range(60) for specs in (two, three)]
+    assert results[:4] == [[0]] * 4
+    assert results[-1] is None
 
 
 VIEWS = """g (float[N,2] past, float[2] x) => (float[2,N] turned, float[N,2] same, float[N,2] again, float[2] known) {
