@@ -15,6 +15,7 @@ from anycann.codegen.kernels.matmul import (
     Strides,
     b_arrangement,
     emit_matmul,
+    keeps_rows,
     pack_b,
     pack_columns,
     panel_width,
@@ -131,7 +132,8 @@ def generate_matmul(
         tasks = emit_matmul(e, shape, target, tile, a, b, write, inline=inline, scales=scales[0] if scales else None)
         symbol, ir = e.finish("matmul")
         arguments = (memory_name(operator.a), *names, *tail.inputs, *(o.name for o in outputs))
-        return Kernel(symbol, ir, arguments, tasks, scratch_bytes(shape, target, tile), shape.flops)
+        scratch, resumes = scratch_bytes(shape, target, tile), keeps_rows(shape, target, tile)
+        return Kernel(symbol, ir, arguments, tasks, scratch, shape.flops, resumes=resumes)
 
     return Generated(repeats.kernel((shape, tile), outputs, layouts, names, written), packed)
 

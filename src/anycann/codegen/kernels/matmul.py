@@ -14,11 +14,21 @@ from anycann.codegen.kernels.matmul_default import default_tile, tiles
 from anycann.codegen.kernels.matmul_dot import dot_scratch, emit_dots
 from anycann.codegen.kernels.matmul_kernel import PanelKernel, panel_scratch
 from anycann.codegen.kernels.matmul_narrow import k_group, narrow_arrangement, pack_narrow
+from anycann.codegen.kernels.matmul_packed_rows import fetches_rows, packs_rows
 from anycann.codegen.kernels.matmul_packing import columns_arrangement, pack_columns
 from anycann.codegen.kernels.matmul_pairs import pack_pairs, wants_pairs
 from anycann.codegen.kernels.matmul_panel import emit_panels
+from anycann.codegen.kernels.matmul_rows import ROW_BLOCK
 from anycann.codegen.kernels.matmul_shape import MatmulShape, Strides, contiguous, folded, lanes_of
-from anycann.codegen.kernels.matmul_tile import MatmulTile, fetches_soon, method, streams, unroll, wants_packing, writes_registers
+from anycann.codegen.kernels.matmul_tile import (
+    MatmulTile,
+    fetches_soon,
+    method,
+    streams,
+    unroll,
+    wants_packing,
+    writes_registers,
+)
 from anycann.codegen.kernels.matmul_writer import MatmulIndex, Start, Write, batch_index, plain_writer
 from anycann.codegen.values import Value
 from anycann.support.arrangement import Arrangement
@@ -37,6 +47,7 @@ __all__ = [
     "contiguous",
     "default_tile",
     "emit_matmul",
+    "keeps_rows",
     "pack_b",
     "pack_columns",
     "panel_width",
@@ -76,8 +87,10 @@ def emit_matmul(
         sizes = (*shape.batch[len(inner.batch) :], shape.m)
         write, start = _unfolded(write, sizes), _unfolded(start, sizes) if start else None
     lanes, group = lanes_of(shape.accumulator, target.lanes), k_group(inner, target) if inner.packed or tile.copy else 1
-    steps, soon = unroll(inner, target, tile), fetches_soon(inner, target)
-    kernel = PanelKernel(inner, tile, lanes, a, b, write, start, inline, streams(inner, target, tile), steps, group, scales, soon)
+    packs, soon = packs_rows(inner, target, tile), fetches_soon(inner, target)
+    ahead = packs and fetches_rows(inner, target, tile)
+    steps, parts = ROW_BLOCK if packs else unroll(inner, target, tile), streams(inner, target, tile)
+    kernel = PanelKernel(inner, tile, lanes, a, b, write, start, inline, parts, steps, group, scales, soon, packs, ahead)
     return emit_dots(e, kernel) if method(inner) == "dot" else emit_panels(e, kernel)
 
 
@@ -94,7 +107,14 @@ def _unfolded(function: Callable[..., Result], sizes: tuple[int, ...]) -> Callab
 def scratch_bytes(shape: MatmulShape, target: Target, tile: MatmulTile) -> int:
     """Bytes of a thread's scratch memory that the kernel uses."""
     shape, lanes = folded(shape), lanes_of(shape.accumulator, target.lanes)
-    return dot_scratch(lanes, tile.rows, shape.accumulator.nbytes) if method(shape) == "dot" else panel_scratch(shape, lanes, tile)
+    if method(shape) == "dot":
+        return dot_scratch(lanes, tile.rows, shape.accumulator.nbytes)
+    return panel_scratch(shape, lanes, tile, packs_rows(shape, target, tile))
+
+
+def keeps_rows(shape: MatmulShape, target: Target, tile: MatmulTile) -> bool:
+    """True if the kernel leaves rows of A in scratch for a call that goes on where it ended (`codegen/resuming.py`)."""
+    return packs_rows(folded(shape), target, tile)
 
 
 def wants_groups(shape: MatmulShape, target: Target) -> bool:

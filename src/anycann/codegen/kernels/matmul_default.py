@@ -9,6 +9,7 @@ import math
 from anycann.codegen.kernels.arithmetic_rate import fma_rate, has_fma, is_halved
 from anycann.codegen.kernels.matmul_far_rows import FAR_TASKS, cuts_far_rows, far_penalty, reads_far_rows, shared_rows
 from anycann.codegen.kernels.matmul_narrow import k_group
+from anycann.codegen.kernels.matmul_packed_rows import may_pack_rows, packed_chunks, packed_penalty, packs_rows
 from anycann.codegen.kernels.matmul_shape import MatmulShape, folded, lanes_of
 from anycann.codegen.kernels.matmul_tile import STREAMS, MatmulTile, gathers_rows, is_streamed, method, must_copy, row_chunks
 from anycann.target.target import Target
@@ -40,7 +41,7 @@ def tiles(shape: MatmulShape, target: Target) -> list[MatmulTile]:
         size = sizes.index((tile.rows, tile.vectors))
         banded = tile.panels_inner and _writes_bands(shape, target, tile)
         repays, keeps = _repays_gathering(shape, target, tile), _keeps_rows(shape, target, tile)
-        return size, not banded, not repays, _traffic(shape, target, tile), not keeps
+        return size, not banded, not (repays or packs_rows(shape, target, tile)), _traffic(shape, target, tile), not keeps
 
     return sorted(dict.fromkeys(best), key=order)
 
@@ -120,7 +121,11 @@ def _step_cycles(shape: MatmulShape, target: Target, rows: int, vectors: int) ->
     panel_row = vectors * target.lanes * 4
     if shape.k * panel_row > target.l1_bytes:
         loads = max(loads, panel_row / _L2_BYTES_PER_CYCLE)
-    return max(fmas * _stream_penalty(shape, target, rows) * far_penalty(shape, target, vectors), loads, float(_FMA_LATENCY))
+    if may_pack_rows(shape, target):
+        fmas *= packed_penalty(shape, target, vectors)
+    else:
+        fmas *= _stream_penalty(shape, target, rows) * far_penalty(shape, target, vectors)
+    return max(fmas, loads, float(_FMA_LATENCY))
 
 
 def _stream_penalty(shape: MatmulShape, target: Target, rows: int) -> float:
@@ -179,6 +184,9 @@ _TASK_FLOPS, _UNPACKED_TASK_FLOPS, _MOST_TASKS = 1_000_000, 4_000_000, 256
 
 def _tile(shape: MatmulShape, target: Target, rows: int, vectors: int, panels_inner: bool) -> MatmulTile:
     lanes = lanes_of(shape.accumulator, target.lanes)
+    if panels_inner and may_pack_rows(shape, target):
+        blocks = -(-shape.m // rows)
+        return MatmulTile(rows, vectors, shape.k, -(-blocks // min(blocks, packed_chunks(shape))), panels_inner=True)
     copy = _copies(shape, target)
     panels = max(1, -(-shape.n // (lanes * vectors)))
     blocks = max(1, -(-shape.m // rows))

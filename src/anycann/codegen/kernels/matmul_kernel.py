@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from anycann.codegen.emitter import Emitter
+from anycann.codegen.kernels.matmul_rows import ROW_BLOCK
 from anycann.codegen.kernels.matmul_shape import MatmulShape, Operand
 from anycann.codegen.kernels.matmul_tile import MatmulTile, gathers_rows
 from anycann.codegen.kernels.matmul_writer import MatmulIndex, Start, Write
@@ -42,6 +43,7 @@ class PanelKernel:
 
     streams: parts of k that are read side by side. unroll: steps of k in a turn of the innermost loop. group: neighbours of k in the
     lanes of each column (`matmul_narrow.py`). scales: those of B, if it has some. soon: rows of a panel are fetched ahead of their use.
+    packs_rows: the rows of A are copied in blocks (`matmul_rows.py`). fetches_rows: they are fetched ahead of their use.
     """
 
     shape: MatmulShape
@@ -57,6 +59,8 @@ class PanelKernel:
     group: int = 1
     scales: Value | None = None
     soon: bool = True
+    packs_rows: bool = False
+    fetches_rows: bool = False
 
     @property
     def width(self) -> int:
@@ -66,6 +70,11 @@ class PanelKernel:
     def gathers_rows(self) -> bool:
         """True if the rows of A are copied to scratch, [tile of rows][k][row]."""
         return gathers_rows(self.shape, self.tile)
+
+    @property
+    def copies_rows(self) -> bool:
+        """True if the rows of A are read from scratch."""
+        return self.gathers_rows or self.packs_rows
 
     @property
     def heights(self) -> Heights:
@@ -80,7 +89,7 @@ class PanelKernel:
     @property
     def left_row(self) -> int:
         """Elements of A, or of its copy, to the next row of a register tile."""
-        return 1 if self.gathers_rows else self.shape.a.row
+        return ROW_BLOCK if self.packs_rows else 1 if self.gathers_rows else self.shape.a.row
 
     @property
     def left_column(self) -> int:
@@ -117,6 +126,16 @@ class PanelKernel:
         panel = min(self.tile.depth, self.shape.k) * self.width * self.shape.accumulator.nbytes if self.tile.copy else 0
         return -(-(self.sums_bytes + panel) // 64) * 64
 
+    @property
+    def rows_bytes(self) -> int:
+        """Scratch for the copy of rows of A."""
+        return self.chunk * self.copied_k * self.shape.accumulator.nbytes if self.copies_rows else 0
+
+    @property
+    def copied_k(self) -> int:
+        """Elements of a row in the copy of rows of A."""
+        return -(-self.shape.k // ROW_BLOCK) * ROW_BLOCK if self.packs_rows else self.shape.k
+
 
 @dataclass(frozen=True)
 class Panel:
@@ -137,11 +156,11 @@ class Panel:
     mask: Value | None
 
 
-def panel_scratch(shape: MatmulShape, lanes: int, tile: MatmulTile) -> int:
+def panel_scratch(shape: MatmulShape, lanes: int, tile: MatmulTile, packs_rows: bool) -> int:
     """Bytes of scratch memory: the sums, then the copies of a panel and of rows of A if there are any."""
     nowhere = Value("null", "ptr")
-    kernel = PanelKernel(shape, tile, lanes, nowhere, nowhere, _no_write, None, False)
-    return kernel.rows_offset + (kernel.chunk * shape.k * shape.accumulator.nbytes if kernel.gathers_rows else 0)
+    kernel = PanelKernel(shape, tile, lanes, nowhere, nowhere, _no_write, None, False, packs_rows=packs_rows)
+    return kernel.rows_offset + kernel.rows_bytes
 
 
 def _no_write(e: Emitter, index: MatmulIndex, total: Value, mask: Value | None) -> None:

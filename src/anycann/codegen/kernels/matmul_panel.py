@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from anycann.codegen.emitter import Emitter, Loop
+from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.matmul_bytes import byte_panel_bytes, emit_byte_sums
+from anycann.codegen.kernels.matmul_copied_rows import column_of_a, copied_before, copy_once, corner_of_a, for_each_height, place_of_a
 from anycann.codegen.kernels.matmul_fetching import fetch_later, fetches_later, later_part, prefetch_rows
 from anycann.codegen.kernels.matmul_kernel import Panel, PanelKernel
 from anycann.codegen.kernels.matmul_narrow_steps import emit_narrow_copy, emit_steps, finished
+from anycann.codegen.kernels.matmul_packed_rows import fetch_rows
 from anycann.codegen.kernels.matmul_packing import PanelCopy, emit_copy
 from anycann.codegen.kernels.matmul_pairs import emit_pair_sums, pair_panel_bytes
-from anycann.codegen.kernels.matmul_rows import RowGather, emit_gather
 from anycann.codegen.kernels.matmul_scaled import ScaledCopy, emit_scaled_copy
 from anycann.codegen.kernels.matmul_shape import Operand, addition, first_lanes, multiply_add
 from anycann.codegen.kernels.matmul_tile import row_chunks
@@ -24,11 +23,11 @@ def emit_panels(e: Emitter, kernel: PanelKernel) -> int:
     shape = kernel.shape
     panels, chunks = -(-shape.n // kernel.width), row_chunks(shape, kernel.tile)
     full, rest = divmod(shape.n, kernel.width)
-    with e.loop(e.begin, e.end, carried=[e.const(-1)] if kernel.gathers_rows else []) as task:
+    with e.loop(e.begin, e.end, carried=copied_before(e, kernel, panels)) as task:
         outer, panel, chunk = _split(e, task.index, panels, chunks, kernel.tile.panels_inner)
         batch = batch_index(e, outer, shape.batch)
-        if kernel.gathers_rows:
-            _gather_once(e, kernel, _describe(e, kernel, batch, panel, chunk, kernel.width), task, e.udiv(task.index, panels))
+        if kernel.copies_rows:
+            copy_once(e, kernel, _describe(e, kernel, batch, panel, chunk, kernel.width), task, e.udiv(task.index, panels))
         for columns, present in ((kernel.width, full > 0), (rest, rest > 0)):
             if not present:
                 continue
@@ -39,17 +38,6 @@ def emit_panels(e: Emitter, kernel: PanelKernel) -> int:
             else:
                 _emit_panel(e, kernel, part)
     return shape.batches * panels * chunks
-
-
-def _gather_once(e: Emitter, kernel: PanelKernel, panel: Panel, task: Loop, number: Value) -> None:
-    """Copy the rows of a task, unless the task before had the same."""
-    with e.when(e.compare("ne", number, task.values[0])):
-        corner = e.add(offset(e, panel.batch, kernel.shape.a.batch), e.mul(panel.m, kernel.shape.a.row))
-        source = Operand(kernel.shape.a_dtype, kernel.shape.accumulator)
-        rows = RowGather(source, kernel.shape.a.column, kernel.shape.k, kernel.tile.rows, kernel.lanes)
-        to = e.gep(e.scratch, kernel.rows_offset, "i8")
-        emit_gather(e, rows, source.step(e, kernel.a, corner), e.sub(panel.m_end, panel.m), to)
-    task.carry([number])
 
 
 def _split(e: Emitter, task: Value, panels: int, chunks: int, panels_inner: bool) -> tuple[Value, Value, Value]:
@@ -76,7 +64,7 @@ def _emit_panel(e: Emitter, kernel: PanelKernel, panel: Panel) -> None:
         rows_of_b, step = _rows_of_b(e, kernel, panel, e.const(0), e.const(kernel.shape.k))
         with e.loop(panel.tile, panel.tile_end) as tile:
             m = kernel.heights.start(e, tile.index)
-            _for_each_height(e, kernel, tile.index, lambda rows: _whole_sums(e, kernel, panel, tile.index, m, rows, rows_of_b, step))
+            for_each_height(e, kernel, tile.index, lambda rows: _whole_sums(e, kernel, panel, tile.index, m, rows, rows_of_b, step))
             if not kernel.inline:
                 _write_rows(e, kernel, panel, m, e.sub(kernel.heights.start(e, e.add(tile.index, 1)), m))
         return
@@ -86,28 +74,17 @@ def _emit_panel(e: Emitter, kernel: PanelKernel, panel: Panel) -> None:
         count = e.smin(e.const(depth), e.sub(e.const(k), part.index))
         rows_of_b, step = _rows_of_b(e, kernel, panel, part.index, count)
         with e.loop(panel.tile, panel.tile_end) as tile:
-            _for_each_height(
+            for_each_height(
                 e, kernel, tile.index, lambda rows: _partial_sums(e, kernel, panel, tile.index, rows, rows_of_b, step, part.index, count)
             )
     _write_rows(e, kernel, panel, panel.m, e.sub(panel.m_end, panel.m))
-
-
-def _for_each_height(e: Emitter, kernel: PanelKernel, tile: Value, emit: Callable[[int], None]) -> None:
-    """`emit` for the rows that a register tile has."""
-    heights = kernel.heights
-    if heights.talls in (0, heights.count):
-        emit(heights.tall if heights.talls else heights.low)
-        return
-    for rows, predicate in ((heights.tall, "slt"), (heights.low, "sge")):
-        with e.when(e.compare(predicate, tile, e.const(heights.talls))):
-            emit(rows)
 
 
 def _whole_sums(e: Emitter, kernel: PanelKernel, panel: Panel, tile: Value, m: Value, rows: int, rows_of_b: Value, step: int) -> None:
     places = [MatmulIndex(panel.batch, e.add(m, i), e.add(panel.n, j * kernel.lanes)) for i, j in _tile(rows, panel.vectors)]
     sums = [kernel.start(e, place) if kernel.start and kernel.group == 1 else e.zero(kernel.vector) for place in places]
     if kernel.shape.grouped:
-        corners = [_corner_of_a(e, kernel, panel, e.add(m, i), e.const(0)) for i in range(rows)]
+        corners = [place_of_a(e, kernel, panel, e.add(m, i), e.const(0)) for i in range(rows)]
         emit_sums = emit_byte_sums if kernel.shape.b_dtype.nbytes == 1 else emit_pair_sums
         found = emit_sums(e, kernel.shape, kernel.lanes, panel.vectors, kernel.width, corners, rows_of_b)
         sums = [e.binary(addition(a), a, b) for a, b in zip(sums, found, strict=True)] if kernel.start else found
@@ -145,34 +122,36 @@ def _innermost(
     count: Value,
 ) -> list[Value]:
     """sums[i, j] += A[m + i, k..k+count] B[k..k+count, vector j]: the loop where the time goes."""
-    corner_of_a = _corner_of_a(e, kernel, panel, m, k)
+    corner = corner_of_a(e, kernel, panel, tile, m, k)
     if kernel.group > 1:
-        return emit_steps(e, kernel, rows, sums, rows_of_b, corner_of_a, count)
+        return emit_steps(e, kernel, rows, sums, rows_of_b, corner, count)
     if kernel.streams > 1:
-        return _streamed(e, kernel, panel, rows, sums, rows_of_b, step, corner_of_a)
+        return _streamed(e, kernel, panel, rows, sums, rows_of_b, step, corner)
     mask = panel.mask if not (kernel.shape.packed or kernel.tile.copy) else None
     later = later_part(e, kernel, panel, tile, rows_of_b, count) if fetches_later(kernel) else None
     rest = kernel.shape.k % kernel.unroll
 
-    def added(k: Value, steps: int, before: list[Value]) -> list[Value]:
+    def added(k: Value, steps: int, before: list[Value], block: Value) -> list[Value]:
         for i in range(steps):
             if i:
                 e.keep_order()  # loads of the next step would need the registers of sums
             step_k = e.add(k, i)
             row_of_b = kernel.right.step(e, rows_of_b, e.mul(step_k, step))
             prefetch_rows(e, kernel, panel, row_of_b)
-            before = _add_products(e, kernel, panel, rows, before, row_of_b, corner_of_a, step_k, mask)
+            before = _add_products(e, kernel, panel, rows, before, row_of_b, column_of_a(e, kernel, corner, step_k, block), mask)
         return before
 
     whole = e.sub(count, e.urem(count, kernel.unroll)) if rest else count
     with e.loop(0, whole, kernel.unroll, carried=sums) as loop:
         if later is not None:
             fetch_later(e, kernel, later, loop.index)
-        loop.carry(added(loop.index, kernel.unroll, loop.values))
+        if kernel.fetches_rows:
+            fetch_rows(e, column_of_a(e, kernel, corner, loop.index, loop.index), rows * kernel.unroll * kernel.left.dtype.nbytes)
+        loop.carry(added(loop.index, kernel.unroll, loop.values, loop.index))
     if not rest:
         return loop.values
     with e.loop(whole, count, carried=loop.values) as loop:
-        loop.carry(added(loop.index, 1, loop.values))
+        loop.carry(added(loop.index, 1, loop.values, whole))
     return loop.values
 
 
@@ -183,34 +162,32 @@ def _add_products(
     rows: int,
     sums: list[Value],
     row_of_b: Value,
-    corner_of_a: Value,
-    k: Value,
+    column: Value,
     mask: Value | None,
 ) -> list[Value]:
-    """sums + what one k, counted from the corner of A, adds."""
+    """sums + what one k adds, whose column of A begins at `column`."""
     left, right = kernel.left, kernel.right
-    column_of_a = left.step(e, corner_of_a, e.mul(k, kernel.left_column))
     vectors = [
         right.load(e, right.step(e, row_of_b, j * kernel.lanes), kernel.lanes, mask if j == panel.vectors - 1 else None)
         for j in range(panel.vectors)
     ]
     totals = list(sums)
     for i in range(rows):
-        factor = left.broadcast(e, left.step(e, column_of_a, i * kernel.left_row), kernel.lanes)
+        factor = left.broadcast(e, left.step(e, column, i * kernel.left_row), kernel.lanes)
         for j in range(panel.vectors):
             totals[i * panel.vectors + j] = multiply_add(e, factor, vectors[j], totals[i * panel.vectors + j])
     return totals
 
 
 def _streamed(
-    e: Emitter, kernel: PanelKernel, panel: Panel, rows: int, sums: list[Value], rows_of_b: Value, step: int, corner_of_a: Value
+    e: Emitter, kernel: PanelKernel, panel: Panel, rows: int, sums: list[Value], rows_of_b: Value, step: int, corner: Value
 ) -> list[Value]:
     """The same over all of k, with equal parts of it side by side and what is left behind them."""
     part, count = kernel.shape.k // kernel.streams, len(sums)
 
     def added(k: Value, before: list[Value]) -> list[Value]:
         row_of_b = kernel.right.step(e, rows_of_b, e.mul(k, step))
-        return _add_products(e, kernel, panel, rows, before, row_of_b, corner_of_a, k, None)
+        return _add_products(e, kernel, panel, rows, before, row_of_b, column_of_a(e, kernel, corner, k, k), None)
 
     zeros = [e.zero(kernel.vector)] * (count * (kernel.streams - 1))
     with e.loop(0, part, carried=[*sums, *zeros]) as loop:
@@ -222,15 +199,6 @@ def _streamed(
     with e.loop(part * kernel.streams, kernel.shape.k, carried=sums) as loop:
         loop.carry(added(loop.index, loop.values))
     return loop.values
-
-
-def _corner_of_a(e: Emitter, kernel: PanelKernel, panel: Panel, m: Value, k: Value) -> Value:
-    if kernel.gathers_rows:
-        at = e.add(e.mul(e.sub(m, panel.m), kernel.shape.k), e.mul(k, kernel.tile.rows))
-        return kernel.left.step(e, e.gep(e.scratch, kernel.rows_offset, "i8"), at)
-    strides = kernel.shape.a
-    corner = e.add(e.add(offset(e, panel.batch, strides.batch), e.mul(m, strides.row)), e.mul(k, strides.column))
-    return kernel.left.step(e, kernel.a, corner)
 
 
 def _rows_of_b(e: Emitter, kernel: PanelKernel, panel: Panel, k: Value, count: Value) -> tuple[Value, int]:

@@ -1,7 +1,8 @@
-"""Rows of a transposed A, copied by a task in the order in which register tiles read them.
+"""Rows of A, copied by a task in the order in which register tiles read them: the innermost loop then reads one stream.
 
-A tile of rows lies [k][row]: the innermost loop then reads one stream. Stored transposed, A has the rows of a tile side by side for each
-k, and the next k far away, often in the same set of the cache and always on another page.
+A tile of rows of a transposed A lies [k][row]. Stored transposed, A has the rows of a tile side by side for each k, and the next k far
+away, often in the same set of the cache and always on another page. Rows that lie along k are copied by blocks of neighbours:
+[k / ROW_BLOCK][row][ROW_BLOCK].
 """
 
 from __future__ import annotations
@@ -10,6 +11,25 @@ from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.matmul_shape import Operand, first_lanes
 from anycann.codegen.values import Value
 from anycann.support.records import dataclass
+
+ROW_BLOCK = 8  # steps of k in a turn of the innermost loop: where in a block they read is said by their instructions
+
+
+def emit_blocks(e: Emitter, source: Value, row: int, k: int, rows: int, height: int, to: Value) -> None:
+    """to[k / ROW_BLOCK][height][ROW_BLOCK] from `rows` rows of `k` float32 at `source`, `row` apart; zeros behind the last k."""
+    vector, whole = f"<{ROW_BLOCK} x float>", k - k % ROW_BLOCK
+
+    def block(start: Value, mask: Value | None) -> None:
+        place = e.gep(to, e.mul(start, height), "float")
+        for i in range(rows):
+            at = e.gep(e.gep(source, start, "float"), i * row, "float")
+            value = e.load(at, vector, 4) if mask is None else e.masked_load(at, vector, 4, mask, e.zero(vector))
+            e.store(value, e.gep(place, i * ROW_BLOCK, "float"), 4)
+
+    with e.loop(0, whole, ROW_BLOCK) as turn:
+        block(turn.index, None)
+    if whole < k:
+        block(e.const(whole), first_lanes(e, k - whole, ROW_BLOCK))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,133 @@
+"""Rows of A that tasks copy for all panels of a constant B: exact sums, when a copy is made, and what a later call finds of it."""
+
+import ctypes
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from anycann.codegen.kernels import matmul
+from anycann.codegen.kernels.matmul import MatmulTile, contiguous, keeps_rows
+from anycann.codegen.kernels.matmul_tile import row_chunks
+from anycann.codegen.objects import emit_assembly
+from anycann.target.target import NAMED, Target
+from anycann.te import dtypes
+from tests.codegen.kernels.jit import Compiled, Guarded, runnable
+from tests.codegen.kernels.products import Problem, check, packed, problem, write
+
+AVX2 = NAMED["avx2"]
+with_avx2 = pytest.mark.skipif(AVX2 not in runnable(), reason="needs AVX2")
+
+
+def assert_kept(p: Problem, tile: MatmulTile) -> Problem:
+    p = packed(p, AVX2, tile)
+    assert keeps_rows(p.shape, AVX2, tile)
+    return p
+
+
+@with_avx2
+@pytest.mark.parametrize("parts", [1, 3, 1000])
+@pytest.mark.parametrize(
+    ("size", "tile"),
+    [
+        ((80, 640, 128), MatmulTile(4, 3, 128, 20, True)),
+        ((97, 645, 135), MatmulTile(6, 2, 135, 8, True)),
+        ((83, 700, 129), MatmulTile(4, 3, 129, 21, True)),
+        ((131, 641, 136), MatmulTile(3, 4, 48, 15, True)),
+        ((90, 650, 143), MatmulTile(6, 2, 64, 7, True)),
+        ((85, 640, 131), MatmulTile(1, 8, 131, 85, True)),
+        ((101, 643, 150), MatmulTile(14, 1, 150, 3, True)),
+    ],
+    ids=str,
+)
+def test_products_of_packed_rows_are_exact_to_rounding(size: tuple[int, int, int], tile: MatmulTile, parts: int) -> None:
+    check(assert_kept(problem(*size), tile), target=AVX2, tile=tile, parts=parts)
+
+
+@with_avx2
+@pytest.mark.parametrize("size", [(80, 640, 128), (131, 700, 900), (200, 801, 333), (90, 641, 5003), (400, 656, 2100)], ids=str)
+def test_the_default_tile_gives_the_product(size: tuple[int, int, int]) -> None:
+    p = problem(*size)
+    check(assert_kept(p, matmul.default_tile(replace(p.shape, packed=True), AVX2)), target=AVX2, parts=2)
+
+
+@with_avx2
+def test_batches_with_weights_of_their_own_are_packed_one_after_the_other() -> None:
+    p = problem(83, 650, 133, (3,))
+    tile = MatmulTile(4, 3, 133, 11, True)
+    check(assert_kept(p, tile), target=AVX2, tile=tile, parts=4)
+
+
+@with_avx2
+def test_nothing_behind_the_rows_is_read() -> None:
+    """The last block of a row whose length is no multiple of a block would begin in front of the end of the memory and end behind it."""
+    p = problem(80, 640, 131)
+    tile = MatmulTile(4, 3, 131, 20, True)
+    p = assert_kept(p, tile)
+    e, tasks = write(p.shape, AVX2, tile)
+    a, c = Guarded(p.a_memory), Guarded(np.zeros((80, 640), np.float32))
+    Compiled(e, "matmul", AVX2, matmul.scratch_bytes(p.shape, AVX2, tile)).run([a.address, p.b_memory.ctypes.data, c.address], tasks)
+
+
+@with_avx2
+def test_a_call_that_goes_on_finds_the_rows_that_the_one_before_copied() -> None:
+    tile = MatmulTile(4, 3, 136, 12, True)
+    p = assert_kept(problem(90, 640, 136), tile)
+    e, tasks = write(p.shape, AVX2, tile)
+    compiled = Compiled(e, "matmul", AVX2)
+    chunks = row_chunks(p.shape, tile)
+    panels, first = tasks // chunks, 48
+    assert chunks == 2
+    a, c = p.a_memory.copy(), np.zeros((90, 640), np.float32)
+    scratch = np.zeros(matmul.scratch_bytes(p.shape, AVX2, tile) + 64, np.uint8)
+    memory = scratch.ctypes.data + -scratch.ctypes.data % 64
+    table = (ctypes.c_void_p * 3)(a.ctypes.data, p.b_memory.ctypes.data, c.ctypes.data)
+    compiled.entry(table, 0, 5, memory)
+    a[:first] = np.nan
+    compiled.entry(table, 5, panels + 3, memory + 1)
+    compiled.entry(table, panels + 3, tasks, memory)
+    np.testing.assert_allclose(c, p.exact, rtol=1e-4, atol=1e-4)
+    compiled.entry(table, 5, 6, memory)
+    assert np.isnan(c[:first]).any(), "a call that does not go on copies them again"
+
+
+def test_rows_are_packed_where_registers_are_few_and_a_copy_is_repaid() -> None:
+    def packs(target: Target = AVX2, **changes: Any) -> bool:
+        shape = replace(contiguous((), 197, 3072, 768, packed=True), **changes)
+        return keeps_rows(shape, target, matmul.default_tile(shape, target))
+
+    assert packs()
+    assert packs(m=1500)
+    assert packs(k=3072)
+    assert not packs(NAMED["avx512"]), "registers are many"
+    assert not packs(NAMED["sse"]), "nothing multiplies and adds at once"
+    assert not packs(m=50), "few rows share a panel"
+    assert not packs(n=512), "few panels share a row"
+    assert not packs(k=64), "sums are short"
+    assert not packs(k=16384), "rows are long"
+    assert not packs(packed=False)
+    assert not packs(a=contiguous((), 197, 3072, 768, transpose_a=True).a), "rows of a transposed matrix are gathered"
+    assert not packs(a_dtype=dtypes.float16)
+
+
+@pytest.mark.parametrize("size", [(80, 640, 6500), (191, 768, 3072), (197, 768, 3072), (1500, 5120, 1280), (3136, 768, 192)], ids=str)
+def test_threads_share_out_rows_and_copies_stay_small(size: tuple[int, int, int]) -> None:
+    shape = contiguous((), *size, packed=True)
+    tile = matmul.default_tile(shape, AVX2)
+    assert keeps_rows(shape, AVX2, tile)
+    assert matmul.scratch_bytes(shape, AVX2, tile) <= 2.3e6
+    assert row_chunks(shape, tile) == 1 if shape.m < 96 else row_chunks(shape, tile) % 2 == 0
+
+
+@pytest.mark.parametrize(("k", "fetches"), [(768, False), (3072, True)])
+def test_a_copy_behind_the_second_cache_is_fetched_ahead(k: int, fetches: bool) -> None:
+    shape = contiguous((), 197, 768, k, packed=True)
+    target = replace(AVX2, l2_bytes=512 << 10)
+    tile = matmul.default_tile(shape, target)
+    e, _ = write(shape, target, tile)
+    blocks = [block.split("\n\tj")[0] for block in emit_assembly(e.finish("product")[1], target).split("\n.L")]
+    loop = max(blocks, key=lambda block: block.count("vfmadd"))
+    assert loop.count("vfmadd") == 8 * tile.rows * tile.vectors
+    assert ("prefetcht0" in loop) is fetches
+    assert not [line for line in loop.splitlines() if "mm" in line and "(%rsp)" in line], "no sum leaves its register"
