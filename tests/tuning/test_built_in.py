@@ -14,7 +14,7 @@ from anycann.aoe.model_tasks import model_tasks
 from anycann.codegen.kernel_cache import KernelCache, compile_kernels
 from anycann.codegen.kernels.convolution_space import ConvolutionSpace
 from anycann.codegen.kernels.dot_space import DotSpace
-from anycann.codegen.space import Choices
+from anycann.codegen.space import Choices, Point
 from anycann.compiler import CompileOptions, convert_model
 from anycann.frontends.onnx.load import load_model
 from anycann.om.plan import NativeStep
@@ -25,10 +25,11 @@ from anycann.tuning.bank import BUILT_IN, Bank, open_bank
 from anycann.tuning.bank_files import OF_CORES, Entry, keep
 from anycann.tuning.measuring import Job, Measurer
 from anycann.tuning.operands import inputs_of, outputs_of
+from anycann.tuning.task import TuningTask
 from anycann.tuning.tuner import candidate_of
 from tests.tools.models import matmul_model
-from tests.tuning.built_in_faults import faults
-from tests.tuning.cases import attention_task, convolution_task, matmul_task
+from tests.tuning.built_in_faults import faults, space_of
+from tests.tuning.cases import attention_task, convolution_task, convolution_task_of, matmul_task
 
 TARGET = NAMED["avx2"]
 SPACE = convolution_task(target=TARGET).space
@@ -191,14 +192,29 @@ def test_a_fault_of_a_built_in_bank_is_found(tmp_path: Path, change: Callable[[d
 
 
 @pytest.mark.skipif(processor().lanes < 8, reason="the processor has no AVX2")
+def test_every_convolution_that_is_built_in_is_found_and_computes_what_the_default_does(tmp_path: Path) -> None:
+    entries = [entry for path in BUILT_IN.rglob("*_Conv.json") for (entry,) in json.loads(path.read_text()).values()]
+    assert entries
+    for entry in entries:
+        task = convolution_task_of(space_of(entry["info_dict"]).problem, TARGET)
+        assert Bank([], TARGET, BUILT_IN).find(task.space) == entry["knowledge"]
+        assert agrees(task, entry["knowledge"], tmp_path)
+
+
+@pytest.mark.skipif(processor().lanes < 8, reason="the processor has no AVX2")
 def test_a_kernel_of_a_built_in_entry_computes_what_the_default_does(tmp_path: Path) -> None:
     task, folder = convolution_task(target=TARGET), filled(tmp_path / "built_in")
-    points = [task.default, Bank([], TARGET, folder).find(task.space)]
-    generated = [task.generate(point) for point in points if point is not None]
-    code = compile_kernels({g.kernel.symbol: g.kernel.ir for g in generated}, TARGET, 1, cache=KernelCache(tmp_path))
+    point = Bank([], TARGET, folder).find(task.space)
+    assert point is not None
+    assert agrees(task, point, tmp_path)
+
+
+def agrees(task: TuningTask, point: Point, folder: Path) -> bool:
+    """Whether the kernel of a point is another one than the default, with the same results."""
+    generated = [task.generate(each) for each in (task.default, point)]
+    code = compile_kernels({g.kernel.symbol: g.kernel.ir for g in generated}, TARGET, 1, cache=KernelCache(folder))
     inputs, outputs = inputs_of(task.recipe, task.constants), outputs_of(task.recipe)
     job = Job(tuple(candidate_of(g, code) for g in generated), inputs, outputs, TARGET, threads=1, rounds=1)
     with Measurer() as measurer:
         timings = measurer.measure(job)
-    assert len(code) == 2
-    assert [timing.problem for timing in timings] == ["", ""]
+    return len(code) == 2 and [timing.problem for timing in timings] == ["", ""]
