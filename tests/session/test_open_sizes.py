@@ -189,6 +189,15 @@ def test_what_has_run_for_as_long_as_compiling_takes_is_compiled() -> None:
     assert results[-1] is None
 
 
+def test_much_larger_sizes_are_compiled_at_once() -> None:
+    sizes, made = OpenSizes(), Slow((), {}, {}, (), ())
+    one, two, much = ((TensorSpec("x", "float32", (size,)),) for size in (100, 120, 4000))
+    sizes.compiled(one, 0.5)
+    assert sizes.run(much, [0], lambda *_: made) is None
+    assert sizes.run(two, [0], lambda *_: made) == [0]
+    assert sizes.run(much, [0], lambda *_: made) is None
+
+
 VIEWS = """g (float[N,2] past, float[2] x) => (float[2,N] turned, float[N,2] same, float[N,2] again, float[2] known) {
     turned = Transpose(past) same = Identity(past) again = Identity(same) known = Exp(x) }"""
 

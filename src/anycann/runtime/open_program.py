@@ -48,39 +48,54 @@ class Sized:
         return isinstance(value, np.ndarray) and value.dtype == self.dtype and self.shape in (None, value.shape)
 
 
-@dataclass(frozen=True)
 class OpenProgram:
-    """Parts in the order in which they run. `checked`: what results of the host have to be, because kernels or the caller read them."""
+    """Parts in the order in which they run. `checked`: what results of the host have to be, because kernels or the caller read them.
 
-    parts: Sequence[Kernels | tuple[HostNode, ...]]
-    constants: Mapping[str, Array]
-    checked: Mapping[str, Sized]
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
+    A value is let go behind the last that reads it: attention over long sequences makes large ones in every layer.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[Kernels | tuple[HostNode, ...]],
+        constants: Mapping[str, Array],
+        checked: Mapping[str, Sized],
+        inputs: tuple[str, ...],
+        outputs: tuple[str, ...],
+    ):
+        self.inputs, self.outputs = inputs, outputs
+        self._constants, self._checked = constants, checked
+        self.parts = [each for part in parts for each in ((part,) if isinstance(part, Kernels) else part)]
+        self._dead = _last_read(self.parts, outputs)
 
     def run(self, feeds: Sequence[object]) -> list[object] | None:
         """The outputs, arrays of their own; None if a result is not what the kernels behind it were compiled for.
 
         Raises AnyCANNError where a node of the host refuses its operands.
         """
-        values: dict[str, object] = {"": None, **self.constants, **dict(zip(self.inputs, map(np.asarray, feeds), strict=True))}
-        for part in self.parts:
+        values: dict[str, object] = {"": None, **self._constants, **dict(zip(self.inputs, map(np.asarray, feeds), strict=True))}
+        checked = self._checked
+        for part, dead in zip(self.parts, self._dead, strict=True):
+            operands = [values[name] for name in part.inputs]
             if isinstance(part, Kernels):
-                values.update(zip(part.outputs, part.program.run([values[name] for name in part.inputs]), strict=True))
-            elif not self._run_host(part, values):
-                return None
-        return _owned([values[name] for name in self.outputs], [*feeds, *self.constants.values()])
+                values.update(zip(part.outputs, part.program.run(operands), strict=True))
+            else:
+                for name, result in zip(part.outputs, part.evaluate(operands), strict=True):
+                    if name in checked and not checked[name].fits(result):
+                        return None
+                    if name:
+                        values[name] = result
+            for name in dead:
+                values.pop(name, None)
+        return _owned([values[name] for name in self.outputs], [*feeds, *self._constants.values()])
 
-    def _run_host(self, nodes: Sequence[HostNode], values: dict[str, object]) -> bool:
-        checked = self.checked
-        for node in nodes:
-            results = node.evaluate([values[name] for name in node.inputs])
-            for name, result in zip(node.outputs, results, strict=True):
-                if name in checked and not checked[name].fits(result):
-                    return False
-                values[name] = result
-        values[""] = None
-        return True
+
+def _last_read(parts: Sequence[Kernels | HostNode], outputs: Sequence[str]) -> list[tuple[str, ...]]:
+    """The values that nobody needs behind each part."""
+    needed, dead = {"", *outputs}, []
+    for part in reversed(parts):
+        dead.append(tuple({*part.inputs, *part.outputs} - needed))
+        needed.update(part.inputs)
+    return dead[::-1]
 
 
 def _owned(values: Sequence[Any], others: Sequence[object]) -> list[object]:

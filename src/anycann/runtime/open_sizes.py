@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from math import inf
+import math
 import threading
 import time
 from typing import TypeAlias
@@ -19,6 +19,7 @@ OPEN_SIZES = "open sizes"  # among `switched_off`: every shape is compiled when 
 SHAPES_COMPARED = 8  # of those met last
 PROGRAMS_KEPT = 4  # for open sizes: each has its kernels once, whatever shapes it runs
 SHAPES_COUNTED = 1024
+FIRST_SECONDS = 0.005  # what a program is thought to take that has not run yet
 
 Specs: TypeAlias = tuple[TensorSpec, ...]
 Make: TypeAlias = Callable[[Specs, Specs], OpenProgram | None]
@@ -26,17 +27,22 @@ Make: TypeAlias = Callable[[Specs, Specs], OpenProgram | None]
 
 @dataclass
 class _Open:
-    """A program for all inputs that are as `specs` but for those numbered `moving`, and how long it ran the last time."""
+    """A program for all inputs that are as `specs` but for those numbered `moving`, and how long it ran last, on so many numbers."""
 
     specs: Specs
     moving: frozenset[int]
     program: OpenProgram | None
-    seconds: float = 0.0
+    seconds: float = FIRST_SECONDS
+    numbers: int = 0
 
     def takes(self, specs: Specs) -> bool:
         """Whether inputs of these types differ from its own where they may."""
         moving = _moving(self.specs, specs)
         return moving is not None and moving <= self.moving
+
+    def expected_seconds(self, specs: Specs) -> float:
+        """What a run may take: attention and products of two moving operands grow as the square."""
+        return self.seconds * max(_numbers(specs) / (self.numbers or _numbers(self.specs)), 1.0) ** 2
 
 
 class OpenSizes:
@@ -50,7 +56,7 @@ class OpenSizes:
         self._open: deque[_Open] = deque(maxlen=PROGRAMS_KEPT)
         self._spent: dict[Specs, float] = {}
         self._latest: Specs = ()
-        self._compiling_seconds = inf
+        self._compiling_seconds = math.inf
         self._lock = threading.Lock()
 
     def compiled(self, specs: Specs, seconds: float) -> None:
@@ -66,7 +72,7 @@ class OpenSizes:
             found = None if again else self._find(specs, make)
             if found is None or found.program is None:
                 return None
-            if self._spent.get(specs, 0.0) + found.seconds > self._compiling_seconds:
+            if self._spent.get(specs, 0.0) + found.expected_seconds(specs) > self._compiling_seconds:
                 return None
         start = time.perf_counter()
         try:
@@ -74,7 +80,7 @@ class OpenSizes:
         except AnyCANNError:
             return None
         with self._lock:
-            found.seconds = time.perf_counter() - start
+            found.seconds, found.numbers = time.perf_counter() - start, _numbers(specs)
             self._note(specs)
             self._spent[specs] = self._spent.pop(specs, 0.0) + found.seconds
             if len(self._spent) > SHAPES_COUNTED:
@@ -101,6 +107,11 @@ class OpenSizes:
         self._open.remove(there)
         self._open.append(there)  # the one that was not used for longest goes first
         return there
+
+
+def _numbers(specs: Specs) -> int:
+    """How many the inputs have, and at least one."""
+    return 1 + sum(math.prod(int(size or 0) for size in spec.shape) for spec in specs)
 
 
 def _moving(one: Specs, other: Specs) -> frozenset[int] | None:
