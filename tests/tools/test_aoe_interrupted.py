@@ -105,6 +105,7 @@ def test_a_tuning_that_is_asked_to_end_keeps_what_was_found(
     assert list((tmp_path / "work").rglob("result/*_tune.om"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
 def test_what_was_ended_goes_on_with_reload(start: Start, tmp_path: Path, number: signal.Signals) -> None:
     ended(start(TUNING_NUM="16"), tmp_path, number)
