@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+import io
 import os
 from pathlib import Path
 import threading
@@ -120,6 +121,21 @@ def test_a_compilation_that_fails_leaves_nothing(tmp_path, sizes):
         with pytest.raises(UsageError, match="no such operator"), model_ahead(tmp_path / "m.om") as ahead:
             fail(model_of(ahead.pool, sizes))
         assert (tmp_path / "m.om").read_bytes() == b"old"
+
+
+def test_what_is_given_up_is_not_written_to_its_end():
+    go_on = threading.Event()
+
+    class Slow(io.BytesIO):
+        def write(self, data):
+            go_on.wait(60)
+            return super().write(data)
+
+    ahead = ModelAhead(Slow())
+    model_of(ahead.pool, [3_000_000 + number for number in range(16)])
+    threading.Timer(0.2, go_on.set).start()
+    ahead.give_up()
+    assert len(ahead._file.getvalue()) < 8_000_000
 
 
 def test_a_model_that_was_not_finished_is_no_file(tmp_path):

@@ -111,7 +111,8 @@ class ModelAhead:
                 start_writing_back(self._file, settled, written)
                 _let_go(unwritten, written - self._start)
                 settled = written
-        yield memoryview(bytes(self.pool.nbytes - end))
+        if not self._is_given_up:
+            yield memoryview(bytes(self.pool.nbytes - end))
 
 
 def _let_go(pieces: deque[Piece], written: int) -> None:
