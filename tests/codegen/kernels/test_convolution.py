@@ -15,7 +15,7 @@ from anycann.codegen.kernels.convolution_method import last_lanes
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_tile import default_tile, tiles
 from anycann.codegen.objects import emit_assembly, emit_object
-from anycann.support.errors import UsageError
+from anycann.support.errors import InternalError, UsageError
 from anycann.target.target import NAMED, by_name
 
 TARGETS = pytest.mark.parametrize("target", runnable_targets(), ids=lambda t: t.name)
@@ -258,3 +258,15 @@ def test_work_that_is_too_small_to_share_is_one_task():
     assert generate(shape_of(8, 8, (6, 6), 1), target)[1] == 1
     assert generate(shape_of(64, 64, (56, 56), 3, pads=1), target)[1] >= 56
     assert generate(shape_of(64, 64, (30000,), 3), target, ConvolutionTile(6, 2, 4))[1] >= 32
+
+
+@pytest.mark.parametrize(
+    ("tile", "window", "said"),
+    [(ConvolutionTile(4, 2, 3), 0, "3 input channels"), (ConvolutionTile(4, 2, merge=True), 5, "a window of 5 rows")],
+    ids=["unroll", "window"],
+)
+def test_a_tile_that_would_leave_its_input_is_refused(tile: ConvolutionTile, window: int, said: str) -> None:
+    e, shape, target = Emitter(), shape_of(16, 32, (7, 7), 1), by_name("avx2")
+    x, w, y = (e.argument(i) for i in range(3))
+    with pytest.raises(InternalError, match=said):
+        emit_convolution(e, shape, target, tile, x, w, plain_writer(y, shape, target.lanes), not window, window=window)

@@ -20,8 +20,10 @@ from anycann.codegen.kernels.convolution_kernel import DirectKernel, Initial, Pl
 from anycann.codegen.kernels.convolution_segment import segment_sums
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_sums import Window
+from anycann.codegen.kernels.convolution_tile import unroll_choices
 from anycann.codegen.kernels.convolution_write import Spill, digits, plain_writer, spill_area, write_vector
 from anycann.codegen.values import Value
+from anycann.support.errors import InternalError
 from anycann.target.target import Target
 
 __all__ = ["ConvolutionShape", "ConvolutionTile", "Initial", "Write", "emit_convolution", "plain_writer", "row_tasks"]
@@ -49,10 +51,14 @@ def emit_convolution(
     *spatial], vector)`, which may be called again on another emitter just to see how long its code is, so it must depend on nothing else.
     Lanes beyond the output channels hold garbage. `initial(e, channel of lane 0)` gives what the sums start from (the bias), else zero.
     `zero_point`, a scalar of `shape.accumulator`, is subtracted from every input element; that of the weights is the caller's, before
-    packing.
+    packing. Raises InternalError for a tile that would leave its input.
     """
     if shape.batch == 0 or shape.out_pixels == 0:
         return 0
+    if tile.unroll not in unroll_choices(shape, target, blocked_input or channels_last):
+        raise InternalError(f"{tile} for {shape}: {tile.unroll} input channels at once do not divide those that it reads")
+    if window and (tile.merge or tile.images or tile.depth):
+        raise InternalError(f"{tile} for {shape}: it does not stay in a window of {window} rows")
     kernel = DirectKernel(
         shape,
         target,
