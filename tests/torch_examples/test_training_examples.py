@@ -74,10 +74,10 @@ def test_resnet_trains_in_mixed_precision(data: str, dtype: str) -> None:
 
 
 def test_an_interrupted_run_goes_on_from_its_checkpoint(data: str, tmp_path: Path) -> None:
-    whole = losses("--data", data, "--epochs", "3", "--amp", "fp16", *SMALL, "--checkpoint", str(tmp_path / "whole.pt"))
+    whole = losses("--data", data, "--epochs", "2", "--amp", "fp16", *SMALL, "--checkpoint", str(tmp_path / "whole.pt"))
     checkpoint = ["--checkpoint", str(tmp_path / "part.pt")]
-    losses("--data", data, "--epochs", "3", "--amp", "fp16", *SMALL, *checkpoint, "--stop-after", "1")
-    resumed = losses("--data", data, "--epochs", "3", "--amp", "fp16", *SMALL, *checkpoint)
+    losses("--data", data, "--epochs", "2", "--amp", "fp16", *SMALL, *checkpoint, "--stop-after", "1")
+    resumed = losses("--data", data, "--epochs", "2", "--amp", "fp16", *SMALL, *checkpoint)
     assert resumed == pytest.approx(whole, rel=1e-5)
     assert not list(tmp_path.glob("*.partial"))
 
