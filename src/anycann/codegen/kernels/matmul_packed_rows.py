@@ -12,8 +12,9 @@ from anycann.te import dtypes
 
 # A tile that reads its rows in place reads as many streams, often of few sets of the first-level cache, and waits for them: within the
 # second-level cache 6 x 2 sums take 0.97 of the time with packed rows, 4 x 3 0.94 (Zen 3, medians beside a neighbour). A copy costs half a
-# cycle for an element: with 512 columns it gains nothing, with 768 to 4096 1 to 10 %; 50 rows of k = 1728 take 1.07 of the time.
-_LEAST_ROWS, _LEAST_COLUMNS, _LEAST_K = 80, 640, 128
+# cycle for an element: with 512 columns it gains nothing, with 768 to 4096 1 to 10 %; 50 rows of k = 1728 take 1.07 of the time, and so
+# do 133 rows of k = 128: an A of 3/8 of that cache or less is best read in place.
+_LEAST_ROWS, _LEAST_COLUMNS, _LEAST_K = 80, 640, 256
 
 # Bytes of the copy, which comes from behind the second-level cache where it is larger, and rows that repay fetching a panel.
 _PART_BYTES, _PART_ROWS = 2 << 20, 96
@@ -25,7 +26,8 @@ def may_pack_rows(shape: MatmulShape, target: Target) -> bool:
     is_fused = has_fma(target) and shape.a_dtype is shape.b_dtype is shape.accumulator is dtypes.float32
     most_k = _PART_BYTES // (_LEAST_ROWS * dtypes.float32.nbytes)
     repaid = shape.m >= _LEAST_ROWS and shape.n >= _LEAST_COLUMNS and _LEAST_K <= shape.k <= most_k
-    return is_plain and is_fused and repaid and target.has_few_registers and method(shape) == "panel"
+    is_near = shape.m * shape.k * dtypes.float32.nbytes <= target.l2_bytes * 3 // 8
+    return is_plain and is_fused and repaid and not is_near and target.has_few_registers and method(shape) == "panel"
 
 
 def packs_rows(shape: MatmulShape, target: Target, tile: MatmulTile) -> bool:
