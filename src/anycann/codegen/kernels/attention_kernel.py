@@ -70,7 +70,7 @@ class Kernel:
 _UNROLL = 4
 
 
-def emit_steps(
+def emit_turns(
     e: Emitter, count: Value, rest: int | None, unroll: int, sums: list[Value], added: Callable[[Value, list[Value]], list[Value]]
 ) -> list[Value]:
     """The sums after added(step, sums) for each of `count` steps, `unroll` of them in a turn. rest: what turns leave, None if not known."""

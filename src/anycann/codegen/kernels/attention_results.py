@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from anycann.codegen.emitter import Emitter
-from anycann.codegen.kernels.attention_kernel import Kernel, Rows, emit_steps
+from anycann.codegen.kernels.attention_kernel import Kernel, Rows, emit_turns
 from anycann.codegen.kernels.attention_shape import AttentionShape, Write, address
 from anycann.codegen.kernels.attention_softmax import finished_results
 from anycann.codegen.kernels.matmul_packing import PanelCopy, emit_copy
@@ -94,7 +94,7 @@ def _summed(
             totals += [multiply_add(e, factor, loaded[j], before[i * vectors + j]) for j in range(vectors)]
         return totals
 
-    return emit_steps(e, e.sub(last, first), None, kernel.unroll, sums, added)
+    return emit_turns(e, e.sub(last, first), None, kernel.unroll, sums, added)
 
 
 def emit_results(e: Emitter, kernel: Kernel, rows: Rows) -> None:

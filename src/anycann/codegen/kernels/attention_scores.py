@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from anycann.codegen.emitter import Emitter
-from anycann.codegen.kernels.attention_kernel import Kernel, Rows, emit_steps
+from anycann.codegen.kernels.attention_kernel import Kernel, Rows, emit_turns
 from anycann.codegen.kernels.attention_shape import address, fetch_row
 from anycann.codegen.kernels.attention_softmax import changed_scores
 from anycann.codegen.kernels.matmul_packing import PanelCopy, emit_copy
@@ -75,7 +75,7 @@ def _score_tile(e: Emitter, kernel: Kernel, rows: Rows, first: Value, key: Value
         return totals
 
     nothing = [e.zero(kernel.vector)] * (count * rows.vectors)
-    sums = emit_steps(e, e.const(shape.depth), shape.depth % kernel.unroll, kernel.unroll, nothing, added)
+    sums = emit_turns(e, e.const(shape.depth), shape.depth % kernel.unroll, kernel.unroll, nothing, added)
     weights = e.gep(memory.at(e, "weights"), e.mul(e.sub(key, first), memory.rows), "float")
     for j in range(rows.vectors):
         place = e.gep(memory.at(e, "most", rows.number), j * lanes, "float")
