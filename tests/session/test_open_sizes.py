@@ -145,6 +145,10 @@ FIRST_FOUR = """g (float[N] past) => (float[M] y) <int64[1] zero = {0}, int64[1]
     first = Slice(past, zero, four) h = Softmax(first) y = Exp(h) }"""
 BY_SIZE = """g (float[3] x, float[N] past) => (float[3] y, float[N] z) <int64[1] four = {4}> {
     n = Shape(past) q = Div(n, four) f = Cast<to=1>(q) e = Exp(x) y = Mul(e, f) z = Mul(past, f) }"""
+SIZE_OF_FIRST_FOUR = """g (float[N] past, float[3] x) => (float[3] y, float[M] ones, float[N] z) <
+    int64[1] zero = {0}, int64[1] four = {4}, float one = {1}> {
+    first = Slice(past, zero, four) n = Shape(first) ones = Expand(one, n) s = Size(first) f = Cast<to=1>(s) e = Exp(x) y = Mul(e, f)
+    z = Softmax(past) }"""
 
 
 @pytest.mark.parametrize("sizes", [(6, 5, 4, 9), (6, 7, 5, 3), (7, 6, 5, 8), (4, 5, 0, 6)], ids=str)
@@ -152,6 +156,12 @@ def test_nothing_is_concluded_from_two_sizes_for_a_third_one(sizes: Sequence[int
     model, session = parse(BY_SIZE), InferenceSession(parse(BY_SIZE))
     for size in sizes:
         assert_agrees(model, {"x": floats(3), "past": floats(size)}, session)
+
+
+def test_what_is_known_from_sizes_that_stayed_is_not_known_for_others() -> None:
+    model, session = parse(SIZE_OF_FIRST_FOUR), InferenceSession(parse(SIZE_OF_FIRST_FOUR))
+    for size in (9, 8, 3, 7, 0, 2):
+        assert_agrees(model, {"past": floats(size), "x": floats(3)}, session)
 
 
 def test_kernels_do_not_run_on_what_has_another_size_than_they_were_made_for(compiled: list[tuple[TensorSpec, ...]]) -> None:

@@ -41,7 +41,7 @@ class OpenGraph:
     """Parts in the order in which they run: nodes for the host, or a graph for the compiler.
 
     constants: what nodes of the host and outputs are known to be. checked: the types that results of the host must have for the kernels
-    behind it. dtypes: those of the outputs.
+    behind it and for what is known. dtypes: those of the outputs.
     """
 
     parts: tuple[tuple[ir.Node, ...] | Extracted, ...]
@@ -85,12 +85,14 @@ class _Cut:
         self.graph, self.one, self.other = graph, one, other
         self.turn: dict[ir.Value, int] = {}  # in which a value is made: kernels have the even ones, the host the odd ones
         self.of_moving: set[ir.Value] = set()  # what the host knows before it runs, for these sizes alone
+        self.relied_on: set[ir.Value] = set()  # what nodes read whose results are taken as known
 
     def run(self) -> OpenGraph | None:
         self._give(self.graph.inputs, 0)
         turns: dict[int, list[ir.Node]] = {}
         for node in self.graph:
             if self._is_known(node):
+                self.relied_on.update(value for value in node.inputs if value is not None)
                 self._replace(node)
             elif not self._stays_all(node) and not self._suits_host(node):
                 return None
@@ -102,11 +104,12 @@ class _Cut:
         parts = [extract_nodes(self.graph, turns[turn], f"turn{turn}") if turn % 2 == 0 else tuple(turns[turn]) for turn in sorted(turns)]
         read = {value for turn in turns if turn % 2 for node in turns[turn] for value in node.inputs if value is not None}
         known = {value.name or "": value.const_value for value in (*read, *self.graph.outputs) if value.const_value is not None}
-        captured = [value for part in parts if isinstance(part, Extracted) for value in part.captures if self.turn.get(value, 0) % 2]
+        captured = {value for part in parts if isinstance(part, Extracted) for value in part.captures}
+        checked = [value for value in captured | self.relied_on if self.turn.get(value, 0) % 2]
         return OpenGraph(
             tuple(parts),
             {name: tensor.numpy() for name, tensor in known.items()},
-            {value.name or "": type_ for value in captured if (type_ := self._type(value)) is not None},
+            {value.name or "": type_ for value in checked if (type_ := self._type(value)) is not None},
             tuple(type_.dtype for type_ in types if type_ is not None),
         )
 
