@@ -14,6 +14,7 @@ import pytest
 from anycann.graph.evaluate import evaluate_node
 from anycann.graph.quick_on_host import quick_node
 from anycann.graph.registry import OPSET
+from anycann.support.errors import ModelError
 
 
 def numbers(*shape: int, dtype: type = np.float32) -> np.ndarray:
@@ -54,3 +55,17 @@ def test_the_error_function_is_right_to_a_few_units_in_the_last_place() -> None:
     np.testing.assert_allclose(got, want, rtol=1e-6)
     nothing = result(helper.make_node("Erf", ["x"], ["y"]), [np.array([np.nan], np.float32)])
     assert np.isnan(nothing).all()
+
+
+@pytest.mark.parametrize("attributes", [{}, {"approximate": "tanh"}], ids=["exact", "tanh"])
+def test_what_is_not_finite_warns_of_nothing(attributes: dict[str, Any]) -> None:
+    x = np.array([-np.inf, np.inf, np.nan, 3e38, -3e38], np.float32)
+    got = result(helper.make_node("Gelu", ["x"], ["y"], **attributes), [x])
+    np.testing.assert_array_equal(got[[1, 2, 3]], x[[1, 2, 3]])
+
+
+@pytest.mark.parametrize("size", [9, 1])
+def test_sizes_that_do_not_fit_are_an_error_of_the_model(size: int) -> None:
+    node = helper.make_node("LayerNormalization", ["x", "scale"], ["y"])
+    with pytest.raises(ModelError, match="do not fit"):
+        quick_node(node, OPSET)([numbers(3, size), numbers(8)])

@@ -25,7 +25,7 @@ class PreparedNode:
         run: Callable[..., Sequence[object]] | None = None if operator is None else operator._run
         if operator is not None and defined is not None and defined.host is not None:
             run = defined.host
-        self._run = None if run is None else _without_warnings(run)
+        self._run = None if run is None else without_warnings(run)
         self._inputs, self._outputs = len(node.input), len(node.output)
         self._attributes = {} if operator is None else {name: getattr(operator, name) for name in operator.attributes_names_}
         self._unnamed = [number for number, name in enumerate(node.output) if not name]
@@ -50,7 +50,7 @@ class PreparedNode:
         return values
 
 
-def _without_warnings(run: Callable[..., Sequence[object]]) -> Callable[..., Sequence[object]]:
+def without_warnings(run: Callable[..., Sequence[object]]) -> Callable[..., Sequence[object]]:
     """`run` while numpy's warnings are off. Numpy 2 does so in a third of the time of a `with`; numpy 1 not safely in several threads."""
 
     def entering(*operands: object, **attributes: object) -> Sequence[object]:

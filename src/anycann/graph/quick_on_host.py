@@ -14,27 +14,33 @@ import numpy as np
 import onnx
 from onnx.helper import get_attribute_value
 
-from anycann.graph.prepared import PreparedNode
+from anycann.graph.prepared import PreparedNode, without_warnings
+from anycann.support.errors import ModelError
 
 # erf(x) = x P(x^2) / Q(x^2) for |x| <= 4, beyond which it is 1 in float32: the approximation that Eigen has, highest power first.
 _P = (-2.72614225801306e-10, 2.77068142495902e-08, -2.10102402082508e-06, -5.69250639462346e-05, -7.34990630326855e-04)
 _MORE_P = (-2.95459980854025e-03, -1.60960333262415e-02)
 _Q = (-1.45660718464996e-05, -2.13374055278905e-04, -1.68282697438203e-03, -7.37332916720468e-03, -1.42647390514189e-02)
 
-Meaning = Callable[..., np.ndarray]
+Meaning = Callable[..., Any]
 
 
 class QuickNode:
     """As `PreparedNode`, by a meaning of this file where all operands are of float32."""
 
     def __init__(self, node: onnx.NodeProto, prepared: PreparedNode):
-        self._prepared = prepared
-        self._run = partial(_MEANINGS[node.op_type], {item.name: get_attribute_value(item) for item in node.attribute})
+        self._prepared, self._op_type = prepared, node.op_type
+        self._run = without_warnings(partial(_MEANINGS[node.op_type], {item.name: get_attribute_value(item) for item in node.attribute}))
 
     def __call__(self, inputs: Sequence[object], captures: Mapping[str, object] | None = None) -> Sequence[object]:
-        """One value for each output."""
+        """One value for each output. Raises ModelError for operands whose sizes do not fit."""
         arrays = [value for value in inputs if isinstance(value, np.ndarray) and value.dtype == np.float32]
-        return (self._run(*arrays),) if len(arrays) == len(inputs) else self._prepared(inputs, captures)
+        if len(arrays) != len(inputs):
+            return self._prepared(inputs, captures)
+        try:
+            return (self._run(*arrays),)
+        except ValueError as error:
+            raise ModelError(f"{self._op_type} of operands that do not fit: {error}") from error
 
 
 def quick_node(node: onnx.NodeProto, opset: int) -> PreparedNode | QuickNode:

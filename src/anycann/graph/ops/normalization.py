@@ -11,6 +11,7 @@ import numpy as np
 from anycann.graph.ops.common import broadcast_index, floats, like_first, normal_axes, normal_axis, retyped
 from anycann.graph.ops.reduction import Index, reduce_axes, row_of
 from anycann.graph.registry import Lowering, NotLowered, Sample, TensorType, operator
+from anycann.support.errors import ModelError
 from anycann.support.records import dataclass
 from anycann.te import dtypes
 from anycann.te import expression as x
@@ -71,7 +72,11 @@ def channel(tensor: Tensor, index: Sequence[Expr]) -> Expr:
 
 # ---- rows: everything from `axis` on
 def scaled(context: Lowering, stats: Statistics, scale: Tensor | None, bias: Tensor | None) -> Tensor:
-    """normal * scale + bias, both broadcast, in the type of the first output."""
+    """normal * scale + bias, both broadcast, in the type of the first output. Raises ModelError where they do not fit."""
+    shape = stats.source.shape
+    for operand in (scale, bias):
+        if operand is not None and not _spreads(operand.shape, shape):
+            raise ModelError(f"scale or bias of shape {list(operand.shape)} does not fit what is normalised, {list(shape)}")
 
     def element(*index: Expr) -> Expr:
         value = stats.normal(index)
@@ -79,7 +84,13 @@ def scaled(context: Lowering, stats: Statistics, scale: Tensor | None, bias: Ten
         value = value if bias is None else value + x.cast(bias[broadcast_index(bias, index)], value.dtype)
         return x.cast(value, context.outputs[0].dtype)
 
-    return te.compute(stats.source.shape, element)
+    return te.compute(shape, element)
+
+
+def _spreads(own: Sequence[int], shape: Sequence[int]) -> bool:
+    """Whether broadcasting takes an operand to `shape`."""
+    fits = all(size in (1, wanted) for size, wanted in zip(reversed(own), reversed(shape), strict=False))
+    return len(own) <= len(shape) and fits
 
 
 def row_statistics(type_: TensorType, stats: Statistics, value: str) -> Tensor:
