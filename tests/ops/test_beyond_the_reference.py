@@ -6,10 +6,13 @@ from fractions import Fraction
 import math
 
 import numpy as np
+from onnx import helper
 import pytest
 
 from anycann import InferenceSession
-from anycann.graph.registry import NotLowered, Sample, library
+from anycann.graph.prepared import PreparedNode
+from anycann.graph.registry import OPSET, NotLowered, Sample, library
+from anycann.support.errors import ModelError
 from anycann.target.target import host
 from tests.ops.operator_runner import build_case, run
 from tests.passes.graphs import parse
@@ -34,6 +37,22 @@ def test_a_one_hot_index_out_of_range_is_nowhere() -> None:
     assert_gives("OneHot", Sample((np.array([-1, 3, -4]), np.array(3), values), constant=(1,)), wanted)
 
 
+def test_a_slice_backwards_from_before_the_first_element_is_from_it() -> None:
+    x = np.arange(10, dtype=np.float32).reshape(2, 5)
+    lists = (np.array([-3, -9]), np.array([-100, -20]), np.array([0, 1]), np.array([-2, -1]))
+    assert_gives("Slice", Sample((x, *lists), constant=(1, 2, 3, 4)), x[:1, :1])
+    node = helper.make_node("Slice", ["x", "starts", "ends", "axes", "steps"], ["y"])
+    for data, wanted in ((x, x[:1, :1]), (x[:, :0], x[:1, :0])):
+        np.testing.assert_array_equal(PreparedNode(node, OPSET)((data, *lists))[0], wanted)
+
+
+@pytest.mark.parametrize("size", [1, 9])
+def test_a_scale_that_does_not_fit_is_an_error_of_the_model(size: int) -> None:
+    session = InferenceSession(parse("g (float[N,M] x, float[8] s) => (float[N,M] y) { y = LayerNormalization(x, s) }"))
+    with pytest.raises(ModelError, match=r"\[8\] does not fit"):
+        session.run(None, {"x": np.ones((3, size), np.float32), "s": np.ones(8, np.float32)})
+
+
 def test_no_index_gathers_nothing() -> None:
     assert_gives("Gather", Sample((np.ones((9, 5), np.float32), np.zeros(0, np.int64))), np.zeros((0, 5), np.float32))
 
@@ -52,6 +71,19 @@ def test_floats_beyond_an_integer_saturate_and_nan_is_zero() -> None:
     assert_gives(
         "Cast", Sample((x,), {"to": 7}), np.array([0, high, low, 3000000000, -3000000000, 2147483520, -(2**31), high, 0, 0], np.int64)
     )
+
+
+@pytest.mark.parametrize("source", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("wanted", ["int32", "int64", "bool", "float16"])
+def test_the_host_casts_as_kernels_do(source: str, wanted: str) -> None:
+    x = np.array([np.nan, np.inf, -np.inf, 3e9, -3e9, 127.5, 128, -1.5, -128.5, 1e30, 0.5])
+    with np.errstate(over="ignore"):
+        x = x.astype(source)
+    to = helper.np_dtype_to_tensor_dtype(np.dtype(wanted))
+    (got,) = PreparedNode(helper.make_node("Cast", ["x"], ["y"], to=to), OPSET)((x,))
+    assert isinstance(got, np.ndarray)
+    assert got.dtype == wanted
+    assert_gives("Cast", Sample((x,), {"to": to}), got)
 
 
 def test_quantising_saturates_and_rounds_halves_to_even() -> None:

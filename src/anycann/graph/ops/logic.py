@@ -9,6 +9,7 @@ import numpy as np
 
 from anycann.graph.ops.common import EVERY_DTYPE, INTEGERS, OTHER_FLOATS, elementwise, floats, integers, retyped, unary_samples
 from anycann.graph.registry import Lowering, NotLowered, Sample, Samples, operator
+from anycann.graph.types import numpy_dtype
 from anycann.te import dtypes
 from anycann.te import expression as x
 from anycann.te.dtypes import DType
@@ -137,7 +138,20 @@ def _cast_samples(rng: np.random.Generator) -> Iterable[Sample]:
     yield Sample((np.array([0.5, -0.5, np.nan, np.inf, 0, -0.0], np.float32),), {"to": 9})
 
 
-@operator("Cast", samples=_cast_samples)
+def _on_host(data: np.ndarray, to: int, saturate: int | None = 1, round_mode: str | None = None) -> tuple[np.ndarray]:
+    """Cast as kernels do: what is beyond int32 or int64 saturates, and NaN is zero. Raises TypeError for what is left to the reference."""
+    dtype = numpy_dtype(to)
+    if not all(each.isbuiltin == 1 and each.kind in "bif" for each in (data.dtype, dtype)) or dtype in (np.int8, np.int16):
+        raise TypeError(f"{data.dtype} -> {dtype}")
+    result = data.astype(dtype)
+    if data.dtype.kind == "f" and dtype.kind == "i":
+        limits = np.iinfo(dtype)
+        for where, value in ((data < limits.min, limits.min), (data >= limits.max + 1.0, limits.max), (np.isnan(data), 0)):
+            np.copyto(result, value, where=where)
+    return (result,)
+
+
+@operator("Cast", samples=_cast_samples, host=_on_host)
 def cast(context: Lowering) -> Tensor:
     """Floats to integers truncate; to bool: whether it is not zero."""
     return _cast(context, context.outputs[0].dtype)

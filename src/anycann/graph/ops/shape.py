@@ -147,7 +147,7 @@ def _slice_samples(rng: np.random.Generator) -> Iterable[Sample]:
 
 @operator("Slice", samples=_slice_samples, host=shape_on_host.cut)
 def cut(context: Lowering) -> Tensor:
-    """Python's slices of some axes."""
+    """Python's slices of some axes, but that backwards from before the first element is from it."""
     source, shape = context.operand(0), context.outputs[0].shape
     starts, ends, steps = context.constant(1), context.constant(2), context.constant(4)
     if starts is None or ends is None:
@@ -157,7 +157,9 @@ def cut(context: Lowering) -> Tensor:
     begins, strides = [0] * source.rank, [1] * source.rank
     for number, axis in enumerate(listed):
         step = 1 if steps is None else int(steps[number])
-        begins[axis], _, strides[axis] = slice(int(starts[number]), int(ends[number]), step).indices(source.shape[axis])
+        size = source.shape[axis]
+        begin = shape_on_host.begin_of(int(starts[number]), step, size)
+        begins[axis], _, strides[axis] = slice(begin, int(ends[number]), step).indices(size)
     if 0 in shape:
         return empty(shape, source.dtype)
     return te.compute(shape, lambda *index: source[tuple(i * s + b for i, s, b in zip(index, strides, begins, strict=True))])

@@ -11,14 +11,19 @@ import numpy as np
 def cut(
     data: np.ndarray, starts: np.ndarray, ends: np.ndarray, axes: np.ndarray | None = None, steps: np.ndarray | None = None
 ) -> tuple[np.ndarray]:
-    """Slice: Python's slices of some axes."""
+    """Slice: Python's slices of some axes, but that backwards from before the first element is from it."""
     begins = starts.tolist()
     places = [slice(None)] * data.ndim
     listed = range(len(begins)) if axes is None else axes.tolist()
     strides = [None] * len(begins) if steps is None else steps.tolist()
     for begin, end, axis, stride in zip(begins, ends.tolist(), listed, strides, strict=True):
-        places[axis] = slice(begin, end, stride)
+        places[axis] = slice(begin_of(begin, stride, data.shape[axis]), end, stride)
     return (data[tuple(places)],)
+
+
+def begin_of(begin: int, stride: int | None, size: int) -> int:
+    """Where Python's slice of an axis has to begin for ONNX's."""
+    return max(begin, -size) if stride is not None and stride < 0 else begin
 
 
 def reshaped(data: np.ndarray, shape: np.ndarray, allowzero: int | None = 0) -> tuple[np.ndarray]:
