@@ -21,6 +21,10 @@ def test_warnings_are_printed_and_details_are_not():
     assert run(SAY, ANYCANN_LOG="") == "anycann.om: warning: care\n"
 
 
+def test_a_program_without_standard_error_goes_on():
+    assert run(f"import sys; sys.stderr = None; {SAY}; sys.stderr = sys.__stderr__; print('went on', file=sys.stderr)") == "went on\n"
+
+
 def test_the_level_comes_from_the_environment():
     assert run(SAY, ANYCANN_LOG="info") == "anycann.om: info: detail 1\nanycann.om: warning: care\n"
     assert run(SAY, ANYCANN_LOG="error") == ""

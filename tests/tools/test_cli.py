@@ -18,6 +18,7 @@ from anycann.support.errors import DeviceError, UsageError, context
 from anycann.tools import cli
 from anycann.tools.env import export_lines, shim_variables
 from tests.tools.conftest import SOURCES, Invoke, Process
+from tests.tools.models import TINY, save_model
 
 
 @pytest.fixture
@@ -141,6 +142,15 @@ def test_a_program_ends_at_once_unless_something_is_left_to_wait_for(code: str, 
     first, _, rest = done.stdout.partition("\n")
     assert first.startswith("anycann ")
     assert (rest, done.stderr) == (said, "")
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_program_whose_caller_closed_its_output_ends_as_any_other(closed: str, tmp_path: Path) -> None:
+    model = save_model(TINY, tmp_path / "tiny.onnx")
+    program, environment = f"'{sys.executable}' -m anycann.tools.cli", {**os.environ, "PYTHONPATH": str(SOURCES)}
+    for words in (f"atc --framework=5 --model={model} --output={tmp_path}/made", f"show {model}"):
+        done = subprocess.run(["bash", "-c", f"{program} {words} {closed}"], capture_output=True, text=True, env=environment, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), words
 
 
 def test_a_reader_that_goes_away_is_no_fault() -> None:

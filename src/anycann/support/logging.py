@@ -18,7 +18,7 @@ class _StandardError(logging.Handler):
             return
         try:
             sys.stderr.write(f"{record.name}: {record.levelname.lower()}: {record.getMessage()}\n")
-        except (OSError, ValueError, TypeError):  # a closed stream, or arguments that don't fit the format
+        except (OSError, ValueError, TypeError, AttributeError):  # a closed stream, or none, or arguments that don't fit the format
             self.handleError(record)
 
 

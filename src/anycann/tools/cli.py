@@ -107,8 +107,8 @@ def run() -> None:
         if isinstance(end.code, int) and all(thread.daemon or thread is threading.current_thread() for thread in threading.enumerate()):
             atexit._run_exitfuncs()
             with suppress(OSError, ValueError):  # a pipe that nobody reads any more: Python's own end says so
-                sys.stdout.flush()
-                sys.stderr.flush()
+                for stream in filter(None, (sys.stdout, sys.stderr)):  # None where the caller closed it
+                    stream.flush()
                 os._exit(end.code)
         raise
 

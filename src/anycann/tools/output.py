@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 import json
 import sys
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
@@ -38,7 +38,7 @@ def console() -> Console:
     """Where tables go: standard output, as wide as the terminal, or `PLAIN_WIDTH` for a file or pipe."""
     from rich.console import Console
 
-    return Console(file=sys.stdout, width=None if sys.stdout.isatty() else PLAIN_WIDTH, highlight=False, soft_wrap=False)
+    return Console(file=sys.stdout, width=None if _is_terminal(sys.stdout) else PLAIN_WIDTH, highlight=False, soft_wrap=False)
 
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[object]], numbers: Iterable[str] = ()) -> Table:
@@ -58,7 +58,7 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[object]], numbers: Ite
 @contextmanager
 def progress(description: str, enabled: bool = True) -> Iterator[Callable[[int, int], None]]:
     """A bar on standard error; call the value with (done, total). Without a terminal nothing is drawn."""
-    if not (enabled and sys.stderr.isatty()):
+    if not (enabled and _is_terminal(sys.stderr)):
         yield lambda done, total: None
         return
     from rich.console import Console
@@ -68,6 +68,11 @@ def progress(description: str, enabled: bool = True) -> Iterator[Callable[[int, 
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(description, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    """Not if the caller closed it: Python has None for it then."""
+    return stream is not None and stream.isatty()
 
 
 def format_bytes(nbytes: float) -> str:
