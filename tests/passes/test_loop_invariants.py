@@ -60,16 +60,16 @@ def test_random_numbers_are_drawn_in_every_turn() -> None:
     assert np.abs(y / 64 - 0.5).max() < 0.25  # seven times the deviation of the mean of so many
 
 
-@pytest.mark.parametrize("node", ["Reshape(w, s)", "Expand(w, s)", "Gather(w, s)"])
+@pytest.mark.parametrize("node", ["Reshape(w, s)", "Expand(w, s)", "Gather(w, s)", "ReduceSum(w, s)", "Cast<to=1>(t)"])
 def test_what_cannot_be_computed_stays_in_a_loop_that_may_not_turn(node: str) -> None:
-    text = f"""g (float[2,3] x, int64[2] s, int64 n) => (float[2,3] y) {{
+    text = f"""g (float[2,3] x, int64[2] s, string[2] t, int64 n) => (float[2,3] y) {{
         y = Loop (n, , x) <body = b (int64 i, bool c, float[2,3] a) => (bool d, float[2,3] b) {{
             d = Identity(c) r = {node} q = ReduceSum(r) b = Add(a, q) }}>
     }}"""
     model = parse(text, w=floats(2, 3))
     assert lines(model) == []
     x = floats(2, 3, seed=1)
-    assert_same(run(model, {"x": x, "s": np.array([7, 9]), "n": np.array(0)}), [x])
+    assert_same(run(model, {"x": x, "s": np.array([7, 9]), "t": np.array(["a", "b"], object), "n": np.array(0)}), [x])
 
 
 def test_it_moves_from_a_loop_that_surely_turns() -> None:

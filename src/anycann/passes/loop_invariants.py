@@ -13,10 +13,15 @@ import onnx_ir as ir
 # Operators that what their operands hold may make impossible: a body that never runs may hold such a node.
 _MAY_FAIL = frozenset(
     {"Reshape", "Expand", "Tile", "Slice", "Split", "Squeeze", "Unsqueeze", "Pad", "Resize", "Range", "ConstantOfShape", "OneHot", "TopK"}
-    | {"Gather", "GatherElements", "GatherND", "Scatter", "ScatterElements", "ScatterND", "TensorScatter", "Div", "Mod"}
+    | {"Gather", "GatherElements", "GatherND", "Scatter", "ScatterElements", "ScatterND", "TensorScatter", "MaxUnpool", "Div", "Mod"}
+    | {"Upsample", "CenterCropPad", "Col2Im", "AffineGrid", "RoiAlign", "Compress", "ReverseSequence", "CumSum", "CumProd", "DFT", "STFT"}
+    | {"ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"}
+    | {"ReduceSumSquare", "NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss", "NonMaxSuppression", "MelWeightMatrix"}
     | {"SequenceAt", "SequenceErase", "SequenceInsert", "SplitToSequence", "ConcatFromSequence", "OptionalGetElement", "ImageDecoder"}
 )
-_BY_ANY_OPERAND = frozenset({"Range", "ConstantOfShape", "SequenceAt", "ConcatFromSequence", "OptionalGetElement", "ImageDecoder"})
+_BY_ANY_OPERAND = frozenset(
+    {"Range", "ConstantOfShape", "MelWeightMatrix", "SequenceAt", "ConcatFromSequence", "OptionalGetElement", "ImageDecoder"}
+)
 _RANDOM = frozenset({"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"})
 
 
@@ -68,9 +73,11 @@ def _first_number(value: ir.Value) -> float:
 
 def _may_fail(node: ir.Node) -> bool:
     """Whether what its operands hold, not only how large they are, decides if the node can be computed."""
+    first = node.inputs[0]
+    if node.op_type == "Cast":
+        return first is None or first.dtype in (None, ir.DataType.STRING)  # numbers of text
     if node.op_type not in _MAY_FAIL:
         return False
-    first = node.inputs[0]
     if node.op_type in ("Div", "Mod") and first is not None and first.dtype is not None and first.dtype.is_floating_point():
         return False
     deciding = node.inputs if node.op_type in _BY_ANY_OPERAND else node.inputs[1:]
