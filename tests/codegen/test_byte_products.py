@@ -84,3 +84,13 @@ def test_products_with_signed_weights(
     np.testing.assert_array_equal(y, (x.astype(np.int32) - 3) @ w.astype(np.int32))
     assert seen
     assert set(seen) == {not unsigned}
+
+
+@TARGETS
+def test_unsigned_weights_of_groups_are_those_of_one_group_apart(target: Target) -> None:
+    """Without a zero point: less 128 they would have one, which a panel of several groups would take from the channels of all."""
+    w, x = RNG.integers(0, 256, (24, 8, 2, 3)).astype(np.uint8), RNG.integers(0, 256, (1, 16, 6, 7)).astype(np.uint8)
+    text = IMAGE.format(channels=16, more="", zeros=", a").replace("strides", "group = 2, strides")
+    (got,) = InferenceSession(parse(text, w=w, a=np.uint8(77)), SessionOptions(target=target, poison=True)).run(None, {"x": x})
+    groups = [convolved(x[:, 8 * n : 8 * n + 8].astype(np.int32) - 77, w[12 * n : 12 * n + 12]) for n in range(2)]
+    np.testing.assert_array_equal(got, np.concatenate(groups, 1))
