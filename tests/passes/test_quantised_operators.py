@@ -93,6 +93,32 @@ def test_a_product_between_quantisations_computes_what_it_did(text: str, constan
     assert_as_before(parse(text, **constants))
 
 
+LINES = {"known": "uint8[2,3,19] a", "computed": "uint8[2,3,19] a, int8[2,19,20] w"}
+
+
+@pytest.mark.parametrize("weights", LINES)
+@pytest.mark.parametrize("zero", [(), (1, 20), (20,)])
+def test_scales_of_columns_may_have_axes_of_one(weights: str, zero: tuple[int, ...]) -> None:
+    text = f"g ({LINES[weights]}) => (uint8[2,3,20] y) {{ y = QLinearMatMul(a, sa, za, w, sw, zw, sy, zy) }}"
+    known = {"w": RNG.integers(-128, 128, (2, 19, 20)).astype(np.int8)} if weights == "known" else {}
+    scales, zeros = RNG.uniform(0.001, 0.004, (1, 1, 20)).astype(np.float32), RNG.integers(-5, 5, zero).astype(np.int8)
+    model = parse(text, **numbers(np.uint8), **known, sw=scales, zw=zeros)
+    feeds = random_feeds(model)
+    (got,), w = run(model, feeds), known.get("w", feeds.get("w"))
+    assert w is not None
+    real = (feeds["a"].astype(np.int32) - 110) @ (w.astype(np.int32) - zeros) * np.float64(scale(0.031)) * scales / scale(0.045)
+    assert np.abs(got - np.clip(real + 120, 0, 255)).max() < 0.5001
+
+
+def test_scales_of_half_precision_are_computed_with_in_single() -> None:
+    """In half precision, which cannot hold more than 65504, the results would be infinite."""
+    text = "g (uint8[3,64] a, uint8[64,20] b) => (uint8[3,20] y) { y = QLinearMatMul(a, s, z, b, s, z, t, z) }"
+    model = parse(text, s=np.float16(2), z=np.uint8(0), t=np.float16(65504))
+    a, b = np.full((3, 64), 250, np.uint8), np.full((64, 20), 240, np.uint8)
+    (got,) = run(model, {"a": a, "b": b})
+    np.testing.assert_array_equal(got, np.full((3, 20), round(64 * 250 * 240 * 4 / 65504)))
+
+
 def test_an_activation_behind_a_quantised_convolution_is_a_table_in_its_kernel() -> None:
     text = """g (uint8[1,8,6,5] a) => (uint8[1,20,6,5] y) {
         c = QLinearConv<pads=[1,1,1,1]>(a, sa, za, w, sw, zw, sy, zy)
@@ -106,9 +132,11 @@ def test_an_activation_behind_a_quantised_convolution_is_a_table_in_its_kernel()
 
 
 COMPUTED = "g (uint8[1,3,9,9] a, uint8[5,3,3,3] b) => (uint8[1,5,7,7] y) { y = QLinearConv(a, sa, za, b, sb, zb, sy, zy) }"
+LATER = "g (uint8[2,3,9] a, int8[2,9,4] b) => (uint8[2,3,4] y) { y = QLinearMatMul(a, sa, za, b, several, none, sy, zy) }"
 RUN_TIME = "g (uint8[3] a, uint8[3] b, float s) => (uint8[3] y) { y = com.microsoft.QLinearAdd(a, s, za, b, sb, zb, sy, zy) }"
 REFUSED = {
     COMPUTED: "its weights are computed at run time",
+    LATER: "the scales of its weights run along several axes",
     RUN_TIME: "its scales or zero points are computed at run time",
     single("QLinearSoftmax", "2,3,37", "2,3,37", "<axis=1, opset=12>").replace("T[", "uint8["): "its softmax is over several axes",
     single("QLinearGlobalAveragePool", "2,3,3,8", "2,1,1,8", "<channels_last=1>").replace("T[", "uint8["): "its channels are last",
@@ -117,5 +145,6 @@ REFUSED = {
 
 @pytest.mark.parametrize("text", REFUSED)
 def test_what_cannot_be_written_out_stays_with_a_reason(text: str) -> None:
-    lines = [line for line in told(parse(text, **numbers(np.uint8)), "early rules") if line.startswith("QuantisedOperator")]
+    several = {"several": np.full((2, 1, 4), 0.01, np.float32), "none": np.int8(0)}
+    lines = [line for line in told(parse(text, **numbers(np.uint8), **several), "early rules") if line.startswith("QuantisedOperator")]
     assert lines == [f"QuantisedOperator skipped y: {REFUSED[text]}"]

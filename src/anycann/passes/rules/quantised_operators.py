@@ -62,6 +62,8 @@ class QuantisedOperator(Rule):
         second = form.operands[1] if form.op_type in _WEIGHTS else None
         if any(size != 1 for n, size in sizes.items() if second is None or n not in (second + 1, second + 2)):
             return "an operand has several scales"
+        if second is not None and any(_runs_along_axes(constant_of(_operand(node, second + n))) for n in (1, 2)):
+            return "the scales of its weights run along several axes"
         if form.op_type == "Conv" and constant_of(node.inputs[form.operands[1]]) is None:
             return "its weights are computed at run time"
         return None
@@ -104,22 +106,34 @@ def _size(node: ir.Node, number: int) -> int | None:
     return 1 if value is None else None if known is None else known.size
 
 
+def _runs_along_axes(known: np.ndarray | None) -> bool:
+    """True if a scale or a zero point has another axis than the last one: those of a stack of matrices may."""
+    return known is not None and known.size > 1 and known.size != known.shape[-1]
+
+
+def _scale(value: ir.Value | None) -> np.ndarray:
+    """A known scale in single precision, of one axis or none."""
+    known = constant_of(value)
+    assert known is not None
+    return known.astype(np.float32).reshape(-1 if known.size > 1 else ())
+
+
 def _scalars(graph: ir.Graph, node: ir.Node, scale: int) -> tuple[ir.Value, ir.Value]:
     """A scale and its zero point, without axes."""
-    found = [constant_of(_operand(node, number)) for number in (scale, scale + 1)]
-    scalars = [new_constant(graph, f"{node.name}/{scale + n}", each.reshape(())) for n, each in enumerate(found) if each is not None]
-    return scalars[0], scalars[1]
+    zero = constant_of(_operand(node, scale + 1))
+    assert zero is not None
+    scalars = _scale(node.inputs[scale]), zero.reshape(())
+    return new_constant(graph, f"{node.name}/{scale}", scalars[0]), new_constant(graph, f"{node.name}/{scale + 1}", scalars[1])
 
 
 def _real(graph: ir.Graph, node: ir.Node, number: int, axis: int) -> ir.Node:
     """The DequantizeLinear of an operand; several scales run along `axis`."""
     source, name = node.inputs[number], f"{node.name}/{number}"
-    scale, zero = constant_of(node.inputs[number + 1]), constant_of(_operand(node, number + 2))
+    zero = constant_of(_operand(node, number + 2))
     assert source is not None
-    assert scale is not None
-    shape = np.broadcast_shapes(scale.shape, () if zero is None else zero.shape)
-    shape = shape if np.prod(shape, dtype=int) > 1 else ()
-    parameters = [scale] if zero is None else [scale, zero]
+    parameters = [_scale(node.inputs[number + 1]), *([] if zero is None else [zero])]
+    several = max(each.size for each in parameters)
+    shape = (several,) if several > 1 else ()
     values = [new_constant(graph, f"{name}/{n}", np.resize(each, shape)) for n, each in enumerate(parameters)]
     real = new_node("DequantizeLinear", [source, *values], f"{name}/real", source, {"axis": axis} if shape else {})
     _is_real(real)
@@ -129,11 +143,9 @@ def _real(graph: ir.Graph, node: ir.Node, number: int, axis: int) -> ir.Node:
 def _bias(graph: ir.Graph, node: ir.Node, form: _Form) -> ir.Node:
     """The bias by the scales of both operands."""
     assert form.bias is not None
-    source, scales = node.inputs[form.bias], [constant_of(node.inputs[number + 1]) for number in form.operands]
+    source, scales = node.inputs[form.bias], [_scale(node.inputs[number + 1]) for number in form.operands]
     assert source is not None
-    assert scales[0] is not None
-    assert scales[1] is not None
-    scale = scales[0].reshape(()) * (scales[1] if scales[1].size > 1 else scales[1].reshape(()))
+    scale = scales[0] * scales[1]
     value = new_constant(graph, f"{node.name}/bias/scale", np.asarray(scale, np.float32))
     real = new_node("DequantizeLinear", [source, value], f"{node.name}/bias/real", source, {"axis": 0} if scale.ndim else {})
     _is_real(real)
