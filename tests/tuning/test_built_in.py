@@ -21,6 +21,7 @@ from anycann.om.plan import NativeStep
 from anycann.target.target import NAMED, PROCESSORS, Target, processor
 from anycann.te import dtypes
 from anycann.tuning import bank as banks
+from anycann.tuning import bank_files
 from anycann.tuning.bank import BUILT_IN, Bank, open_bank
 from anycann.tuning.bank_files import OF_CORES, Entry, keep
 from anycann.tuning.measuring import Job, Measurer
@@ -53,6 +54,14 @@ def test_an_entry_serves_every_processor_with_such_cores(tmp_path: Path) -> None
     folder = filled(tmp_path)
     assert on(TARGET, folder) == POINT
     assert on(replace(TARGET, name="host", cpu="alderlake", features=TARGET.features + ",+avxvnni", l2_bytes=2 << 20), folder) == POINT
+
+
+def test_problems_of_other_families_cost_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bank, keys = Bank([], TARGET, filled(tmp_path)), []
+    assert len(bank) == 1
+    monkeypatch.setattr(bank_files, "digest", lambda facts: keys.append(facts["op_type"]))
+    assert bank.find(PRODUCT) is bank.find(SPACE) is None
+    assert keys == ["Conv"]
 
 
 @pytest.mark.parametrize(

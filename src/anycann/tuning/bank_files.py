@@ -62,8 +62,9 @@ class Entry:
 
 @dataclass(frozen=True)
 class Known:
-    """What a file says of one problem: a point, and the caches that it was measured with."""
+    """What a file says of one problem of a family: a point, and the caches that it was measured with."""
 
+    family: str
     point: Point
     l1_bytes: int = 0
     l2_bytes: int = 0
@@ -151,16 +152,16 @@ def _entry(key: str, entries: object) -> Known | None:
     match entries:
         case [{"knowledge": dict() as knowledge, "info_dict": dict() as info, **rest}, *_] if digest(info) == key and knowledge:
             if all(isinstance(name, str) and type(value) is int for name, value in knowledge.items()):
-                return _limited(knowledge, rest.get("caches"))
+                return _limited(str(info.get("op_type")), knowledge, rest.get("caches"))
     return None
 
 
-def _limited(point: Point, caches: object) -> Known | None:
+def _limited(family: str, point: Point, caches: object) -> Known | None:
     match caches:
         case None:
-            return Known(point)
+            return Known(family, point)
         case {"l1_bytes": int() as l1_bytes, "l2_bytes": int() as l2_bytes}:
-            return Known(point, l1_bytes, l2_bytes)
+            return Known(family, point, l1_bytes, l2_bytes)
     return None
 
 
