@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from anycann.runtime.blas_threads import one_thread
 from anycann.runtime.executor import CompiledProgram
 from anycann.runtime.host import Evaluate
 from anycann.support.records import dataclass
@@ -51,6 +52,7 @@ class Sized:
 class OpenProgram:
     """Parts in the order in which they run. `checked`: what results of the host have to be, because kernels or the caller read them.
 
+    numpy's products take one thread: those that are small wait for a second one longer than they take, and large ones are compiled soon.
     A value is let go behind the last that reads it: attention over long sequences makes large ones in every layer.
     """
 
@@ -72,6 +74,10 @@ class OpenProgram:
 
         Raises AnyCANNError where a node of the host refuses its operands.
         """
+        with one_thread():
+            return self._run(feeds)
+
+    def _run(self, feeds: Sequence[object]) -> list[object] | None:
         values: dict[str, object] = {"": None, **self._constants, **dict(zip(self.inputs, map(np.asarray, feeds), strict=True))}
         checked = self._checked
         for part, dead in zip(self.parts, self._dead, strict=True):
