@@ -110,6 +110,21 @@ def test_scales_of_columns_may_have_axes_of_one(weights: str, zero: tuple[int, .
     assert np.abs(got - np.clip(real + 120, 0, 255)).max() < 0.5001
 
 
+def test_scales_of_each_matrix_and_row_saturate_as_others_do() -> None:
+    """They stay as they are, and not on the host, where the reference wraps around."""
+    text = "g (uint8[2,3,19] a, int8[2,19,20] b) => (uint8[2,3,20] y) { y = QLinearMatMul(a, rows, za, b, several, none, sy, zy) }"
+    rows, several = RNG.uniform(0.01, 0.1, (2, 3, 1)).astype(np.float32), RNG.uniform(0.001, 0.1, (2, 1, 20)).astype(np.float32)
+    model = parse(text, **numbers(np.uint8), rows=rows, several=several, none=RNG.integers(-9, 9, (2, 1, 20)).astype(np.int8))
+    assert "host" not in steps(compile_graph(model).program)
+    feeds = random_feeds(model)
+    none = onnx.numpy_helper.to_array(model.graph.initializer[-1])
+    real = (feeds["a"].astype(np.int32) - 110) @ (feeds["b"].astype(np.int32) - none) * np.float64(rows) * several / scale(0.045) + 120
+    assert real.min() < -128
+    assert real.max() > 400
+    (got,) = run(model, feeds)
+    assert np.abs(got - np.clip(real, 0, 255)).max() < 0.5001
+
+
 def test_scales_of_half_precision_are_computed_with_in_single() -> None:
     """In half precision, which cannot hold more than 65504, the results would be infinite."""
     text = "g (uint8[3,64] a, uint8[64,20] b) => (uint8[3,20] y) { y = QLinearMatMul(a, s, z, b, s, z, t, z) }"

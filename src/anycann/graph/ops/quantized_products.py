@@ -70,6 +70,7 @@ def integer_product(context: Lowering, numbers: tuple[int, int, int, int], shape
 
 
 def _column(columns: Tensor, index: tuple[Expr, ...]) -> Expr:
+    """The element that belongs to a result, from extents of 1 the only one."""
     own = index[len(index) - columns.rank :]
     return columns[tuple(integer(0) if extent == 1 else i for extent, i in zip(columns.shape, own, strict=True))]
 
@@ -156,9 +157,9 @@ def _zero_of_result(context: Lowering, number: int) -> Expr:
 def _scale_at(tensor: Tensor, index: tuple[Expr, ...], axis: int) -> Expr:
     if tensor.size == 1:
         return x.cast(tensor[(integer(0),) * tensor.rank], dtypes.float32)
-    if tensor.rank != 1:
+    if tensor.rank > len(index):
         raise NotLowered(f"a scale of the shape {list(tensor.shape)}")
-    return x.cast(tensor[index[axis]], dtypes.float32)
+    return x.cast(tensor[index[axis]] if tensor.rank == 1 else _column(tensor, index), dtypes.float32)
 
 
 # ---- convolutions
