@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+import pstats
 import shutil
 import signal
 import subprocess
@@ -142,6 +143,12 @@ def test_a_program_ends_at_once_unless_something_is_left_to_wait_for(code: str, 
     first, _, rest = done.stdout.partition("\n")
     assert first.startswith("anycann ")
     assert (rest, done.stderr) == (said, "")
+
+
+def test_a_profiler_has_its_say_at_the_end(tmp_path: Path) -> None:
+    words = ["-m", "cProfile", "-o", str(tmp_path / "calls"), "-m", "anycann.tools.cli", "--version"]
+    subprocess.run([sys.executable, *words], capture_output=True, env={**os.environ, "PYTHONPATH": str(SOURCES)}, check=True)
+    assert any(name == "_print_version" for _, _, name in pstats.Stats(str(tmp_path / "calls")).stats)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])

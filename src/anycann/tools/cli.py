@@ -104,13 +104,20 @@ def run() -> None:
     try:
         main(prog_name="anycann")
     except SystemExit as end:
-        if isinstance(end.code, int) and all(thread.daemon or thread is threading.current_thread() for thread in threading.enumerate()):
+        if isinstance(end.code, int) and _nobody_waits():
             atexit._run_exitfuncs()
             with suppress(OSError, ValueError):  # a pipe that nobody reads any more: Python's own end says so
                 for stream in filter(None, (sys.stdout, sys.stderr)):  # None where the caller closed it
                     stream.flush()
                 os._exit(end.code)
         raise
+
+
+def _nobody_waits() -> bool:
+    """Whether there is no other thread that the process waits for, and no debugger or profiler that goes on when the command is done."""
+    monitoring = getattr(sys, "monitoring", None)  # of Python 3.12
+    watched = sys.gettrace() or sys.getprofile() or (monitoring and any(map(monitoring.get_tool, range(6))))
+    return not watched and all(thread.daemon or thread is threading.current_thread() for thread in threading.enumerate())
 
 
 if __name__ == "__main__":
