@@ -91,6 +91,7 @@ class ModelPrograms:
         self._region_cache = RegionCache(_weakly(self._compile_region))
         self._programs: dict[str, Loaded] = {}
         self._region_reports: list[NodeReport] = []
+        self._open_reports: weakref.WeakKeyDictionary[OpenProgram, list[NodeReport]] = weakref.WeakKeyDictionary()
         plain = not options.poison and options.fuse and OPEN_SIZES not in options.switched_off
         self._open_sizes = OpenSizes() if plain else None
         self._lock = threading.RLock()
@@ -185,7 +186,9 @@ class ModelPrograms:
     def reports(self) -> list[NodeReport]:
         """Where every node of the programs compiled so far runs."""
         with self._lock:
-            return [report for loaded in self._programs.values() for report in loaded.nodes] + list(self._region_reports)
+            compiled = [report for loaded in self._programs.values() for report in loaded.nodes]
+            opened = [] if self._open_sizes is None else self._open_sizes.programs()
+            return compiled + [report for program in opened for report in self._open_reports[program]] + list(self._region_reports)
 
     @cached_property
     def _compiler(self) -> JustInTimeCompiler:
@@ -245,8 +248,9 @@ class ModelPrograms:
         outputs = tuple(spec.name for spec in self.outputs)
         checked = {name: Sized(dtype.numpy) for name, dtype in zip(outputs, graph.dtypes, strict=True)}
         checked |= {name: Sized(type_.dtype.numpy, type_.shape) for name, type_ in graph.checked.items()}
-        self._region_reports.extend(ready.nodes)  # at once, for this may be any thread
-        return OpenProgram(parts, graph.constants, checked, tuple(spec.name for spec in self.inputs), outputs)
+        opened = OpenProgram(parts, graph.constants, checked, tuple(spec.name for spec in self.inputs), outputs)
+        self._open_reports[opened] = ready.nodes
+        return opened
 
     def _compile_region(self, region: str, specs: tuple[TensorSpec, ...]) -> CompiledProgram:
         """The region's program for these inputs: as the offline model has it, else compiled."""

@@ -235,3 +235,20 @@ def test_programs_for_open_sizes_are_given_up() -> None:
     opened = session._programs._open_sizes
     assert opened is not None
     assert len(opened._open) <= PROGRAMS_KEPT
+    assert len(session.engines()) <= PROGRAMS_KEPT + len(session._programs._programs)  # of one node each
+
+
+def test_what_stays_for_a_while_only_makes_no_programs_each_time() -> None:
+    sizes, made = OpenSizes(), []
+
+    def make(one: Sequence[TensorSpec], other: Sequence[TensorSpec]) -> OpenProgram:
+        made.append((one, other))
+        time.sleep(0.02)
+        return OpenProgram((), {}, {}, (), ())
+
+    for sentence in range(40):
+        for tokens in range(10):
+            specs = (TensorSpec("encoded", "float32", (5 + sentence,)), TensorSpec("past", "float32", (tokens,)))
+            if sizes.run(specs, [], make) is None:
+                sizes.compiled(specs, 9.0)
+    assert PROGRAMS_KEPT <= len(made) <= 12

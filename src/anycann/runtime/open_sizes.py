@@ -34,6 +34,7 @@ class _Open:
     program: OpenProgram | None
     seconds: float = FIRST_SECONDS
     numbers: int = 0
+    total: float = 0.0  # what its runs took since one in which less moves was made beside it
 
     def takes(self, specs: Specs) -> bool:
         """Whether inputs of these types differ from its own where they may."""
@@ -56,8 +57,13 @@ class OpenSizes:
         self._open: deque[_Open] = deque(maxlen=PROGRAMS_KEPT)
         self._spent: dict[Specs, float] = {}
         self._latest: Specs = ()
+        self._making_seconds = 0.0
         self._compiling_seconds = math.inf
         self._lock = threading.Lock()
+
+    def programs(self) -> list[OpenProgram]:
+        """Those there are."""
+        return [each.program for each in tuple(self._open) if each.program is not None]
 
     def compiled(self, specs: Specs, seconds: float) -> None:
         """A program for these types was made in that time."""
@@ -81,6 +87,7 @@ class OpenSizes:
             return None
         with self._lock:
             found.seconds, found.numbers = time.perf_counter() - start, _numbers(specs)
+            found.total += found.seconds
             self._note(specs)
             self._spent[specs] = self._spent.pop(specs, 0.0) + found.seconds
             if len(self._spent) > SHAPES_COUNTED:
@@ -92,16 +99,23 @@ class OpenSizes:
             self._met.append(specs)
 
     def _find(self, specs: Specs, make: Make) -> _Open | None:
-        """The program for open sizes in which the least moves; made if two shapes that were met differ in less than those there are."""
+        """The program for open sizes in which the least moves; made if two shapes that were met differ in less than those there are.
+
+        When there are as many as are kept, the next is for what moves most, and for less once that has run for as long as making takes.
+        """
         pairs = [(moving, known) for known in self._met if (moving := _moving(known, specs))]
         if not pairs:
             return None
-        moving, known = min(pairs, key=lambda pair: len(pair[0]))
         there = min((each for each in self._open if each.takes(specs)), key=lambda each: len(each.moving), default=None)
-        if there is None or len(there.moving) > len(moving):
-            made = _Open(known, moving, None)
+        full = len(self._open) == PROGRAMS_KEPT
+        moving, known = (max if full and there is None else min)(pairs, key=lambda pair: len(pair[0]))
+        if there is None or (len(there.moving) > len(moving) and (not full or there.total >= self._making_seconds)):
+            if there is not None:
+                there.total = 0.0
+            made, start = _Open(known, moving, None), time.perf_counter()
             with suppress(AnyCANNError):  # the compiled program says what is wrong
                 made.program = make(known, specs)
+            self._making_seconds = time.perf_counter() - start
             self._open.append(made)
             return made
         self._open.remove(there)
