@@ -25,18 +25,21 @@ from anycann.runtime.launches import Loan
 from anycann.runtime.loader import LoadedCode
 from anycann.runtime.open_program import HostNode, Kernels, OpenProgram, Sized
 from anycann.runtime.open_sizes import OPEN_SIZES, OpenSizes
-from anycann.runtime.region_cache import RegionCache, RegionCompiler
+from anycann.runtime.region_cache import RegionCache
 from anycann.runtime.thread_pool import shared_pool
 from anycann.support import options as settings
-from anycann.support.errors import InternalError, UsageError, context
+from anycann.support.errors import UsageError, context
 from anycann.support.processors import available_processors
 from anycann.support.records import dataclass
+from anycann.support.weak_methods import weakly
 from anycann.target.target import Target, host
 
 if TYPE_CHECKING:
     import onnx
+    import onnx_ir as ir
 
     from anycann.assembly import NodeReport
+    from anycann.host_regions import HostRegions
     from anycann.just_in_time import JustInTimeCompiler, Ready, Source
 
 PROGRAMS_KEPT = 32  # programs for different input shapes; the one that was not used for longest goes first
@@ -88,7 +91,7 @@ class ModelPrograms:
         self._loaded_code: LoadedCode | None = None  # of the offline model, if it may be trusted
         self._pool = shared_pool(num_threads or settings.NUM_THREADS.get() or available_processors())
         self._host = HostRunner(_prepare)
-        self._region_cache = RegionCache(_weakly(self._compile_region))
+        self._region_cache = RegionCache(weakly(self._compile_region), run_on_host=weakly(self._run_region_on_host))
         self._programs: dict[str, Loaded] = {}
         self._region_reports: list[NodeReport] = []
         self._open_reports: weakref.WeakKeyDictionary[OpenProgram, list[NodeReport]] = weakref.WeakKeyDictionary()
@@ -258,10 +261,38 @@ class ModelPrograms:
             program = self._offline.regions[region].programs.get(input_key(specs))
             if program is not None:
                 return self._offline_program(self._offline, program, self._loaded_code)
+        start = time.perf_counter()
         loaded = self._load(self._compiler.compile_region(region, specs))
+        if self._host_regions is not None:
+            self._host_regions.compiled(region, specs, time.perf_counter() - start)
         with self._lock:
             self._region_reports += loaded.nodes
         return loaded.executable
+
+    @cached_property
+    def _host_regions(self) -> HostRegions | None:
+        """What computes regions without compiling them, if not every shape is to be compiled."""
+        if self._open_sizes is None:
+            return None
+        from anycann.host_regions import HostRegions  # imports ONNX
+
+        precision = self._options.precision_mode if self._offline is None else str(self._offline.metadata["precision"])
+        return HostRegions(weakly(self._region_graph), precision)
+
+    def _region_graph(self, region: str) -> ir.Model:
+        """A region as it was cut from the graph."""
+        if self._offline is not None and region in self._offline.regions:
+            from anycann.om.weights import load_graph
+
+            return load_graph(self._offline.regions[region].graph, np.asarray(self._offline.constants), f"{self.where}, region {region}")
+        return self._compiler.regions[region]
+
+    def _run_region_on_host(self, region: str, specs: tuple[TensorSpec, ...], values: Sequence[object]) -> list[object] | None:
+        """The region's outputs; None if it has a program for these inputs, or is better given one."""
+        known = None if self._offline is None else self._offline.regions.get(region)
+        if known is not None and self._loaded_code is not None and input_key(specs) in known.programs:
+            return None
+        return None if self._host_regions is None else self._host_regions.run(region, specs, values)
 
 
 def _offline(model: Source) -> OfflineModel | None:
@@ -273,19 +304,6 @@ def _offline(model: Source) -> OfflineModel | None:
     with open(model, "rb") as file:
         start = file.read(8)
     return read_offline_model(model) if is_offline_model(start) else None
-
-
-def _weakly(compile_region: RegionCompiler) -> RegionCompiler:
-    """The method as a function that does not keep its owner, which keeps what calls it."""
-    method = weakref.WeakMethod(compile_region)
-
-    def compile_if_there(region: str, specs: tuple[TensorSpec, ...]) -> CompiledProgram:
-        found = method()
-        if found is None:
-            raise InternalError(f"region {region!r} is to be compiled for a model that nobody holds any more")
-        return found(region, specs)
-
-    return compile_if_there
 
 
 def _prepare(node: onnx.NodeProto, opset: int) -> Evaluate:

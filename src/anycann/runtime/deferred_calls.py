@@ -1,4 +1,4 @@
-"""Deferred steps: one region that is called with all it is given, compiled for the types it meets.
+"""Deferred steps: one region that is called with all it is given, computed by the host or compiled for the types it meets.
 
 What follows a list is small more often than not, and most of its time was Python's: where kernels alone compute the region, it is called as
 one function of the interpreter (`direct_call`), which checks what it is given itself, and whose results are nobody else's.
@@ -36,6 +36,10 @@ class DeferredCall:
         values = [state.value(name) for name in self._names]
         may_be_direct = self._may_be_direct and not state.observers
         if not (may_be_direct and self._call(self._direct, values, state)):
+            results = None if state.observers else regions.on_host(self.step.regions[0], self._names, values)
+            if results is not None:
+                state.store_all(self.step, results)
+                return
             program = self._program(regions, values)
             if may_be_direct and program.takes_addresses and all(type(value) is np.ndarray for value in values):
                 direct = self._direct = program.direct(self._names, values)

@@ -1,4 +1,7 @@
-"""Shapes that a session meets once or seldom: run by a program for open sizes, and compiled when that has taken as long as compiling."""
+"""Shapes that a session meets once or seldom: run by a program for open sizes, and compiled when that has taken as long as compiling.
+
+It decides for whole models, and for each region that the host may compute (`host_regions.py`).
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,8 @@ SHAPES_COMPARED = 8  # of those met last
 PROGRAMS_KEPT = 4  # for open sizes: each has its kernels once, whatever shapes it runs
 SHAPES_COUNTED = 1024
 FIRST_SECONDS = 0.005  # what a program is thought to take that has not run yet
+REGION_SECONDS = 0.15  # what compiling a region takes at least, if not all its kernels are on the disk
+IN_A_ROW, REGION_IN_A_ROW = 2, 4  # so often the same shape comes that stays; detectors find as many as before now and then
 
 Specs: TypeAlias = tuple[TensorSpec, ...]
 Make: TypeAlias = Callable[[Specs, Specs], OpenProgram | None]
@@ -35,6 +40,7 @@ class _Open:
     seconds: float = FIRST_SECONDS
     numbers: int = 0
     total: float = 0.0  # what its runs took since one in which less moves was made beside it
+    bounded: bool = False  # its nodes refuse large sizes themselves
 
     def takes(self, specs: Specs) -> bool:
         """Whether inputs of these types differ from its own where they may."""
@@ -43,22 +49,28 @@ class _Open:
 
     def expected_seconds(self, specs: Specs) -> float:
         """What a run may take: attention and products of two moving operands grow as the square."""
+        if self.bounded:
+            return 0.0
         return self.seconds * max(_numbers(specs) / (self.numbers or _numbers(self.specs)), 1.0) ** 2
 
 
 class OpenSizes:
-    """Decides for one model which shapes are compiled. Safe to use from several threads.
+    """Decides for one model or region which shapes are compiled. Safe to use from several threads.
 
-    The first shape is compiled, so is one that comes twice in a row, and one whose runs have taken as long as compiling took.
+    The first shape is compiled, so is one that comes twice in a row, and one whose runs have taken as long as compiling took. `region`: a
+    program that takes any shapes of a region; then the first one is not, and others stay only when they come four times in a row.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, region: OpenProgram | None = None) -> None:
+        self._region = None if region is None else _Open((), frozenset(), region, bounded=True)
+        self._in_a_row = IN_A_ROW if region is None else REGION_IN_A_ROW
         self._met: deque[Specs] = deque(maxlen=SHAPES_COMPARED)
         self._open: deque[_Open] = deque(maxlen=PROGRAMS_KEPT)
         self._spent: dict[Specs, float] = {}
         self._latest: Specs = ()
+        self._times = 0  # that it came in a row
         self._making_seconds = 0.0
-        self._compiling_seconds = math.inf
+        self._compiling_seconds = math.inf if region is None else REGION_SECONDS
         self._lock = threading.Lock()
 
     def programs(self) -> list[OpenProgram]:
@@ -71,11 +83,11 @@ class OpenSizes:
             self._note(specs)
             self._compiling_seconds = min(self._compiling_seconds, seconds)
 
-    def run(self, specs: Specs, values: Sequence[object], make: Make) -> list[object] | None:
+    def run(self, specs: Specs, values: Sequence[object], make: Make | None = None) -> list[object] | None:
         """The outputs; None where these types are better compiled. `make` gives a program for all inputs that differ as two do, or None."""
         with self._lock:
-            again, self._latest = specs == self._latest, specs
-            found = None if again else self._find(specs, make)
+            self._times, self._latest = self._times + 1 if specs == self._latest else 1, specs
+            found = None if self._times >= self._in_a_row else self._region or self._find(specs, make)
             if found is None or found.program is None:
                 return None
             if self._spent.get(specs, 0.0) + found.expected_seconds(specs) > self._compiling_seconds:
@@ -95,14 +107,16 @@ class OpenSizes:
         return results
 
     def _note(self, specs: Specs) -> None:
-        if specs not in self._met:
+        if self._region is None and specs not in self._met:
             self._met.append(specs)
 
-    def _find(self, specs: Specs, make: Make) -> _Open | None:
+    def _find(self, specs: Specs, make: Make | None) -> _Open | None:
         """The program for open sizes in which the least moves; made if two shapes that were met differ in less than those there are.
 
         When there are as many as are kept, the next is for what moves most, and for less once that has run for as long as making takes.
         """
+        if make is None:
+            return None
         pairs = [(moving, known) for known in self._met if (moving := _moving(known, specs))]
         if not pairs:
             return None
