@@ -163,3 +163,19 @@ def test_a_transposed_convolution_may_give_less_than_its_image(stride: int, out:
     }}"""
     (y,) = InferenceSession(parse(text, w=w)).run(None, {"x": x})
     np.testing.assert_allclose(y, whole[:, :, begin : begin + out], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("given", [0, 1, 2, 3])
+def test_limits_of_suppression_may_be_numbers_and_left_out(given: int, rank: int) -> None:
+    # three boxes of width 2: the second overlaps the first by a third, the third touches none
+    boxes = np.array([[[0, 0, 2, 2], [0, 1, 2, 3], [8, 8, 10, 10]]], np.float32)
+    scores = np.array([[[0.9, 0.8, 0.2]]], np.float32)
+    limits = {"count": np.array(3), "overlap": np.array(0.5, np.float32), "least": np.array(0.5, np.float32)}
+    feeds = {name: limit.reshape((1,) * rank) for name, limit in list(limits.items())[:given]}
+    size = "[1]" if rank else ""
+    inputs = "".join(f", {'int64' if name == 'count' else 'float'}{size} {name}" for name in feeds)
+    operands = "".join(f", {name}" for name in feeds)
+    text = f"g (float[1,3,4] boxes, float[1,1,3] scores{inputs}) => (int64[M,3] y) {{ y = NonMaxSuppression(boxes, scores{operands}) }}"
+    (y,) = InferenceSession(parse(text)).run(None, {"boxes": boxes, "scores": scores, **feeds})
+    assert (y.dtype, y[:, 2].tolist()) == (np.int64, [[], [0, 2], [0, 1, 2], [0, 1]][given])

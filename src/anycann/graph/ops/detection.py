@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 import onnx
@@ -41,19 +42,32 @@ def _chosen_type(node: ir.Node, inputs: Sequence[TensorType | None]) -> list[Ten
     return [TensorType(dtypes.int64, (*inputs[1].shape[:2], node.attributes.get_int("count", 0)))]
 
 
-def _chosen(
+def _rows(
     boxes: np.ndarray, scores: np.ndarray, count: int, overlap: float, least: float | None = None, center_point_box: int = 0
 ) -> np.ndarray:
-    """By onnx.reference, one class of one image after the other."""
-    result = np.full((*scores.shape[:2], count), -1, np.int64)
+    """Rows (image, class, box) by onnx.reference."""
     names = ["boxes", "scores", "count", "overlap", *([] if least is None else ["least"])]
     node = onnx.helper.make_node("NonMaxSuppression", names, ["y"], center_point_box=center_point_box)
     limits = [np.array([count]), np.array([overlap], np.float32), *([] if least is None else [np.array([least], np.float32)])]
+    return np.asarray(evaluate_node(node, OPSET, [boxes, scores, *limits])[0]).reshape(-1, 3)
+
+
+def _chosen(boxes: np.ndarray, scores: np.ndarray, count: int, **limits: Any) -> np.ndarray:
+    """One class of one image after the other."""
+    result = np.full((*scores.shape[:2], count), -1, np.int64)
     for image, kind in np.ndindex(*scores.shape[:2]):
-        (rows,) = evaluate_node(node, OPSET, [boxes[image : image + 1], scores[image : image + 1, kind : kind + 1], *limits])
-        found = np.asarray(rows)[:, 2]
+        found = _rows(boxes[image : image + 1], scores[image : image + 1, kind : kind + 1], count, **limits)[:, 2]
         result[image, kind, : len(found)] = found
     return result
+
+
+def _suppressed(boxes: np.ndarray, scores: np.ndarray, *limits: np.ndarray | None, center_point_box: int = 0) -> tuple[np.ndarray]:
+    """Limits may be numbers or left out, as for ONNX Runtime; the reference takes vectors alone."""
+    count, overlap, least = (None if limit is None else limit.reshape(-1)[0] for limit in (*limits, None, None, None)[:3])
+    return (_rows(boxes, scores, count or 0, overlap or 0.0, least, center_point_box),)
+
+
+declare("NonMaxSuppression", host=_suppressed)
 
 
 @operator("Suppression", domain=DOMAIN, samples=_samples, infer=_chosen_type, reference=_chosen)
