@@ -47,6 +47,10 @@ class _Open:
         moving = _moving(self.specs, specs)
         return moving is not None and moving <= self.moving
 
+    def gives_way(self, making_seconds: float) -> bool:
+        """Whether one in which less moves is worth making, which takes so long."""
+        return self.program is None or self.total >= making_seconds
+
     def expected_seconds(self, specs: Specs) -> float:
         """What a run may take: attention and products of two moving operands grow as the square."""
         if self.bounded:
@@ -123,7 +127,7 @@ class OpenSizes:
         there = min((each for each in self._open if each.takes(specs)), key=lambda each: len(each.moving), default=None)
         full = len(self._open) == PROGRAMS_KEPT
         moving, known = (max if full and there is None else min)(pairs, key=lambda pair: len(pair[0]))
-        if there is None or (len(there.moving) > len(moving) and (not full or there.total >= self._making_seconds)):
+        if there is None or (len(there.moving) > len(moving) and (not full or there.gives_way(self._making_seconds))):
             if there is not None:
                 there.total = 0.0
             made, start = _Open(known, moving, None), time.perf_counter()
