@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+import errno
 import io
 import os
 from pathlib import Path
@@ -162,6 +163,18 @@ def test_what_went_elsewhere_is_not_given_by_the_pool(tmp_path):
             with pytest.raises(InternalError, match="handed over"):
                 ask()
         ahead.finish(model_of(ahead.pool, []))
+
+
+def test_a_compilation_whose_file_cannot_be_written_ends_with_the_next_constant(tmp_path):
+    class Full(io.BytesIO):
+        def write(self, data):
+            raise OSError(errno.ENOSPC, "no space left")
+
+    ahead = ModelAhead(Full())
+    ahead._thread.join(60)
+    with pytest.raises(OSError, match="no space left"):
+        model_of(ahead.pool, [100])
+    ahead.give_up()
 
 
 LIMITED = """

@@ -78,7 +78,9 @@ class ModelAhead:
         self._end()
 
     def put(self, piece: Piece) -> None:
-        """Write `piece`, which follows those that were put before."""
+        """Write `piece`, which follows those that were put before. Raises what ended writing: compiling on is of no use."""
+        if self._failure is not None:
+            raise self._failure
         self._waiting.put(piece)
 
     def read(self, buffer: Buffer) -> Bytes:
@@ -95,7 +97,7 @@ class ModelAhead:
     def _write(self) -> None:
         try:
             self._constants = write_constants(self._file, self._contents(), codes=1)
-        except BaseException as error:  # raised where the model is finished
+        except BaseException as error:  # raised in the thread that compiles
             self._failure = error
 
     def _contents(self) -> Iterator[memoryview]:
