@@ -34,12 +34,30 @@ BOXES = """g (float[1,40,4] boxes, float[1,2,40] scores) => (float[n,4] chosen, 
     side = Unsqueeze(best, one) scaled = Mul(corners, side) chosen = Clip(scaled, nothing) }"""
 
 
+SORTED = """g (float[40] scores, float[40,6] w) => (float[m,6] y, int64[m] kinds, float[m,1] first)
+    <float half = {0.5}, int64[1] all = {-1}, int64[1] most = {9}, int64 zero = {0}, int64[1] one = {1}> {
+    found = Greater(scores, half) places = NonZero(found) turned = Transpose(places) kept = GatherND(scores, turned)
+    n = Shape(kept) k = Min(n, most) best, order = TopK<axis=0>(kept, k) rows = GatherND(w, turned) y = Gather(rows, order)
+    kinds = ArgMax<axis=1, keepdims=0>(y) column = Unsqueeze(kinds, one) first = GatherElements<axis=1>(y, column) }"""
+
+
 def chosen() -> onnx.ModelProto:
     return parse(CHOSEN, k=floats(16, 4, seed=3))
 
 
 def boxes() -> onnx.ModelProto:
     return parse(BOXES, one=np.array([1]), nothing=np.float32(0))
+
+
+def ordered() -> onnx.ModelProto:
+    return parse(SORTED)
+
+
+def scored(count: int, seed: int = 0) -> dict[str, np.ndarray]:
+    """Feeds of rows with scores, some of them equal, of which so many are enough."""
+    scores = np.zeros(40, np.float32)
+    scores[np.random.default_rng(seed).permutation(40)[:count]] = np.arange(count) % 5 + 1
+    return {"scores": scores, "w": floats(40, 6, seed=seed)}
 
 
 def rows(count: int, seed: int = 0) -> dict[str, np.ndarray]:
@@ -72,7 +90,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Shapes:
 
 
 @pytest.mark.parametrize("kind", ["onnx", "om"])
-@pytest.mark.parametrize(("model", "feeds"), [(chosen, rows), (boxes, found)], ids=["NonZero", "NonMaxSuppression"])
+@pytest.mark.parametrize(("model", "feeds"), [(chosen, rows), (boxes, found), (ordered, scored)], ids=["rows", "boxes", "scores"])
 def test_nothing_is_compiled_for_a_list_of_another_length_at_every_call(
     kind: str, model: Callable[[], onnx.ModelProto], feeds: Callable[[int, int], dict[str, np.ndarray]], compiled: Shapes, tmp_path: Path
 ) -> None:
@@ -198,7 +216,7 @@ def test_results_are_arrays_of_their_own() -> None:
 # ---- nodes
 def bounded(op_type: str, *operands: object, **attributes: object) -> np.ndarray:
     node = helper.make_node(op_type, [f"x{number}" for number in range(len(operands))], ["y"], **attributes)
-    (result,) = BoundedNode(node, 21)(operands)
+    result = BoundedNode(node, 21)(operands)[0]
     assert isinstance(result, np.ndarray)
     return result
 
@@ -215,6 +233,8 @@ LARGE = [
     ("ConstantOfShape", [np.array([SIDE, SIDE])]),
     ("Range", [np.array(0), np.array(-MOST_NUMBERS - 1), np.array(-1)]),
     ("Gather", [floats(2, SIDE), np.zeros(SIDE, np.int64)]),
+    ("GatherND", [floats(2, SIDE), np.zeros((SIDE, 1), np.int64)]),
+    ("GatherElements", [floats(SIDE, SIDE), np.zeros((SIDE, SIDE), np.int64)]),
     ("Exp", [np.zeros(MOST_NUMBERS + 1, np.float32)]),
 ]
 
@@ -244,8 +264,9 @@ def test_a_node_computes_fewer() -> None:
         ("Add", [floats(2), floats(3)]),
         ("ReduceMean", [floats(0)]),
         ("Softmax", [floats()]),
+        ("TopK", [floats(0, 4), np.array([6])]),
     ],
-    ids=["two types", "float16", "a list", "sizes", "a mean of nothing", "no axis"],
+    ids=["two types", "float16", "a list", "sizes", "a mean of nothing", "no axis", "too many"],
 )
 def test_a_node_refuses_what_numpy_would_take_otherwise(op_type: str, operands: Sequence[object]) -> None:
     with pytest.raises(UnsupportedError):
@@ -256,3 +277,7 @@ def test_a_node_refuses_what_numpy_would_take_otherwise(op_type: str, operands: 
 def test_gather_of_nothing_has_the_sizes_it_should(shape: tuple[int, ...], places: tuple[int, ...], axis: int) -> None:
     result = bounded("Gather", np.zeros(shape, np.float32), np.zeros(places, np.int64), axis=axis)
     assert result.shape == (*shape[:axis], *places, *shape[axis + 1 :])
+
+
+def test_one_point_is_a_number() -> None:
+    assert bounded("GatherND", floats(5, 4), np.array([2, 3])).shape == ()

@@ -21,7 +21,8 @@ _TYPES = frozenset(map(np.dtype, HOST_TYPES))
 _STRETCHING = "Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Max Min Mod Mul Or Pow Sub Sum Where Xor"
 _SPREAD = frozenset(_STRETCHING.split())
 _ALIKE = _SPREAD - {"Pow", "Where"} | {"Clip", "Concat", "Gemm", "MatMul"}
-_ALONG = frozenset({"CumSum", "LayerNormalization", "LogSoftmax", "Softmax"})  # an axis, which numpy finds in a single number too
+# along an axis, which numpy finds in a single number too
+_ALONG = frozenset({"ArgMax", "ArgMin", "CumSum", "LayerNormalization", "LogSoftmax", "Softmax", "TopK"})
 _VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Shape", "Size", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"})
 
 Arrays: TypeAlias = Sequence[np.ndarray]
@@ -34,11 +35,10 @@ class BoundedNode:
         self._what, self._alike = f"{node.op_type} {node.name!r}", node.op_type in _ALIKE
         self._evaluate = quick_node(node, opset)
         self._along = node.op_type in _ALONG
-        attributes = {item.name: get_attribute_value(item) for item in node.attribute}
-        count = _COUNTS.get(node.op_type)
-        self._count = _spread if node.op_type in _SPREAD else _views if node.op_type in _VIEWS else count or _read
-        if self._count is _gathered:
-            self._count = partial(_gathered, axis=attributes.get("axis", 0))
+        self._count = _COUNTS.get(node.op_type, _read)
+        if node.op_type in _AXES:
+            attributes = {item.name: get_attribute_value(item) for item in node.attribute}
+            self._count = partial(self._count, axis=attributes.get("axis", _AXES[node.op_type]))
 
     def __call__(self, inputs: Sequence[object], captures: Mapping[str, object] | None = None) -> Sequence[object]:
         """One value for each output."""
@@ -46,7 +46,7 @@ class BoundedNode:
         types = {array.dtype for array in arrays}
         if not types <= _TYPES or (self._alike and len(types) > 1) or any(isinstance(value, list) for value in inputs):
             raise UnsupportedError(f"{self._what} reads values of {', '.join(map(str, types))}, or lists")
-        if self._along and arrays[0].ndim == 0:
+        if self._along and not (arrays and arrays[0].ndim):
             raise UnsupportedError(f"{self._what} reads a single number")
         try:
             numbers = self._count(arrays)
@@ -85,9 +85,27 @@ def _affine(arrays: Arrays) -> int:
     return arrays[0].size * most // _PRODUCTS + many * most
 
 
-def _gathered(arrays: Arrays, axis: int = 0) -> int:
+def _gathered(arrays: Arrays, axis: int) -> int:
     data, places = arrays
     return int(data.size // max(data.shape[axis], 1) * places.size)
+
+
+def _sorted(arrays: Arrays, axis: int) -> int:
+    """Of TopK, which cannot choose more than there are."""
+    data, count = arrays
+    if int(count.item()) > data.shape[axis]:
+        raise ValueError(f"{count} of {data.shape[axis]} elements")
+    return data.size
+
+
+def _chosen(arrays: Arrays) -> int:
+    return arrays[1].size
+
+
+def _points(arrays: Arrays) -> int:
+    """Of GatherND, whose last axis of indices is a place each."""
+    data, places = arrays
+    return math.prod(places.shape[:-1]) * math.prod(data.shape[places.shape[-1] :])
 
 
 def _expanded(arrays: Arrays) -> int:
@@ -114,13 +132,19 @@ def _counted(arrays: Arrays) -> int:
     return int(abs((end - start) / step)) if step else 0
 
 
+_AXES = {"Gather": 0, "TopK": -1}  # whose counts depend on the axis, and which they have by themselves
 _COUNTS: dict[str, Callable[..., int]] = {
+    **dict.fromkeys(_SPREAD, _spread),
+    **dict.fromkeys(_VIEWS, _views),
     "ConstantOfShape": _filled,
     "Expand": _expanded,
     "Gather": _gathered,
+    "GatherElements": _chosen,
+    "GatherND": _points,
     "Gemm": _affine,
     "MatMul": _products,
     "Range": _counted,
     "ReduceMean": _averaged,
     "Tile": _tiled,
+    "TopK": _sorted,
 }

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
+from anycann.graph.ops import indexing_on_host
 from anycann.graph.ops.common import (
     EVERY_DTYPE,
     all_inside,
@@ -42,12 +43,7 @@ def _gather_samples(rng: np.random.Generator) -> Iterable[Sample]:
     yield from retyped(Sample((floats(rng, 9, 20), integers(rng, 3, low=-9, high=8))), EVERY_DTYPE)
 
 
-def _gathered(data: np.ndarray, indices: np.ndarray, axis: int | None = 0) -> tuple[np.ndarray]:
-    """As numpy has it: `onnx.reference` has another shape for what no index chooses. An index that is out of range raises."""
-    return (np.take(data, indices, axis=axis),)
-
-
-@operator("Gather", samples=_gather_samples, host=_gathered)
+@operator("Gather", samples=_gather_samples, host=indexing_on_host.gathered)
 def gather(context: Lowering) -> Tensor:
     """Slices along one axis, by index."""
     data, indices = context.operand(0), context.operand(1)
@@ -68,7 +64,7 @@ def _gather_elements_samples(rng: np.random.Generator) -> Iterable[Sample]:
         yield Sample((floats(rng, *shape), integers(rng, *indices, low=-shape[axis], high=shape[axis] - 1)), {"axis": axis})
 
 
-@operator("GatherElements", samples=_gather_elements_samples)
+@operator("GatherElements", samples=_gather_elements_samples, host=indexing_on_host.gathered_elements)
 def gather_elements(context: Lowering) -> Tensor:
     """One element along an axis for each element of the indices."""
     data, indices = context.operand(0), context.operand(1)
@@ -85,7 +81,7 @@ def _gather_nd_samples(rng: np.random.Generator) -> Iterable[Sample]:
     yield Sample((floats(rng, 2, 3, 4, 5), integers(rng, 2, 3, 2, 1, low=-4, high=3)), {"batch_dims": 2})
 
 
-@operator("GatherND", samples=_gather_nd_samples)
+@operator("GatherND", samples=_gather_nd_samples, host=indexing_on_host.gathered_points)
 def gather_nd(context: Lowering) -> Tensor:
     """Slices at the places that the last axis of the indices spells out."""
     data, indices = context.operand(0), context.operand(1)

@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 
+from anycann.graph.ops import indexing_on_host
 from anycann.graph.ops.common import empty, floats, integers, normal_axis, retyped
 from anycann.graph.registry import Lowering, NotLowered, Sample, operator
 from anycann.te import tensor as te
@@ -41,7 +42,7 @@ def _top_k_samples(rng: np.random.Generator) -> Iterable[Sample]:
     yield from retyped(Sample((floats(rng, 3, 90, low=-100, high=100), np.array([20])), constant=(1,), outputs=2), types, 0)
 
 
-@operator("TopK", samples=_top_k_samples)
+@operator("TopK", samples=_top_k_samples, host=indexing_on_host.best)
 def top_k(context: Lowering) -> Sequence[Tensor]:
     """The k best elements along an axis and their places, in order, whether that is asked for or not; of equal ones the first."""
     source, result = context.operand(0), context.outputs[0]
