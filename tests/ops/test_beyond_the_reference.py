@@ -179,3 +179,9 @@ def test_limits_of_suppression_may_be_numbers_and_left_out(given: int, rank: int
     text = f"g (float[1,3,4] boxes, float[1,1,3] scores{inputs}) => (int64[M,3] y) {{ y = NonMaxSuppression(boxes, scores{operands}) }}"
     (y,) = InferenceSession(parse(text)).run(None, {"boxes": boxes, "scores": scores, **feeds})
     assert (y.dtype, y[:, 2].tolist()) == (np.int64, [[], [0, 2], [0, 1, 2], [0, 1]][given])
+
+
+@pytest.mark.parametrize("number", [0.0, 2.0])
+def test_a_number_has_no_places_but_is_listed_where_it_is_not_zero(number: float) -> None:
+    (y,) = InferenceSession(parse("g (float x) => (int64[0,M] y) { y = NonZero(x) }")).run(None, {"x": np.array(number, np.float32)})
+    assert (y.dtype, y.shape) == (np.int64, (0, int(number != 0)))

@@ -94,12 +94,13 @@ declare("ListChosen", domain=DOMAIN, reference=_listed)
 
 # ---- places, as passes/rules/places.py splits them
 def _nonzero(x: np.ndarray) -> tuple[np.ndarray]:
-    """Truth values are searched by numpy a word at a time, numbers one by one; a place along an axis is a remainder."""
+    """Truth values are searched by numpy a word at a time, numbers one by one; a place along an axis is a remainder. A number has none."""
     flat = np.flatnonzero(x if x.dtype == bool else x != 0)
     places = np.empty((x.ndim, len(flat)), np.int64)
     for axis in range(x.ndim - 1, 0, -1):
         flat, places[axis] = np.divmod(flat, x.shape[axis])
-    places[0] = flat
+    if x.ndim:
+        places[0] = flat
     return (places,)
 
 
