@@ -84,6 +84,8 @@ def test_the_host_casts_as_kernels_do(source: str, wanted: str) -> None:
     assert isinstance(got, np.ndarray)
     assert got.dtype == wanted
     assert_gives("Cast", Sample((x,), {"to": to}), got)
+    (like,) = PreparedNode(helper.make_node("CastLike", ["x", "like"], ["y"]), OPSET)((x, np.zeros(1, wanted)))
+    np.testing.assert_array_equal(np.asarray(like), got)
 
 
 def test_quantising_saturates_and_rounds_halves_to_even() -> None:

@@ -140,7 +140,15 @@ def _cast_samples(rng: np.random.Generator) -> Iterable[Sample]:
 
 def _on_host(data: np.ndarray, to: int, saturate: int | None = 1, round_mode: str | None = None) -> tuple[np.ndarray]:
     """Cast as kernels do: what is beyond int32 or int64 saturates, and NaN is zero. Raises TypeError for what is left to the reference."""
-    dtype = numpy_dtype(to)
+    return (_converted(data, numpy_dtype(to)),)
+
+
+def _like_on_host(data: np.ndarray, like: np.ndarray, saturate: int | None = 1, round_mode: str | None = None) -> tuple[np.ndarray]:
+    """CastLike, as `_on_host`."""
+    return (_converted(data, like.dtype),)
+
+
+def _converted(data: np.ndarray, dtype: np.dtype) -> np.ndarray:
     if not all(each.isbuiltin == 1 and each.kind in "bif" for each in (data.dtype, dtype)) or dtype in (np.int8, np.int16):
         raise TypeError(f"{data.dtype} -> {dtype}")
     result = data.astype(dtype)
@@ -148,7 +156,7 @@ def _on_host(data: np.ndarray, to: int, saturate: int | None = 1, round_mode: st
         limits = np.iinfo(dtype)
         for where, value in ((data < limits.min, limits.min), (data >= limits.max + 1.0, limits.max), (np.isnan(data), 0)):
             np.copyto(result, value, where=where)
-    return (result,)
+    return result
 
 
 @operator("Cast", samples=_cast_samples, host=_on_host)
@@ -158,7 +166,9 @@ def cast(context: Lowering) -> Tensor:
 
 
 @operator(
-    "CastLike", samples=lambda rng: [Sample((floats(rng, 3, 17, low=-90, high=90), np.zeros(1, d))) for d in ("int32", "bool", "float16")]
+    "CastLike",
+    samples=lambda rng: [Sample((floats(rng, 3, 17, low=-90, high=90), np.zeros(1, d))) for d in ("int32", "bool", "float16")],
+    host=_like_on_host,
 )
 def cast_like(context: Lowering) -> Tensor:
     """Cast to the type of the second operand."""
