@@ -18,6 +18,8 @@ from anycann.passes.precision import KEEP_TYPES, storage_of
 from anycann.runtime.open_program import HostNode, OpenProgram, Sized
 from anycann.runtime.open_sizes import OpenSizes
 
+MOST_CONSTANT_BYTES = 16 << 20  # of a region: those of an offline model are unpacked for the host, and stay packed for kernels
+
 Load: TypeAlias = Callable[[str], ir.Model]
 
 
@@ -58,7 +60,10 @@ def host_program(model: ir.Model) -> OpenProgram | None:
     graph = model.graph
     if any(node.domain or node.op_type not in QUICK_ON_HOST for node in graph):
         return None
-    constants = {name: value.const_value.numpy() for name, value in graph.initializers.items() if value.const_value is not None}
+    tensors = {name: value.const_value for name, value in graph.initializers.items() if value.const_value is not None}
+    if sum(tensor.nbytes for tensor in tensors.values()) > MOST_CONSTANT_BYTES:
+        return None
+    constants = {name: tensor.numpy() for name, tensor in tensors.items()}
     types = [None if value.dtype is None else value.dtype.numpy() for value in graph.outputs]
     if any(dtype is None or dtype.name not in HOST_TYPES for dtype in (*types, *(array.dtype for array in constants.values()))):
         return None

@@ -176,6 +176,13 @@ def test_a_model_that_is_wrong_for_some_lengths_is_refused_as_it_was() -> None:
             session.run(None, {"x": rows(1)["x"]})
 
 
+def test_large_weights_are_not_kept_twice(compiled: Shapes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("anycann.host_regions.MOST_CONSTANT_BYTES", 100)
+    session = InferenceSession(chosen())
+    assert_agrees(chosen(), rows(3), session)
+    assert compiled == [(1, 3)]
+
+
 def test_an_index_outside_of_a_tensor_reads_the_nearest_element_as_ever() -> None:
     text = """g (float[40] x, float[5] w) => (float[1,n] y) { places = NonZero(x) y = Gather(w, places) }"""
     session = InferenceSession(parse(text))
