@@ -38,7 +38,7 @@ def test_sums_of_many_channels_are_exact(kind: str, stride: int) -> None:
 @pytest.mark.parametrize(("kind", "results"), [("small", 4), ("any", 2), ("greatest", 2)])
 def test_weights_whose_sums_are_too_long_for_large_tiles_take_small_ones(kind: str, results: int) -> None:
     shape = sizes(CHANNELS, 64, (28, 28), (3, 3), (1, 1), (1, 1))
-    method = _by_winograd(shape, by_name("avx2"), Choices(), weights(kind, 64), None)
+    method = _by_winograd(shape, by_name("avx2"), Choices(), weights(kind, 64), None, magnitudes=True)
     assert method is not None
     assert isinstance(method.plan, WordWinograd)
     assert method.plan.tile.results == results
