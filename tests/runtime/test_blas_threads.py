@@ -59,7 +59,11 @@ def test_a_program_for_open_sizes_computes_products_in_one_thread(functions: Fun
     assert functions[0]() == 2
 
 
-def test_without_openblas_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_openblas_nothing_is_done(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blas_threads, "_functions", lambda: None)
+    seen = []
     with one_thread():
-        pass
+        seen.append(functions[0]())
+    assert seen == [2]
+    assert functions[0]() == 2
+    assert blas_threads._held.runs == 0
