@@ -27,7 +27,7 @@ from benchmarks.engines.table import open_peers
 from benchmarks.zoo import quantised
 from benchmarks.zoo.models import Model, Outputs, by_name, relative_error, run_all
 
-LEAST_RUNS, MOST_RUNS = 7, 300
+LEAST_RUNS, MOST_RUNS = 11, 300
 REST_SECONDS = 0.003
 MOST_WORDS = 300  # characters of a failure
 # OpenMP's threads wait awake for their next work, by default for up to tens of milliseconds, which would be the next engine's; this is

@@ -43,6 +43,7 @@ REPEATS, WARM = 10, 4  # rows of each probe, and how many first ones do not coun
 AGREES = 0.02
 USUAL = 0.97  # of the product's share when it is disturbed least
 LEAST_QUIET = 3
+LEAST_TURNS = 20  # of each kernel, however short the time: a fifth of them is quiet where another's work disturbs
 Numbers: TypeAlias = NDArray[np.float64]
 
 
@@ -112,7 +113,7 @@ class Turns:
 
 
 def measure_turns(executable: CompiledProgram, feeds: Sequence[Any], threads: int, seconds: float) -> list[Turns]:
-    """Every kernel of a program, in order; the program is run again and again for `seconds`."""
+    """Every kernel of a program, in order; the program is run again and again for `seconds`, and at least `LEAST_TURNS` times."""
     probe = Probe(threads)
     seen: dict[tuple[str, ...], StepEvent] = {}
     rows: dict[tuple[str, ...], list[tuple[float, float, float]]] = {}
@@ -130,11 +131,12 @@ def measure_turns(executable: CompiledProgram, feeds: Sequence[Any], threads: in
 
     for _ in range(3):
         executable.run(feeds)
-    ends = time.perf_counter() + seconds
+    ends, runs = time.perf_counter() + seconds, 0
     with executable.observe(observe):
-        while time.perf_counter() < ends:
+        while time.perf_counter() < ends or runs < LEAST_TURNS:
             last = probe.run()
             executable.run(feeds)
+            runs += 1
     columns = {key: np.array(found).T for key, found in rows.items()}
     return [Turns(Layer(e.name, e.nodes, e.op_types, 0.0), e.flops, *columns[key]) for key, e in seen.items()]
 
