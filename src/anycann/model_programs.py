@@ -234,7 +234,7 @@ class ModelPrograms:
 
     def _compile_open(self, one: Sequence[TensorSpec], other: Sequence[TensorSpec]) -> OpenProgram | None:
         """The program for inputs that differ as these do; None if there is none."""
-        from anycann.graph.quick_on_host import quick_node  # imports ONNX
+        from anycann.graph.prepared import PreparedNode  # imports ONNX
 
         ready = self._compiler.compile_open(one, other)
         if ready is None:
@@ -243,7 +243,7 @@ class ModelPrograms:
         parts: list[Kernels | tuple[HostNode, ...]] = []
         for part in ready.parts:
             if isinstance(part, tuple):
-                parts.append(tuple(HostNode(quick_node(node, opset), tuple(node.input), tuple(node.output)) for node in part))
+                parts.append(tuple(HostNode(PreparedNode(node, opset, quick=True), tuple(node.input), tuple(node.output)) for node in part))
             else:
                 program = CompiledProgram(part.program, self._compiler.constants.block, code, self._pool, self._host, self._region_cache)
                 parts.append(Kernels(program, part.inputs, part.outputs))

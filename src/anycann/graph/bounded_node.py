@@ -12,7 +12,7 @@ import onnx
 from onnx.helper import get_attribute_value
 
 from anycann.graph.host_operators import HOST_TYPES
-from anycann.graph.quick_on_host import quick_node
+from anycann.graph.prepared import PreparedNode
 from anycann.support.errors import UnsupportedError
 
 MOST_NUMBERS = 1 << 22  # a few milliseconds
@@ -29,11 +29,11 @@ Arrays: TypeAlias = Sequence[np.ndarray]
 
 
 class BoundedNode:
-    """As `quick_node`. Raises UnsupportedError for more than `MOST_NUMBERS`, and for operands of other types than `HOST_TYPES`."""
+    """A quick `PreparedNode`. Raises UnsupportedError for more than `MOST_NUMBERS`, and for operands of other types than `HOST_TYPES`."""
 
     def __init__(self, node: onnx.NodeProto, opset: int):
         self._what, self._alike = f"{node.op_type} {node.name!r}", node.op_type in _ALIKE
-        self._evaluate = quick_node(node, opset)
+        self._evaluate = PreparedNode(node, opset, quick=True)
         self._along = node.op_type in _ALONG
         self._count = _COUNTS.get(node.op_type, _read)
         if node.op_type in _AXES:

@@ -103,6 +103,7 @@ Lower: TypeAlias = Callable[[Lowering], Sequence[Tensor] | Tensor]
 Samples: TypeAlias = Callable[["np.random.Generator"], Iterable[Sample]]  # quoted: numpy imports it when it is asked for
 Infer: TypeAlias = Callable[[ir.Node, Sequence[TensorType | None]], Sequence[TensorType]]
 Reference: TypeAlias = Callable[..., object]
+Host: TypeAlias = Callable[..., Sequence[object]]
 Fold: TypeAlias = Callable[[Lowering], "Sequence[np.ndarray]"]
 
 
@@ -112,8 +113,10 @@ class Operator:
 
     lower: operands -> tensor expressions (one per output); None: AiCpu. view: the output is the operand's elements in the same order.
     infer, reference: only for operators ONNX has no schema of; reference(*operands, **attributes) is the numpy meaning, an array or a
-    tuple of arrays, given the attributes the node states. host: the same meaning for AiCpu, as fast as numpy can, as a tuple of arrays.
-    fold: the outputs where all operands are known, if the reference takes long for large ones. Raises NotLowered as `lower` does.
+    tuple of arrays, given the attributes the node states. host: the same meaning for AiCpu, as fast as numpy can, as a tuple of arrays;
+    where it raises, the reference is asked. quick: as `host` to a few units in the last place, for sizes that change from call to call;
+    a ModelError that it raises is final. fold: the outputs where all operands are known, if the reference takes long for large ones.
+    Raises NotLowered as `lower` does.
     """
 
     op_type: str
@@ -123,7 +126,8 @@ class Operator:
     view: bool = False
     infer: Infer | None = None
     reference: Reference | None = None
-    host: Callable[..., Sequence[object]] | None = None
+    host: Host | None = None
+    quick: Host | None = None
     fold: Fold | None = None
 
 
@@ -159,13 +163,14 @@ def operator(
     view: bool = False,
     infer: Infer | None = None,
     reference: Reference | None = None,
-    host: Callable[..., Sequence[object]] | None = None,
+    host: Host | None = None,
+    quick: Host | None = None,
     fold: Fold | None = None,
 ) -> Callable[[Lower], Lower]:
     """Define an operator by its lowering: `@operator("Relu", samples=floats)`."""
 
     def define(lower: Lower) -> Lower:
-        _collecting.add(Operator(op_type, domain, lower, samples, view, infer, reference, host, fold))
+        _collecting.add(Operator(op_type, domain, lower, samples, view, infer, reference, host, quick, fold))
         return lower
 
     return define

@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 
+from anycann.graph.ops import floats_on_host
 from anycann.graph.ops.common import (
     INTEGERS,
     OTHER_FLOATS,
@@ -18,15 +19,15 @@ from anycann.graph.ops.common import (
     retyped,
     unary_samples,
 )  # fmt: skip
-from anycann.graph.registry import Lowering, Sample, Samples, operator
+from anycann.graph.registry import Host, Lowering, Sample, Samples, operator
 from anycann.te import dtypes
 from anycann.te import expression as x
 from anycann.te.expression import Expr
 from anycann.te.tensor import Tensor
 
 
-def _unary(op_type: str, function: Callable[[Expr], Expr], samples: Samples | None = None) -> None:
-    @operator(op_type, samples=samples or unary_samples())
+def _unary(op_type: str, function: Callable[[Expr], Expr], samples: Samples | None = None, quick: Host | None = None) -> None:
+    @operator(op_type, samples=samples or unary_samples(), quick=quick)
     def lower(context: Lowering) -> Tensor:
         return elementwise(context, function, context.operand(0))
 
@@ -78,7 +79,7 @@ _unary("Reciprocal", lambda a: x.const(1.0, a.dtype) / a, unary_samples(0.5, 3))
 _unary("Softsign", lambda a: a / (x.unary("abs", a) + 1.0), lambda rng: [Sample((floats(rng, *s),)) for s in ((1,), (3, 17), (2, 5, 4, 3))])
 # onnx.reference computes erf, and the constants of HardSwish and Gelu, in float32
 _unary("HardSwish", lambda a: a * x.clamp(a * (1 / 6) + 0.5, 0.0, 1.0), unary_samples(types=["float16"]))
-_unary("Erf", named("erf"), unary_samples(types=["float16"]))
+_unary("Erf", named("erf"), unary_samples(types=["float16"]), floats_on_host.error_function)
 _unary("Mish", lambda a: a * x.unary("tanh_of_softplus", a))
 
 
@@ -218,7 +219,7 @@ def _gelu_samples(rng: np.random.Generator) -> Iterable[Sample]:
     yield from unary_samples(attributes={"approximate": "tanh"}, types=["float16"])(rng)
 
 
-@operator("Gelu", samples=_gelu_samples)
+@operator("Gelu", samples=_gelu_samples, quick=floats_on_host.gelu)
 def gelu(context: Lowering) -> Tensor:
     """x times the normal distribution function of x, or its tanh approximation."""
     return elementwise(context, named("gelu_tanh" if context.text("approximate") == "tanh" else "gelu"), context.operand(0))

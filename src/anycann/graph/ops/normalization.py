@@ -8,6 +8,7 @@ import math
 
 import numpy as np
 
+from anycann.graph.ops import floats_on_host
 from anycann.graph.ops.common import broadcast_index, floats, like_first, normal_axes, normal_axis, retyped
 from anycann.graph.ops.reduction import Index, reduce_axes, row_of
 from anycann.graph.registry import Lowering, NotLowered, Sample, TensorType, operator
@@ -109,7 +110,7 @@ def _layer_samples(rng: np.random.Generator) -> Iterable[Sample]:
     yield from retyped(Sample((floats(rng, 3, 20), floats(rng, 20), floats(rng, 20))), ("float64", "float16", "bfloat16"))
 
 
-@operator("LayerNormalization", samples=_layer_samples)
+@operator("LayerNormalization", samples=_layer_samples, quick=floats_on_host.layer_normalization)
 def layer_normalization(context: Lowering) -> Sequence[Tensor]:
     """Rows of mean 0 and deviation 1, scaled and shifted; also the mean and the inverse deviation where they are asked for."""
     source = context.operand(0)

@@ -12,7 +12,7 @@ from onnx import helper
 import pytest
 
 from anycann.graph.evaluate import evaluate_node
-from anycann.graph.quick_on_host import quick_node
+from anycann.graph.prepared import PreparedNode
 from anycann.graph.registry import OPSET
 from anycann.support.errors import ModelError
 
@@ -22,7 +22,7 @@ def numbers(*shape: int, dtype: type = np.float32) -> np.ndarray:
 
 
 def result(node: onnx.NodeProto, values: Sequence[np.ndarray]) -> np.ndarray:
-    return np.asarray(quick_node(node, OPSET)(values)[0])
+    return np.asarray(PreparedNode(node, OPSET, quick=True)(values)[0])
 
 
 @pytest.mark.parametrize("shape", [(7, 33), (1, 1), (0, 4), (5,)], ids=str)
@@ -68,4 +68,4 @@ def test_what_is_not_finite_warns_of_nothing(attributes: dict[str, Any]) -> None
 def test_sizes_that_do_not_fit_are_an_error_of_the_model(size: int) -> None:
     node = helper.make_node("LayerNormalization", ["x", "scale"], ["y"])
     with pytest.raises(ModelError, match="do not fit"):
-        quick_node(node, OPSET)([numbers(3, size), numbers(8)])
+        PreparedNode(node, OPSET, quick=True)([numbers(3, size), numbers(8)])
