@@ -1,6 +1,6 @@
 """Kernels that leave, in the scratch memory of a thread or elsewhere, what its next call in the same launch can use if it goes on there.
 
-A thread takes its tasks in several calls (`runtime/fork_join.py`). For a row of a kernel that `resumes`, the lowest bit of the address of
+A thread takes its tasks in several calls (`runtime/row_units.py`). For a row of a kernel that `resumes`, the lowest bit of the address of
 the scratch memory says that the tasks before `begin` were this thread's last call. Who calls a kernel once need not know of it.
 """
 

@@ -3,7 +3,7 @@
 Line 0: what the workers read. Line 1: `DONE`, the units that are done, and whether the caller sleeps on it. Line 2: the lock of the caller
 that has the pool, and `READY`: its workers are started, and it is not closed; when the spell of rows that let workers sleep began, and
 when its last row did, in ns. Line 3: sleeping workers, and the processor that the caller is on. From line 4 on, one line for each thread:
-its range of units (`fork_join.py`).
+its range of units (`row_units.py`).
 """
 
 from __future__ import annotations
