@@ -53,6 +53,17 @@ def test_a_scale_that_does_not_fit_is_an_error_of_the_model(size: int) -> None:
         session.run(None, {"x": np.ones((3, size), np.float32), "s": np.ones(8, np.float32)})
 
 
+@pytest.mark.parametrize(("attributes", "axes"), [("axis=1, opset=12", (1, 2)), ("axis=0, opset=11", (0, 1, 2)), ("opset=12", (2,))])
+def test_a_quantised_softmax_of_old_runs_over_all_axes_from_its_own(attributes: str, axes: tuple[int, ...]) -> None:
+    text = f"""g (uint8[2,3,7] x) => (uint8[2,3,7] y) <float a = {{0.1}}, uint8 b = {{128}}, float c = {{0.00390625}}, uint8 d = {{0}}>
+        {{ y = com.microsoft.QLinearSoftmax<{attributes}>(x, a, b, c, d) }}"""
+    x = np.random.default_rng(1).integers(0, 256, (2, 3, 7)).astype(np.uint8)
+    (y,) = InferenceSession(parse(text)).run(None, {"x": x})
+    powers = np.exp((x - 128.0) * 0.1)
+    wanted = powers / powers.sum(axis=axes, keepdims=True)
+    assert np.abs(y - np.clip(wanted * 256, 0, 255)).max() < 0.51
+
+
 def test_no_index_gathers_nothing() -> None:
     assert_gives("Gather", Sample((np.ones((9, 5), np.float32), np.zeros(0, np.int64))), np.zeros((0, 5), np.float32))
 

@@ -12,7 +12,7 @@ from anycann.graph.ops.common import broadcast_index, integers, like_first, norm
 from anycann.graph.ops.quantized_values import DOMAIN, parameters, real, requantised
 from anycann.graph.ops.reduction import reduce_axes, row_of
 from anycann.graph.ops.softmax import softmax_of
-from anycann.graph.registry import Lowering, NotLowered, Sample, Samples, TensorType, operator
+from anycann.graph.registry import Lowering, Sample, Samples, TensorType, operator
 from anycann.te import expression as x
 from anycann.te import tensor as te
 from anycann.te.expression import Expr
@@ -74,14 +74,16 @@ _single("QLinearLeakyRelu", _leaky, alpha=0.1)
 
 
 # ---- rows
-@operator("QLinearSoftmax", domain=DOMAIN, samples=_single_samples({"axis": -1, "opset": 13}, {"axis": 1, "opset": 13}), infer=like_first)
+_SOFTMAXES = _single_samples({"axis": -1, "opset": 13}, {"axis": 1, "opset": 13}, {"axis": 1, "opset": 12})
+
+
+@operator("QLinearSoftmax", domain=DOMAIN, samples=_SOFTMAXES, infer=like_first)
 def qlinear_softmax(context: Lowering) -> Tensor:
-    """Softmax along one axis; before opset 13 it ran over all axes from there, which only the last axis has in common."""
+    """Softmax along one axis, before opset 13 over all axes from there."""
     source = real(context, 0, 1, 2)
     axis = normal_axis(context.integer("axis", -1), source.rank)
-    if context.integer("opset", 13) < 13 and axis != source.rank - 1:
-        raise NotLowered("a quantised softmax over several axes")
-    return requantised(context, softmax_of(source, axis), 3, 4, context.outputs[0].dtype)
+    axes = range(axis, source.rank if context.integer("opset", 13) < 13 else axis + 1)
+    return requantised(context, softmax_of(source, axes), 3, 4, context.outputs[0].dtype)
 
 
 def _infer_pooled(node: ir.Node, inputs: Sequence[TensorType | None]) -> Sequence[TensorType]:

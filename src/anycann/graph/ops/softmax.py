@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -32,34 +32,34 @@ def softmax_samples(rng: np.random.Generator) -> Iterable[Sample]:
     yield from retyped(Sample((floats(rng, 3, 20),)), ("float64", "float16", "bfloat16"))
 
 
-def _shifted(source: Tensor, axis: int) -> tuple[Tensor, Tensor]:
+def _shifted(source: Tensor, axes: Sequence[int]) -> tuple[Tensor, Tensor]:
     """(source minus the largest of its row, sum of the exponentials of that). A NaN makes the sum one, whatever is the largest."""
-    largest = reduce_axes("largest_number", source.shape, [axis], lambda index: source[index])
-    shifted = te.compute(source.shape, lambda *index: source[index] - largest[row_of(index, [axis])])
-    return shifted, reduce_axes("sum", source.shape, [axis], lambda index: x.unary("exp", shifted[index]))
+    largest = reduce_axes("largest_number", source.shape, axes, lambda index: source[index])
+    shifted = te.compute(source.shape, lambda *index: source[index] - largest[row_of(index, axes)])
+    return shifted, reduce_axes("sum", source.shape, axes, lambda index: x.unary("exp", shifted[index]))
 
 
-def softmax_of(source: Tensor, axis: int) -> Tensor:
-    """exp(x - max) / sum of that, along one axis counted from the front."""
-    shifted, total = _shifted(source, axis)
+def softmax_of(source: Tensor, axes: Sequence[int]) -> Tensor:
+    """exp(x - max) / sum of that, over axes counted from the front."""
+    shifted, total = _shifted(source, axes)
     one = x.const(1, source.dtype)  # one division a row
-    return te.compute(source.shape, lambda *index: x.unary("exp", shifted[index]) * (one / total[row_of(index, [axis])]))
+    return te.compute(source.shape, lambda *index: x.unary("exp", shifted[index]) * (one / total[row_of(index, axes)]))
 
 
 @operator("Softmax", samples=softmax_samples)
 def softmax(context: Lowering) -> Tensor:
     """Stable for any finite operand: the largest exponential is 1."""
     source = context.operand(0)
-    return softmax_of(source, normal_axis(context.integer("axis"), source.rank))
+    return softmax_of(source, [normal_axis(context.integer("axis"), source.rank)])
 
 
 @operator("LogSoftmax", samples=softmax_samples)
 def log_softmax(context: Lowering) -> Tensor:
     """x - max - log of the sum of exponentials."""
     source = context.operand(0)
-    axis = normal_axis(context.integer("axis"), source.rank)
-    shifted, total = _shifted(source, axis)
-    return te.compute(source.shape, lambda *index: shifted[index] - x.unary("log", total[row_of(index, [axis])]))
+    axes = [normal_axis(context.integer("axis"), source.rank)]
+    shifted, total = _shifted(source, axes)
+    return te.compute(source.shape, lambda *index: shifted[index] - x.unary("log", total[row_of(index, axes)]))
 
 
 @operator("Hardmax", samples=softmax_samples)

@@ -74,12 +74,12 @@ class QLinearLeakyRelu(_Single):
 
 
 class QLinearSoftmax(_Single):
-    """Softmax along one axis."""
+    """Softmax along one axis, before opset 13 over all axes from there."""
 
     def _compute(self, x: np.ndarray, **attributes: float) -> np.ndarray:
-        axis, opset = int(attributes.get("axis", -1)), attributes.get("opset", 13)
-        if opset < 13 and axis % x.ndim != x.ndim - 1:
-            raise NotImplementedError("a quantised softmax over several axes")
+        axis = int(attributes.get("axis", -1)) % x.ndim
+        if attributes.get("opset", 13) < 13:
+            return softmax(x.reshape(*x.shape[:axis], -1)).reshape(x.shape)
         return np.asarray(np.moveaxis(softmax(np.moveaxis(x, axis, -1)), -1, axis))
 
 
