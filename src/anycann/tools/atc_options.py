@@ -39,7 +39,7 @@ def _input() -> tuple[Option, ...]:
         done("framework", Kind.CHOICE, "", "0: Caffe; 1: MindSpore; 3: TensorFlow; 5: ONNX.", "0", "1", "3", "5"),
         done("input_format", Kind.CHOICE, "NCHW", "Which axes of an input are height and width; NHWC for TensorFlow.", *formats),
         done("input_shape", Kind.TEXT, "", 'Shapes of the inputs: "a:1,3,224,224;b:1~10,-1;scalar:".'),
-        idle("input_hint_shape", Kind.TEXT, "", "A usual shape of a dynamic input.", reason="each shape met is compiled as it is"),
+        idle("input_hint_shape", Kind.TEXT, "", "A usual shape of a dynamic input.", reason="sizes are seen when they are met"),
         done("input_shape_range", Kind.TEXT, "", 'Deprecated spelling of ranges: "a:[1~10,3,224,224]".'),
         done("dynamic_batch_size", Kind.TEXT, "", 'Batch sizes of a dynamic model: "1,2,4,8".'),
         done("dynamic_image_size", Kind.TEXT, "", 'Image sizes of a dynamic model: "224,224;448,448".'),
@@ -166,7 +166,7 @@ def _debug() -> tuple[Option, ...]:
         idle("op_compiler_cache_mode", Kind.CHOICE, "disable", "Kernel cache.", *("enable", "force", "disable"), reason=_CACHE),
         idle("op_compiler_cache_dir", Kind.OUTPUT_PATH, "", "Folder of the kernel cache.", reason=_CACHE),
         idle(
-            "shape_generalized_build_mode", Kind.TEXT, "shape_precise", "Generalise shapes.", reason="each shape met is compiled as it is"
+            "shape_generalized_build_mode", Kind.TEXT, "shape_precise", "Generalise shapes.", reason="sizes are seen when they are met"
         ),
         idle("atomic_clean_policy", Kind.ZERO_ONE, "0", "How atomic workspaces are cleared.", reason=_SILICON),
         idle("deterministic", Kind.ZERO_ONE, "0", "Same result on every run.", reason="results are always the same on every run"),
