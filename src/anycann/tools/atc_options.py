@@ -165,9 +165,7 @@ def _debug() -> tuple[Option, ...]:
         idle("status_check", Kind.ZERO_ONE, "0", "Check for overflow.", reason=_SILICON),
         idle("op_compiler_cache_mode", Kind.CHOICE, "disable", "Kernel cache.", *("enable", "force", "disable"), reason=_CACHE),
         idle("op_compiler_cache_dir", Kind.OUTPUT_PATH, "", "Folder of the kernel cache.", reason=_CACHE),
-        idle(
-            "shape_generalized_build_mode", Kind.TEXT, "shape_precise", "Generalise shapes.", reason="sizes are seen when they are met"
-        ),
+        idle("shape_generalized_build_mode", Kind.TEXT, "shape_precise", "Generalise shapes.", reason="sizes are seen when they are met"),
         idle("atomic_clean_policy", Kind.ZERO_ONE, "0", "How atomic workspaces are cleared.", reason=_SILICON),
         idle("deterministic", Kind.ZERO_ONE, "0", "Same result on every run.", reason="results are always the same on every run"),
         idle(
