@@ -8,7 +8,7 @@ import math
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel
-from anycann.codegen.kernels.attention import attention_scratch_bytes, emit_attention
+from anycann.codegen.kernels.attention import attention_resumes, attention_scratch_bytes, emit_attention
 from anycann.codegen.kernels.attention_shape import AttentionShape, Pointers, Score, lie_side_by_side
 from anycann.codegen.kernels.attention_space import AttentionSpace
 from anycann.codegen.kernels.attention_tile_plan import is_tiled
@@ -147,4 +147,5 @@ def _write(
     tasks = emit_attention(e, shape, target, tile, Pointers(query, key, value, tuple(masks)), write)
     symbol, ir = e.finish("attention")
     arguments = (*(memory_name(o.tensor) for o in operands), *tail.inputs, *(o.name for o in outputs))
-    return Kernel(symbol, ir, arguments, tasks, attention_scratch_bytes(shape, target, tile), shape.flops)
+    scratch, resumes = attention_scratch_bytes(shape, target, tile), attention_resumes(shape, target, tile)
+    return Kernel(symbol, ir, arguments, tasks, scratch, shape.flops, resumes=resumes)

@@ -11,6 +11,7 @@ a task: some rows of one head.  queries' = transposed queries
 
 Where one block has all keys, nothing is kept from block to block, and results are divided and written as they are summed. Where heads lie
 side by side, several register tiles of rows may be one task: they take turns with each block, whose keys and values are copied once.
+Where one block has all keys, the next task of a thread finds them copied if it reads the same.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from anycann.codegen.kernels.attention_shape import (
     Pointers,
     Write,
     address,
+    keeps_copies,
     lie_side_by_side,
     seen_keys,
 )
@@ -38,6 +40,7 @@ from anycann.codegen.kernels.attention_tile_plan import TiledAttention, is_tiled
 from anycann.codegen.kernels.attention_tiles import emit_tiled
 from anycann.codegen.kernels.matmul_packing import PanelCopy, emit_copy
 from anycann.codegen.kernels.matmul_writer import batch_index
+from anycann.codegen.resuming import resumed
 from anycann.codegen.values import Value
 from anycann.target.target import Target
 
@@ -47,6 +50,11 @@ def attention_scratch_bytes(shape: AttentionShape, target: Target, tile: Attenti
     if is_few(shape, target):
         return few_scratch_bytes(shape, target)
     return TiledAttention(shape).nbytes if is_tiled(shape, target) else Memory.of(shape, tile, target.lanes).nbytes
+
+
+def attention_resumes(shape: AttentionShape, target: Target, tile: AttentionTile) -> bool:
+    """True if the kernel leaves copies in scratch for a call that goes on where it ended (`codegen/resuming.py`)."""
+    return not is_few(shape, target) and not is_tiled(shape, target) and keeps_copies(shape, tile, target.lanes)
 
 
 def emit_attention(e: Emitter, shape: AttentionShape, target: Target, tile: AttentionTile, pointers: Pointers, write: Write) -> int:
@@ -61,6 +69,7 @@ def emit_attention(e: Emitter, shape: AttentionShape, target: Target, tile: Atte
     kernel = Kernel(shape, tile, target, Memory.of(shape, tile, target.lanes), pointers, write)
     blocks = -(-shape.rows // kernel.memory.rows)
     groups = -(-blocks // tile.group)
+    goes_on = resumed(e) if keeps_copies(shape, tile, target.lanes) else None
     with e.loop(e.begin, e.end) as task:
         number, group = e.udiv(task.index, groups), e.urem(task.index, groups)
         head, following = (batch_index(e, n, shape.batch) for n in (number, e.add(number, 1)))
@@ -68,7 +77,8 @@ def emit_attention(e: Emitter, shape: AttentionShape, target: Target, tile: Atte
             _with_rows(e, kernel, head, following, group, None, lambda rows: _emit_rows(e, kernel, rows))
         else:
             first = e.mul(group, tile.group)
-            _emit_group(e, kernel, head, following, first, e.smin(e.add(first, tile.group), e.const(blocks)))
+            copied = e.const(0) if goes_on is None else _copied_before(e, kernel, task.index, goes_on, head, groups)
+            _emit_group(e, kernel, head, following, (first, e.smin(e.add(first, tile.group), e.const(blocks))), copied)
     return shape.batches * groups
 
 
@@ -96,8 +106,24 @@ def _with_rows(
             emit(rows)
 
 
-def _emit_group(e: Emitter, kernel: Kernel, head: tuple[Value, ...], following: tuple[Value, ...], first: Value, last: Value) -> None:
-    """Rows of the blocks `first` to `last`, which share each copy of keys and values."""
+def _copied_before(e: Emitter, kernel: Kernel, task: Value, goes_on: Value, head: tuple[Value, ...], groups: int) -> Value:
+    """How many keys of this task, and their values, the one before has copied if it was the thread's last."""
+    shape, zero = kernel.shape, e.const(0)
+    before = e.smax(e.sub(task, 1), zero)
+    other = batch_index(e, e.udiv(before, groups), shape.batch)
+    same = e.binary("or", e.compare("sgt", task, e.begin), goes_on)
+    for view in (shape.key, shape.value):
+        places = [address(e, view, (*batch, zero, zero)) for batch in (head, other)]
+        same = e.binary("and", same, e.compare("eq", *places))
+    rows = kernel.tile.group * kernel.memory.rows
+    return e.select(same, seen_keys(e, shape, e.mul(e.urem(before, groups), rows), rows), zero)
+
+
+def _emit_group(
+    e: Emitter, kernel: Kernel, head: tuple[Value, ...], following: tuple[Value, ...], blocks: tuple[Value, Value], copied: Value
+) -> None:
+    """Rows of the blocks of this range, which share each copy of keys and values; those of the first `copied` keys are there."""
+    first, last = blocks
 
     def each(emit: Callable[[Rows], None]) -> None:
         with e.loop(first, last) as block:
@@ -109,12 +135,12 @@ def _emit_group(e: Emitter, kernel: Kernel, head: tuple[Value, ...], following: 
 
     seen = seen_keys(e, kernel.shape, e.mul(first, kernel.memory.rows), kernel.tile.group * kernel.memory.rows)
     if kernel.is_direct:
-        _copy_block(e, kernel, head, e.const(0), seen)
+        _copy_block(e, kernel, head, e.const(0), copied, seen)
         each(all_keys)
         return
     each(lambda rows: _start(e, kernel, rows))
     with e.loop(0, seen, kernel.tile.block) as keys:
-        _copy_block(e, kernel, head, keys.index, e.smin(e.add(keys.index, kernel.tile.block), seen))
+        _copy_block(e, kernel, head, keys.index, keys.index, e.smin(e.add(keys.index, kernel.tile.block), seen))
 
         def some_keys(rows: Rows) -> None:
             with e.when(e.compare("slt", keys.index, rows.seen)):
@@ -124,12 +150,12 @@ def _emit_group(e: Emitter, kernel: Kernel, head: tuple[Value, ...], following: 
     each(lambda rows: emit_results(e, kernel, rows))
 
 
-def _copy_block(e: Emitter, kernel: Kernel, head: tuple[Value, ...], first: Value, last: Value) -> None:
-    """keys[t - first, d] and values[t - first, d] where they lie apart: side by side, and in float32."""
+def _copy_block(e: Emitter, kernel: Kernel, head: tuple[Value, ...], block: Value, first: Value, last: Value) -> None:
+    """keys[t - block, d] and values[t - block, d] for t from `first` to `last` where they lie apart: side by side, and in float32."""
     if kernel.copies_keys:
-        copy_keys(e, kernel, head, first, last)
+        copy_keys(e, kernel, head, block, first, last)
     if kernel.copies_values:
-        copy_values(e, kernel, head, first, last)
+        copy_values(e, kernel, head, block, first, last)
 
 
 def _emit_rows(e: Emitter, kernel: Kernel, rows: Rows) -> None:

@@ -22,7 +22,7 @@ def emit_sums(e: Emitter, kernel: Kernel, rows: Rows, first: Value, last: Value)
     lanes, tile = kernel.lanes, kernel.tile
     columns = -(-kernel.shape.width // lanes)
     if kernel.copies_values and kernel.tile.group == 1:
-        copy_values(e, kernel, rows.batch, first, last)
+        copy_values(e, kernel, rows.batch, first, first, last)
     for start in range(0, columns, tile.columns):
         vectors, whole = min(tile.columns, columns - start), rows.count - rows.count % tile.rows
         with e.loop(0, whole, tile.rows) as row:
@@ -31,13 +31,14 @@ def emit_sums(e: Emitter, kernel: Kernel, rows: Rows, first: Value, last: Value)
             _sum_tile(e, kernel, rows, e.const(whole), rows.count - whole, start * lanes, vectors, first, last)
 
 
-def copy_values(e: Emitter, kernel: Kernel, head: tuple[Value, ...], first: Value, last: Value) -> None:
-    """values[t - first, d]: side by side and in float32, so that they stay in the first-level cache and are widened once."""
+def copy_values(e: Emitter, kernel: Kernel, head: tuple[Value, ...], block: Value, first: Value, last: Value) -> None:
+    """values[t - block, d] for t from `first` to `last`: side by side and in float32; they stay in the first-level cache, widened once."""
     shape, strip = kernel.shape, kernel.memory.strip
     source = kernel.operand.step(e, kernel.pointers.value, address(e, shape.value, (*head, first, e.const(0))))
     for column in range(0, shape.width, strip):
         copy = PanelCopy(kernel.operand, shape.value.axes[-2].step or 0, 1, min(strip, shape.width - column), strip, kernel.lanes)
-        to = e.gep(kernel.memory.at(e, "values"), column * kernel.memory.values, "float")
+        row = e.mul(e.sub(first, block), strip)
+        to = e.gep(kernel.memory.at(e, "values"), e.add(row, column * kernel.memory.values), "float")
         emit_copy(e, copy, kernel.operand.step(e, source, column), e.sub(last, first), to)
 
 

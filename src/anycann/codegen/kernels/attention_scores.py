@@ -30,12 +30,13 @@ def emit_scores(e: Emitter, kernel: Kernel, rows: Rows, first: Value, last: Valu
                 _score_tile(e, kernel, rows, first, tile.index, count)
 
 
-def copy_keys(e: Emitter, kernel: Kernel, head: tuple[Value, ...], first: Value, last: Value) -> None:
-    """keys[t - first, d]: side by side and in float32."""
+def copy_keys(e: Emitter, kernel: Kernel, head: tuple[Value, ...], block: Value, first: Value, last: Value) -> None:
+    """keys[t - block, d] for t from `first` to `last`: side by side and in float32."""
     shape = kernel.shape
     source = kernel.operand.step(e, kernel.pointers.key, address(e, shape.key, (*head, first, e.const(0))))
     copy = PanelCopy(kernel.operand, shape.key.axes[-2].step or 0, 1, shape.depth, kernel.memory.key, kernel.lanes)
-    emit_copy(e, copy, source, e.sub(last, first), kernel.memory.at(e, "keys"))
+    to = e.gep(kernel.memory.at(e, "keys"), e.mul(e.sub(first, block), kernel.memory.key), "float")
+    emit_copy(e, copy, source, e.sub(last, first), to)
 
 
 def _copy_mask(e: Emitter, kernel: Kernel, rows: Rows, number: int, first: Value, last: Value) -> None:

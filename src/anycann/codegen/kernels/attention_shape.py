@@ -127,6 +127,12 @@ def copies_keys(shape: AttentionShape, tile: AttentionTile) -> bool:
     return tile.group > 1 and shape.key.axes[-1].step == 1 and shape.key.axes[-2].step != shape.depth
 
 
+def keeps_copies(shape: AttentionShape, tile: AttentionTile, lanes: int) -> bool:
+    """True if a task finds the copies of the one before: those of all keys, and several tasks read the same."""
+    shared = tile.group * tile.vectors * lanes < shape.rows or any(f.step == 0 for axis in shape.key.axes[:-2] for f in axis.factors)
+    return tile.group > 1 and tile.block >= shape.keys and shared
+
+
 @dataclass(frozen=True)
 class Memory:
     """Scratch of one task, in float32: the places of its arrays, and their row lengths."""
