@@ -22,7 +22,7 @@ from anycann.graph.registry import TensorType, static_type
 from anycann.graph.sources import subgraphs
 from anycann.passes.regions import Extracted, extract_nodes
 from anycann.passes.rules import RULES, apply_rules
-from anycann.passes.specialise import RANDOM, specialise
+from anycann.passes.specialise import RANDOM, replace_by_constants, specialise
 from anycann.support.records import dataclass
 from anycann.te.dtypes import DType
 
@@ -84,9 +84,9 @@ class _Cut:
         self._give(self.graph.inputs, 0)
         turns: dict[int, list[ir.Node]] = {}
         for node in self.graph:
-            if self._is_known(node):
+            if (results := self._known(node)) is not None:
                 self.relied_on.update(value for value in node.inputs if value is not None)
-                self._replace(node)
+                replace_by_constants(self.graph, node, results)
             elif not self._stays_all(node) and not self._suits_host(node):
                 return None
             else:
@@ -112,19 +112,11 @@ class _Cut:
         values = [value for value in (*node.inputs, *node.outputs) if value is not None and value.name]
         return all(self._stays(value) for value in values) and not any(value in self.of_moving for value in node.inputs)
 
-    def _is_known(self, node: ir.Node) -> bool:
-        return self._stays_all(node) and all(self._seen(value).content is not None for value in node.outputs)
-
-    def _replace(self, node: ir.Node) -> None:
-        """A node whose results are known -> constants."""
-        for output in node.outputs:
-            content = self._seen(output).content
-            constant = ir.Value(name=output.name, const_value=ir.tensor(content, name=output.name))  # type: ignore[arg-type]
-            constant.dtype, constant.shape = constant.const_value.dtype, constant.const_value.shape  # type: ignore[union-attr, assignment]
-            output.name = f"{output.name}/known"
-            self.graph.register_initializer(constant)
-            output.replace_all_uses_with(constant, replace_graph_outputs=True)
-        self.graph.remove(node, safe=True)
+    def _known(self, node: ir.Node) -> list[np.ndarray] | None:
+        """The results of a node that stays, if all are known."""
+        contents = [self._seen(value).content for value in node.outputs]
+        known = [content for content in contents if content is not None]
+        return known if len(known) == len(contents) and self._stays_all(node) else None
 
     def _suits_host(self, node: ir.Node) -> bool:
         """Whether numpy computes a node soon enough, in types that it knows."""

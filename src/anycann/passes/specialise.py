@@ -98,11 +98,11 @@ class _Specialiser:
         if source is None:
             return False
         if node.op_type == "Size":
-            self._replace(node, [np.array(int(np.prod(source.shape, dtype=np.int64)), np.int64)])
+            replace_by_constants(self.graph, node, [np.array(int(np.prod(source.shape, dtype=np.int64)), np.int64)])
             return True
         rank = len(source.shape)
         start, end = node.attributes.get_int("start", 0), node.attributes.get_int("end", rank)
-        self._replace(node, [np.array(source.shape[slice(start, end)], np.int64)])
+        replace_by_constants(self.graph, node, [np.array(source.shape[slice(start, end)], np.int64)])
         return True
 
     def _fold(self, node: ir.Node) -> bool:
@@ -120,7 +120,7 @@ class _Specialiser:
         arrays = [np.asarray(result) for result in results if isinstance(result, np.ndarray | np.generic)]
         if len(arrays) < len(results) or any(array.dtype.kind in STRING_KINDS for array in arrays):
             return False  # text gains nothing, and as an array it is no tensor that ONNX writes
-        self._replace(node, arrays)
+        replace_by_constants(self.graph, node, arrays)
         return True
 
     def _results(self, node: ir.Node) -> Sequence[object]:
@@ -144,25 +144,25 @@ class _Specialiser:
         types = [static_type(v) for v in node.outputs]
         return max((int(np.prod(t.shape, dtype=np.float64)) * t.dtype.nbytes for t in types if t is not None), default=0)
 
-    def _replace(self, node: ir.Node, arrays: Sequence[np.ndarray]) -> None:
-        for output, array in zip(node.outputs, arrays, strict=False):
-            if not output.uses() and not output.is_graph_output():
-                continue
-            constant = ir.Value(
-                name=output.name, shape=ir.Shape(array.shape), type=output.type, const_value=ir.tensor(array, name=output.name)
-            )
-            constant.dtype = constant.const_value.dtype  # type: ignore[union-attr]
-            output.name = f"{output.name}/folded"
-            self.graph.register_initializer(constant)
-            output.replace_all_uses_with(constant, replace_graph_outputs=True)
-        self.graph.remove(node, safe=True)
-
     # ---- types
     def _infer(self, node: ir.Node) -> None:
         for output, inferred in zip(node.outputs, infer_outputs(node, self.registry), strict=True):
             if inferred.type is not None:
                 output.type = inferred.type
             output.shape = None if inferred.shape is None else ir.Shape(inferred.shape)
+
+
+def replace_by_constants(graph: ir.Graph, node: ir.Node, arrays: Sequence[np.ndarray]) -> None:
+    """A node whose results are known -> constants of their names, where somebody reads them."""
+    for output, array in zip(node.outputs, arrays, strict=False):
+        if not output.uses() and not output.is_graph_output():
+            continue
+        constant = ir.Value(name=output.name, shape=ir.Shape(array.shape), type=output.type, const_value=ir.tensor(array, name=output.name))
+        constant.dtype = constant.const_value.dtype  # type: ignore[union-attr]
+        output.name = f"{output.name}/folded"
+        graph.register_initializer(constant)
+        output.replace_all_uses_with(constant, replace_graph_outputs=True)
+    graph.remove(node, safe=True)
 
 
 def _drop_empty_operands(node: ir.Node) -> None:
