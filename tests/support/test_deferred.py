@@ -58,3 +58,17 @@ except ModuleNotFoundError as error:
     print(error.name)
 """
     assert _printed(code) == ["no_such_package_here"]
+
+
+def test_a_command_imports_of_onnx_what_it_uses() -> None:
+    rare = "{'onnx.helper', 'onnx.utils', 'onnx.serialization', 'google.protobuf.text_format', 'tarfile'}"
+    code = f"import sys, anycann.tools.cli, anycann.tools.atc_convert; print(*sorted({rare} & set(sys.modules)))"
+    assert _printed(code) == []
+    code = """
+import io, anycann.tools.cli, onnx, onnx.helper
+graph = onnx.parser.parse_graph("g (float[2] x) => (float[2] y) { y = Relu(x) }")
+model = onnx.shape_inference.infer_shapes(onnx.helper.make_model(graph))
+text = onnx.serialization.registry.get("textproto").serialize_proto(model)
+print(onnx.load(io.BytesIO(text), format="textproto") == model, onnx.utils.Extractor.__name__, type(onnx.helper).__name__)
+"""
+    assert _printed(code) == ["True", "Extractor", "module"]

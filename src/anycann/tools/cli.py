@@ -16,6 +16,11 @@ from typing import Any
 import click
 
 import anycann
+from anycann.support.deferred import defer
+
+# Half of what `import onnx` takes is for other formats, archives and texts. A program that imports `anycann` gets all of onnx.
+_RARE = "compose gen_proto helper numpy_helper parser printer serialization shape_inference utils version_converter"
+defer("onnx", *(f"onnx.{name}" for name in _RARE.split()), "google.protobuf.internal.python_message")
 
 # name -> (module under anycann.tools, the line in `anycann --help`); the module holds the command under the same name
 COMMANDS = {
@@ -31,8 +36,9 @@ COMMANDS = {
 }
 
 # Python looks for cycles each time 700 objects have come, and twice through everything when it ends: a tenth of the time of `atc`, and a
-# sixth with many regions. A command makes few cycles, and what is left at the end goes with the process.
-_OBJECTS = 100_000
+# sixth with many regions. A command makes few cycles, and what is left at the end goes with the process. Most models compile with fewer
+# objects than this: two looks at a tenth of it were 3 % of the time of ResNet-50.
+_OBJECTS = 1_000_000
 atexit.register(gc.freeze)
 
 
