@@ -11,7 +11,7 @@ import time
 import pytest
 
 from anycann.support.errors import DeviceError, UsageError
-from anycann.support.files import atomic_write, write_whole
+from anycann.support.files import atomic_write, forget_content, write_whole
 
 
 def child(code: str, *arguments: str) -> subprocess.Popen[str]:
@@ -197,3 +197,12 @@ def test_writing_leaves_no_file_open(tmp_path):
             assert len(opened_in(tmp_path)) == 1
         write_whole(tmp_path / "model.om", b"")
     assert opened_in(tmp_path) == []
+
+
+def test_a_file_whose_memory_was_let_go_is_still_there(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"content" * 10_000)
+    forget_content(path)
+    assert path.read_bytes() == b"content" * 10_000
+    forget_content(tmp_path / "nothing")
+    assert os.listdir(tmp_path) == ["file"]

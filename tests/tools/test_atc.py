@@ -194,6 +194,16 @@ def test_a_broken_model_is_named_and_nothing_is_written(invoke: Invoke, tmp_path
     assert not (tmp_path / "out.om").exists()
 
 
+def test_a_conversion_that_fails_leaves_no_folder_that_was_not_there(invoke: Invoke, add: Path) -> None:
+    (add.parent / "there").mkdir()
+    words = ("--input_shape=a:2,4;b:3,4", f"--output={add.parent}/there/new/deep/out")
+    status, lines = atc(invoke, add, *words)
+    assert (status, lines[1]) == (1, FAILURE)
+    assert sorted(add.parent.rglob("*")) == [add, add.parent / "there"]
+    assert atc(invoke, add, "--input_shape=a:2,4;b:2,4", *words[1:])[0] == 0
+    assert (add.parent / "there/new/deep/out.om").is_file()
+
+
 def test_mode_1_writes_offline_and_original_models_as_json(invoke: Invoke, add: Path) -> None:
     assert atc(invoke, add, "--input_shape=a:2,4;b:2,4")[0] == 0
     for source, extra in ((add.parent / "out.om", []), (add, ["--framework=5"])):

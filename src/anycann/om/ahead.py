@@ -19,7 +19,7 @@ from anycann.om.model import Bytes, OfflineModel
 from anycann.om.plan import Buffer
 from anycann.om.writer import check_model, constants_offset, sections_of, write_constants, write_rest
 from anycann.support.errors import InternalError
-from anycann.support.files import atomic_write, start_writing_back
+from anycann.support.files import atomic_write, forget_content, start_writing_back
 from anycann.support.mapped import HUGE_PAGE_BYTES
 
 LET_GO_BYTES = 64 * 1024  # what is smaller stays in memory: an equal content is found without reading the file
@@ -33,7 +33,7 @@ def model_ahead(path: str | os.PathLike[str]) -> Iterator[ModelAhead]:
     Raises as `write_offline_model`, and InternalError where the block does not finish it.
     """
     with atomic_write(path) as file:
-        model = ModelAhead(file)
+        model = ModelAhead(file, path)
         try:
             yield model
         finally:
@@ -45,13 +45,14 @@ def model_ahead(path: str | os.PathLike[str]) -> Iterator[ModelAhead]:
 class ModelAhead:
     """A model for one target in an empty `file`: `pool` takes its constants while it is compiled, `finish` the rest.
 
-    A large constant is let go once it is in the file, so that its memory is there for the next.
+    A large constant is let go once it is in the file, so that its memory is there for the next. `replaced`: the file whose place it takes,
+    if there is one; its memory is let go first.
     """
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO, replaced: str | os.PathLike[str] | None = None) -> None:
         self.pool = ConstantPool(self)
         self.is_finished = False
-        self._file = file
+        self._file, self._replaced = file, replaced
         self._start = constants_offset(codes=1)
         self._waiting: queue.SimpleQueue[Piece | None] = queue.SimpleQueue()
         self._constants: Section | None = None
@@ -96,6 +97,8 @@ class ModelAhead:
 
     def _write(self) -> None:
         try:
+            if self._replaced is not None:
+                forget_content(self._replaced)
             self._constants = write_constants(self._file, self._contents(), codes=1)
         except BaseException as error:  # raised in the thread that compiles
             self._failure = error

@@ -51,6 +51,27 @@ def atomic_write(path: str | os.PathLike[str], mode: int = 0o666) -> Iterator[Bi
             partial.unlink()
 
 
+@contextmanager
+def folder_of(path: str | os.PathLike[str]) -> Iterator[None]:
+    """The folder of the file `path` is there; where it was made for this, it goes again if the block raises and leaves nothing in it.
+
+    Raises DeviceError (no permission) or UsageError (a file in the way), naming the file.
+    """
+    folders = Path(os.path.abspath(path)).parents
+    try:
+        missing = [folder for folder in folders if not folder.exists()]
+        folders[0].mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise file_error(path, "write", error) from error
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            for folder in missing:
+                folder.rmdir()
+        raise
+
+
 def write_whole(path: str | os.PathLike[str], data: bytes | memoryview, mode: int = 0o666) -> None:
     """Write `data` as the file `path`, whole or not at all. Raises as `atomic_write`."""
     with atomic_write(path, mode) as file:
@@ -62,6 +83,12 @@ def start_writing_back(file: BinaryIO, start: int, stop: int) -> None:
     ask = getattr(ctypes.CDLL(None), "sync_file_range", None)  # Linux
     if ask is not None:
         ask(file.fileno(), ctypes.c_int64(start), ctypes.c_int64(stop - start), _SYNC_FILE_RANGE_WRITE)
+
+
+def forget_content(path: str | os.PathLike[str]) -> None:
+    """Let the system use the memory in which it keeps the content of a file, if there is one, for another that will soon replace it."""
+    with suppress(OSError, AttributeError), open(path, "rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def file_error(path: str | os.PathLike[str], verb: str, error: OSError) -> AnyCANNError:

@@ -17,7 +17,7 @@ from anycann.om.ahead import model_ahead
 from anycann.passes.pipeline import switches
 from anycann.passes.rules import RULES
 from anycann.runtime.thread_pool import prepare
-from anycann.support.files import file_error
+from anycann.support.files import folder_of
 from anycann.target.target import by_name
 from anycann.tools.atc_frameworks import load_requested
 from anycann.tools.atc_graph import apply_request
@@ -44,8 +44,7 @@ def convert(line: CommandLine, words: Sequence[str]) -> Outcome:
     model, request, notes = prepared_model(request)
     switched_off, unknown = switched_off_rules(request)
     path = output_path(request, model)
-    _make_folder(path)
-    with model_ahead(path) as file, progress("compiling kernels", enabled=not as_json) as report:
+    with folder_of(path), model_ahead(path) as file, progress("compiling kernels", enabled=not as_json) as report:
         conversion = convert_model(model, compile_options(request, line, switched_off, notes), report, file.pool)
         prepare()
         file.finish(conversion.model)
@@ -120,13 +119,6 @@ def _wants_exact_convolutions(request: ConvertRequest) -> bool:
         return True
     everywhere = not request.optypelist or "Conv" in request.optypelist or request.op_select_implmode.endswith("_for_all")
     return request.op_select_implmode.startswith("high_precision") and everywhere
-
-
-def _make_folder(path: str) -> None:
-    try:
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    except OSError as error:
-        raise file_error(path, "write", error) from error
 
 
 def engine_lines(conversion: Conversion) -> Iterator[str]:
