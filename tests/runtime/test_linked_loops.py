@@ -12,7 +12,8 @@ import numpy as np
 import onnx
 import pytest
 
-from anycann.runtime import executor, link_loops
+from anycann.runtime import link_loops
+from anycann.runtime.regions import run_region_step
 from anycann.session import InferenceSession, SessionOptions
 from tests.passes.graphs import Arrays, assert_same, by_definition, floats, parse
 
@@ -26,13 +27,12 @@ class Steps:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch):
         self.count = 0
-        plain = executor.run_region_step
 
         def counted(*given: object) -> list[object]:
             self.count += 1
-            return plain(*given)  # type: ignore[arg-type]
+            return run_region_step(*given)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(executor, "run_region_step", counted)
+        monkeypatch.setattr("anycann.runtime.steps.run_region_step", counted)
 
 
 @pytest.fixture

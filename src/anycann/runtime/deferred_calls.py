@@ -6,7 +6,7 @@ one function of the interpreter (`direct_call`), which checks what it is given i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,17 +25,18 @@ if TYPE_CHECKING:
 class DeferredCall:
     """A deferred step, and the function for the types that it met last. Safe in any thread."""
 
-    def __init__(self, step: RegionStep):
-        self.step = step
+    def __init__(self, step: RegionStep, regions: Callable[[], RegionCache]):
+        self.step, self._regions = step, regions
         self._names = (*step.inputs, *step.captures[0])
         self._may_be_direct = "" not in self._names and len(set(self._names)) == len(self._names)
         self._direct: Direct | None = None
 
-    def run(self, state: RunState, regions: RegionCache) -> None:
+    def run(self, state: RunState) -> None:
         """Compute and keep the results. Raises what compiling the region for new types does."""
         values = [state.value(name) for name in self._names]
         may_be_direct = self._may_be_direct and not state.observers
         if not (may_be_direct and self._call(self._direct, values, state)):
+            regions = self._regions()
             results = None if state.observers else regions.on_host(self.step.regions[0], self._names, values)
             if results is not None:
                 state.store_all(self.step, results)

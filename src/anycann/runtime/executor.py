@@ -3,48 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-import time
-from typing import Literal, TypeAlias
-import weakref
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anycann.om.plan import HostStep, NativeStep, Program, RegionStep, Task, TensorSpec
+from anycann.om.plan import Program
 from anycann.runtime import memory
-from anycann.runtime.deferred_calls import DeferredCall
 from anycann.runtime.direct_call import Direct
-from anycann.runtime.dispatch import ROW_BYTES
 from anycann.runtime.feeds import Port
-from anycann.runtime.host import HostCall, HostRunner
+from anycann.runtime.host import HostRunner
 from anycann.runtime.launches import Loan, Patches, Workspace, Workspaces, plan_launches
 from anycann.runtime.linked_calls import LinkedCalls
 from anycann.runtime.linking import may_be_linked
 from anycann.runtime.loader import LoadedCode
 from anycann.runtime.native_call import NativeCall
-from anycann.runtime.observe import Callback, Observation, Observer, StepEvent
+from anycann.runtime.observe import Callback, Observation, Observer
 from anycann.runtime.region_cache import RegionCache
-from anycann.runtime.regions import Scope, run_region_step
-from anycann.runtime.results import Buffers, Given, Results, written_in_place
+from anycann.runtime.results import Buffers, Results, written_in_place
 from anycann.runtime.run_state import RunState
+from anycann.runtime.steps import Launch, held_by_others, prepared_steps, run_step
 from anycann.runtime.thread_pool import ThreadPool
 from anycann.support.errors import InternalError, UsageError
-from anycann.support.records import dataclass
-
-
-@dataclass(frozen=True)
-class _Launch:
-    """A native step: its tasks, whose rows in the table begin at `first`."""
-
-    tasks: tuple[Task, ...]
-    first: int
-
-    @property
-    def count(self) -> int:
-        return len(self.tasks)
-
-
-_RunStep: TypeAlias = HostCall | RegionStep | DeferredCall | _Launch
 
 
 class CompiledProgram:
@@ -68,16 +47,14 @@ class CompiledProgram:
         self.program = program
         self._constants = _aligned(constants)
         self._code = code  # keeps the machine code loaded
-        self._pool = pool
-        self._regions = None if regions is None else weakref.ref(regions)
-        self._poison = poison
+        self._regions = held_by_others(regions)
         self._inputs = [Port(spec, i, "input") for i, spec in enumerate(program.inputs)]
         self._results = Results(program.outputs, written_in_place(program), poison)
         self._launches = plan_launches(program, code, self._constants)
         self._workspaces = Workspaces(self._launches, pool.threads, poison)
-        self._steps = _prepared(program, host)
+        self._steps = prepared_steps(program, host, self._regions, pool)
         # Whether `run_at` may be called: kernels alone compute this program, and write every output where it belongs.
-        self.takes_addresses = self._results.all_in_place and all(isinstance(step, _Launch) for step in self._steps)
+        self.takes_addresses = self._results.all_in_place and all(isinstance(step, Launch) for step in self._steps)
         self._native = NativeCall(self._launches, self._results, pool, self._workspaces, (code, self._constants))
         self._linked = LinkedCalls(pool, poison) if regions is not None and may_be_linked(program) else None
         self._observers: tuple[Observer, ...] = ()
@@ -173,7 +150,7 @@ class CompiledProgram:
             return found
         values = self._run_steps(accepted, buffers, observers, borrowed)
         if self._linked is not None:
-            self._linked.update(self, self._known_regions(), call)
+            self._linked.update(self, self._regions(), call)
         return values
 
     def _call(self, buffers: Buffers | None) -> NativeCall | None:
@@ -192,100 +169,10 @@ class CompiledProgram:
             _bind(workspace, self._launches.outputs, results)
             state = RunState(self.program, self._constants, self._code.target.lanes, workspace, accepted, results, observers)
             for step in self._steps:
-                self._run_step(step, state)
+                run_step(step, state)
             return self._results.collect(state, accepted, results, buffers, borrowed)
         finally:
             self._workspaces.give_back(workspace)
-
-    # ---- steps
-    def _run_step(self, step: _RunStep, state: RunState) -> None:
-        if isinstance(step, _Launch):
-            if state.observers:
-                self._run_observed(step, state)
-            elif step.count:
-                self._launch(step.first, step.count, state)
-            return
-        begin = time.monotonic_ns() if state.observers else 0
-        if isinstance(step, HostCall):
-            step.run(state)
-        elif isinstance(step, DeferredCall):
-            step.run(state, self._known_regions())
-        else:
-            self._run_region(step, state)
-        if state.observers:
-            _tell(state, _event_of(step if isinstance(step, RegionStep) else step.step, begin, state))
-
-    def _launch(self, first: int, count: int, state: RunState, times_address: int = 0) -> None:
-        space = state.workspace
-        self._pool.run(space.table_address + first * ROW_BYTES, count, space.scratch_address, space.scratch_stride, times_address)
-
-    def _run_observed(self, launch: _Launch, state: RunState) -> None:
-        """One by one if somebody looks at tensors, else at once with the times written by the dispatcher."""
-        times = np.zeros(launch.count + 1, np.int64)
-        one_by_one = any(observer.tensors for observer in state.observers)
-        if not one_by_one:
-            self._launch(launch.first, launch.count, state, times.ctypes.data)
-        for number, task in enumerate(launch.tasks):
-            at = number
-            if one_by_one:
-                self._launch(launch.first + number, 1, state, times.ctypes.data)
-                at = 0
-            _tell(
-                state,
-                StepEvent(
-                    "kernel",
-                    task.symbol,
-                    task.nodes,
-                    task.op_types,
-                    task.outputs,
-                    int(times[at]),
-                    int(times[at + 1]),
-                    task.tasks,
-                    task.flops,
-                    state.value,
-                    state.program,
-                ),
-            )
-
-    def _known_regions(self) -> RegionCache:
-        regions = None if self._regions is None else self._regions()
-        if regions is None:
-            raise InternalError("the program needs a compiler for its regions, but it was loaded without one, or that is gone")
-        return regions
-
-    def _run_region(self, step: RegionStep, state: RunState) -> None:
-        regions = self._known_regions()
-        once: Sequence[object] | None = None
-
-        def call(region: str, names: Sequence[str], inputs: Sequence[object]) -> list[object]:
-            nonlocal once
-            once = inputs
-            return regions.program(region, names, inputs).run_within(inputs, state.observers)
-
-        def outputs(region: str, names: Sequence[str], inputs: Sequence[object]) -> tuple[TensorSpec, ...]:
-            return regions.program(region, names, inputs).program.outputs
-
-        # a body may hand on what it was given, such as a value carried through unchanged; what stays after the step is copied once
-        results = run_region_step(step, Scope(state.value, call, outputs))
-        given = Given(once if once is not None and step.kind == "if" else _given(step, state))
-        state.store_all(step, [given.own(value) for value in results])
-
-
-def _given(step: RegionStep, state: RunState) -> list[object]:
-    """What the regions of a step begin with."""
-    return [state.value(name) for name in dict.fromkeys((*step.inputs, *(n for names in step.captures for n in names))) if name]
-
-
-def _tell(state: RunState, event: StepEvent) -> None:
-    for observer in state.observers:
-        observer.callback(event)
-
-
-def _event_of(step: HostStep | RegionStep, begin_ns: int, state: RunState) -> StepEvent:
-    kind: Literal["host", "region"] = "host" if isinstance(step, HostStep) else "region"
-    op_type = step.op_type if isinstance(step, HostStep) else step.kind
-    written = tuple(name for name in step.outputs if name)
-    return StepEvent(kind, step.name, (step.name,), (op_type,), written, begin_ns, time.monotonic_ns(), 1, 0, state.value, state.program)
 
 
 def _bind(workspace: Workspace, patches: Sequence[Patches], arrays: Sequence[object]) -> None:
@@ -295,21 +182,6 @@ def _bind(workspace: Workspace, patches: Sequence[Patches], arrays: Sequence[obj
             if not isinstance(array, np.ndarray):
                 raise InternalError(f"a kernel reads or writes a {type(array).__name__}, which has no memory")
             workspace.bind(where, memory.address(array))
-
-
-def _prepared(program: Program, host: HostRunner | None) -> tuple[_RunStep, ...]:
-    """The steps with what they keep from run to run; native ones with the numbers of their rows in the table."""
-    steps: list[_RunStep] = []
-    first = 0
-    for step in program.steps:
-        if isinstance(step, NativeStep):
-            steps.append(_Launch(step.tasks, first))
-            first += len(step.tasks)
-        elif isinstance(step, HostStep):
-            steps.append(HostCall(step, host))
-        else:
-            steps.append(DeferredCall(step) if step.kind == "deferred" else step)
-    return tuple(steps)
 
 
 def _aligned(constants: NDArray[np.uint8] | memoryview) -> memory.Bytes:
