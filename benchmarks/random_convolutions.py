@@ -65,7 +65,5 @@ CONVOLUTIONS: Mapping[str, _Kind] = {
     "3-d": _Kind((1, 3, 3), (1, 2), rank=3),
     "several images": _Kind((1, 3, 3, 5), (1, 2), batches=(2, 3, 4, 8)),
     "bytes": _Kind((1, 3, 3, 5), (1, 1, 2), batches=(1, 1, 2), in_bytes=True),
-    "bytes in groups": _Kind(
-        (3, 3, 5), (1, 2), group=lambda rng, channels: rng.choice((channels, _some_groups(rng, channels))), in_bytes=True
-    ),
+    "bytes in groups": _Kind((3, 3, 5), (1, 2), group=_groups_or_depthwise, in_bytes=True),
 }

@@ -78,12 +78,12 @@ class QuantisedOperator(Rule):
         if form.bias is not None and _operand(node, form.bias) is not None:
             nodes.append(_bias(graph, node, form))
             operands.append(nodes[-1].outputs[0])
-        kept = {key: value for key, value in node.attributes.items() if key not in ("channels_last", "opset", "axes")}
         if "axes" in node.attributes:
             operands.append(new_constant(graph, f"{name}/axes", np.array(node.attributes.get_ints("axes"), np.int64)))
         computed = new_node(form.op_type, operands, f"{name}/real", like)
-        for attribute in kept.values():
-            computed.attributes.add(attribute)
+        for attribute in node.attributes.values():
+            if attribute.name not in ("channels_last", "opset", "axes"):
+                computed.attributes.add(attribute)
         _is_real(computed)
         scale, zero = _scalars(graph, node, form.result)
         return [*nodes, computed, new_node("QuantizeLinear", [computed.outputs[0], scale, zero], name, like)]
