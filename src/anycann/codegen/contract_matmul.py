@@ -12,6 +12,7 @@ from anycann.codegen.kernel import Kernel
 from anycann.codegen.kernels.matmul import (
     MatmulIndex,
     MatmulShape,
+    MatmulTile,
     Strides,
     b_arrangement,
     emit_matmul,
@@ -101,23 +102,13 @@ def generate_matmul(
     """The kernel of a product and its tail; arguments: A, B (packed if constant), its scales, what the tail reads, outputs."""
     shape = matmul_shape(operator, anchor.shape)
     known = operator.b.value if isinstance(operator.b, Constant) else constants(memory_name(operator.b))
-    packed: tuple[Packed, ...] = ()
-    name = memory_name(operator.b)
     if known is not None and wants_packing(shape):
         shape = replace(shape, packed=True, b=replace(shape.b, batch=_matrix_strides(operator.b.shape, len(shape.batch))))
         shape = replace(shape, grouped=wants_groups(shape, target))
     tile = choices.tile(MatmulSpace(shape, target))
-    if known is not None and shape.packed:
-        columns = np.swapaxes(known, -1, -2) if operator.transpose_b else known
-        arrangement = b_arrangement(shape, target, tile, tuple(operator.b.shape), operator.transpose_b)
-        packed = (pack("panels", pack_b(shape, target, tile, columns), name, arrangement),)
-        name = packed[0].name
-    elif isinstance(operator.b, Constant):  # no operand of the graph
-        packed = (pack("matrix", operator.b.value),)
-        name = packed[0].name
-    if operator.scale is not None:
-        packed = (*packed, _packed_scales(operator.scale, constants, panel_width(shape, target, tile)))
-    names = (name, *(each.name for each in packed[1:]))
+    columns = _packed_columns(operator, shape, target, tile, known)
+    factors = [] if operator.scale is None else [_packed_scales(operator.scale, constants, panel_width(shape, target, tile))]
+    names = (memory_name(operator.b) if columns is None else columns.name, *(each.name for each in factors))
 
     def written() -> Kernel:
         tail = Tail(anchor, outputs, layouts, target, len(anchor.shape) - 1, split=False)
@@ -135,7 +126,17 @@ def generate_matmul(
         scratch, resumes = scratch_bytes(shape, target, tile), keeps_rows(shape, target, tile)
         return Kernel(symbol, ir, arguments, tasks, scratch, shape.flops, resumes=resumes)
 
+    packed = (*([] if columns is None else [columns]), *factors)
     return Generated(repeats.kernel((shape, tile), outputs, layouts, names, written), packed)
+
+
+def _packed_columns(operator: MatMul, shape: MatmulShape, target: Target, tile: MatmulTile, known: np.ndarray | None) -> Packed | None:
+    """B as the kernel reads it: in panels, or as it is where it is no operand of the graph; None where it is read in place."""
+    if known is not None and shape.packed:
+        columns = np.swapaxes(known, -1, -2) if operator.transpose_b else known
+        arrangement = b_arrangement(shape, target, tile, tuple(operator.b.shape), operator.transpose_b)
+        return pack("panels", pack_b(shape, target, tile, columns), memory_name(operator.b), arrangement)
+    return pack("matrix", operator.b.value) if isinstance(operator.b, Constant) else None
 
 
 def _packed_scales(scale: Tensor, constants: Constants, width: int) -> Packed:
