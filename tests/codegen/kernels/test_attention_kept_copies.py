@@ -9,6 +9,7 @@ import pytest
 from anycann.codegen.kernels.attention import attention_resumes, attention_scratch_bytes
 from anycann.codegen.kernels.attention_default import default_attention_tile
 from anycann.codegen.kernels.attention_shape import AttentionShape, AttentionTile
+from anycann.codegen.kernels.attention_space import AttentionSpace
 from anycann.target.target import Target, by_name
 from anycann.te.strided import Strided
 from tests.codegen.kernels.jit import Compiled, runnable
@@ -105,3 +106,16 @@ def test_only_one_block_of_keys_that_several_tasks_read_is_kept() -> None:
     assert not attention_resumes(shape, avx2, AttentionTile(2, 6, 198, 4, 3, 1)), "nothing is copied for several tiles"
     assert not attention_resumes(shape, avx2, AttentionTile(2, 6, 198, 4, 3, 13)), "a task has all rows of a head"
     assert not attention_resumes(shape, by_name("avx512"), default_attention_tile(shape, by_name("avx512")))
+
+
+def test_the_estimate_knows_that_copies_repay() -> None:
+    """12 heads side by side took 1.51 ms with groups of 7, 1.47 with 13 and 1.67 without (197 rows and keys of 64, Zen 3)."""
+    avx2 = by_name("avx2")
+    for heads_last, repays in ((True, True), (False, False)):
+        space = AttentionSpace(shape_of(197, 197, 64, 64, (1, 12), heads_last), avx2)
+        alone, many, all_rows = (space.estimate(AttentionTile(2, 6, 198, 4, 3, group)) for group in (1, 7, 13))
+        assert (many < 0.98 * alone) == repays
+        assert many == all_rows, "tasks of one thread share their copies"
+    blocks = AttentionSpace(shape_of(1500, 1500, 64, 64, (1, 12)), avx2)
+    estimates = [blocks.estimate(AttentionTile(3, 4, 144, 6, 2, group)) for group in (8, 4, 2)]
+    assert estimates == sorted(estimates), "where blocks take turns each task copies them"

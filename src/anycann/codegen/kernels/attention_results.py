@@ -35,11 +35,10 @@ def copy_values(e: Emitter, kernel: Kernel, head: tuple[Value, ...], block: Valu
     """values[t - block, d] for t from `first` to `last`: side by side and in float32; they stay in the first-level cache, widened once."""
     shape, strip = kernel.shape, kernel.memory.strip
     source = kernel.operand.step(e, kernel.pointers.value, address(e, shape.value, (*head, first, e.const(0))))
-    for column in range(0, shape.width, strip):
-        copy = PanelCopy(kernel.operand, shape.value.axes[-2].step or 0, 1, min(strip, shape.width - column), strip, kernel.lanes)
-        row = e.mul(e.sub(first, block), strip)
-        to = e.gep(kernel.memory.at(e, "values"), e.add(row, column * kernel.memory.values), "float")
-        emit_copy(e, copy, kernel.operand.step(e, source, column), e.sub(last, first), to)
+    apart = strip * kernel.memory.values
+    copy = PanelCopy(kernel.operand, shape.value.axes[-2].step or 0, 1, shape.width, strip, kernel.lanes, apart=apart)
+    to = e.gep(kernel.memory.at(e, "values"), e.mul(e.sub(first, block), strip), "float")
+    emit_copy(e, copy, source, e.sub(last, first), to)
 
 
 def _sum_tile(e: Emitter, kernel: Kernel, rows: Rows, row: Value, count: int, column: int, vectors: int, first: Value, last: Value) -> None:

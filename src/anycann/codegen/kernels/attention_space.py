@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from anycann.codegen.kernels.attention_default import default_attention_tile
 from anycann.codegen.kernels.attention_few import is_few
-from anycann.codegen.kernels.attention_shape import AttentionShape, AttentionTile, Memory
+from anycann.codegen.kernels.attention_shape import AttentionShape, AttentionTile, Memory, keeps_copies
 from anycann.codegen.kernels.attention_tile_plan import is_tiled
 from anycann.codegen.space import Parameter, Space
 from anycann.support.records import dataclass
@@ -15,6 +15,8 @@ from anycann.target.target import Target
 MOST_SCRATCH_BYTES = 16 << 20  # for each thread
 _WEIGH = 12.0  # cycles to turn a vector of scores into weights
 _AROUND = 30.0  # cycles around each register tile
+# Cycles to copy a vector of keys or values side by side, and to read one that lies apart for each register tile of rows (Zen 3).
+_COPY, _READ_APART = 4.0, 1.7
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class AttentionSpace(Space[AttentionTile]):
         return default_attention_tile(self.problem, self.target)
 
     def estimate(self, tile: AttentionTile) -> float:
-        """Multiply-adds at two a cycle or loads at two a cycle, whichever is more, for both products; weighing; loops."""
+        """Multiply-adds at two a cycle or loads at two a cycle, whichever is more, for both products; weighing; loops; gathering."""
         shape, lanes = self.problem, self.target.lanes
         tasks = shape.batches * -(-shape.rows // (tile.vectors * lanes))
         tiles = -(-shape.keys // tile.keys)
@@ -69,7 +71,18 @@ class AttentionSpace(Space[AttentionTile]):
         parts = -(-tile.vectors * lanes // tile.rows) * -(-self._columns // tile.columns)
         one = max(tile.rows * tile.columns, tile.rows + tile.columns) / 2
         sums = parts * (shape.keys * one + -(-shape.keys // tile.block) * (_AROUND + tile.rows * tile.columns))
-        return tasks * (scores + sums + shape.keys * tile.vectors * _WEIGH)
+        return tasks * (scores + sums + shape.keys * tile.vectors * _WEIGH) + self._gathering(tile, tasks)
+
+    def _gathering(self, tile: AttentionTile, tiles: int) -> float:
+        """Keys and values that lie apart: copied by each task, or by the first that needs them, or read by all `tiles` of rows."""
+        shape, lanes = self.problem, self.target.lanes
+        if len(self._groups()) == 1:
+            return 0.0
+        vectors = shape.keys * (-(-shape.depth // lanes) + -(-shape.width // lanes))
+        if tile.group == 1:
+            return tiles * vectors * _READ_APART
+        tasks = 1 if keeps_copies(shape, tile, lanes) else -(-shape.rows // (tile.group * tile.vectors * lanes))
+        return shape.batches * tasks * vectors * _COPY
 
     @property
     def _row_vectors(self) -> int:
