@@ -32,14 +32,25 @@ def test_the_version_is_that_of_torch() -> None:
     assert torch_npu.__version__ == torch.__version__.split("+")[0]
 
 
-def test_torch_alone_has_the_npu_where_anycann_is_installed(tmp_path: Path) -> None:
+@pytest.fixture
+def paths(tmp_path: Path) -> str:
+    """Where modules are found if AnyCANN is installed."""
     installed = tmp_path / "anycann-1.0.dist-info"
     installed.mkdir()
     pyproject = (Path(__file__).parents[2] / "pyproject.toml").read_text()
     entry = pyproject.split('[project.entry-points."torch.backends"]\n')[1].split("\n")[0].replace('"', "")
     (installed / "entry_points.txt").write_text(f"[torch.backends]\n{entry}\n")
     (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: anycann\nVersion: 1.0\n")
-    paths = ":".join([str(tmp_path), *(path for path in sys.path if "shims" not in path)])
+    return ":".join([str(tmp_path), *(path for path in sys.path if "shims" not in path)])
+
+
+@pytest.mark.parametrize("module", ["operators.reference_page", "distributed"])
+def test_a_module_of_the_plug_in_may_be_imported_before_torch(module: str, paths: str) -> None:
+    program = f"import anycann.adapters.torch.{module}, torch; print(torch.ones(2, device='npu').device)"
+    assert run(program, PYTHONPATH=paths).split() == ["npu:0"]
+
+
+def test_torch_alone_has_the_npu_where_anycann_is_installed(paths: str) -> None:
     program = "import torch; print(torch.ones(2).npu().device); import torch_npu; print(torch_npu.npu is torch.npu)"
     assert run(program, PYTHONPATH=paths).split() == ["npu:0", "True"]
     alone = "import torch; print(hasattr(torch, 'npu'))"
