@@ -23,7 +23,7 @@ from anycann.om.growing import GrowingConstants
 from anycann.om.model import OfflineModel, input_key
 from anycann.om.plan import Program, TensorSpec
 from anycann.om.weights import load_graph
-from anycann.passes.open_sizes import OpenGraph, cut
+from anycann.passes.open_sizes import OpenGraph, RowPart, cut
 from anycann.passes.partition import AICPU
 from anycann.passes.precision import KEEP_TYPES, storage_of
 from anycann.passes.regions import Extracted
@@ -65,11 +65,28 @@ class OpenPart:
 
 
 @dataclass(frozen=True)
+class OpenRows:
+    """What computes each row by itself in an open graph, compiled `compile_for` a block of so many rows.
+
+    inputs: in one call, their rows along `axes`, None for one that stays. outputs, output_axes: what they are called, and where rows lie.
+    """
+
+    compile_for: Callable[[int], Ready]
+    inputs: tuple[TensorSpec, ...]
+    axes: tuple[int | None, ...]
+    outputs: tuple[str, ...]
+    output_axes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class OpenReady:
-    """An open graph with its object code: programs and nodes for the host, in the order in which they run."""
+    """An open graph with its object code: programs and nodes for the host, in the order in which they run.
+
+    Programs for blocks of rows are compiled when they are needed.
+    """
 
     graph: OpenGraph
-    parts: tuple[OpenPart | tuple[onnx.NodeProto, ...], ...]
+    parts: tuple[OpenPart | OpenRows | tuple[onnx.NodeProto, ...], ...]
     code: Mapping[str, bytes]
     nodes: list[NodeReport]
 
@@ -150,9 +167,24 @@ class JustInTimeCompiler:
             parts = [self._open_part(part, f"open/{input_key(one)}/{number}/", kernels, nodes) for number, part in enumerate(graph.parts)]
         return OpenReady(graph, tuple(parts), compile_kernels(kernels, self._target, apart=self._apart), nodes)
 
+    def _open_rows(self, part: RowPart, prefix: str) -> OpenRows:
+        inputs, outputs = (tuple(value.name or "" for value in values) for values in (part.graph.captures, part.graph.outputs))
+        specs = tuple(TensorSpec(name, t.dtype.name, t.shape) for name, t in zip(inputs, part.types, strict=True))
+
+        def compile_for(rows: int) -> Ready:
+            shapes = [
+                [rows if number == axis else size for number, size in enumerate(s.shape)] for s, axis in zip(specs, part.axes, strict=True)
+            ]
+            fed = [TensorSpec(spec.name, spec.dtype, tuple(shape)) for spec, shape in zip(specs, shapes, strict=True)]
+            return self._ready(part.graph.model, fed, f"{prefix}rows/{rows}/")
+
+        return OpenRows(compile_for, specs, part.axes, outputs, part.output_axes)
+
     def _open_part(
-        self, part: tuple[ir.Node, ...] | Extracted, prefix: str, kernels: dict[str, str], nodes: list[NodeReport]
-    ) -> OpenPart | tuple[onnx.NodeProto, ...]:
+        self, part: tuple[ir.Node, ...] | Extracted | RowPart, prefix: str, kernels: dict[str, str], nodes: list[NodeReport]
+    ) -> OpenPart | OpenRows | tuple[onnx.NodeProto, ...]:
+        if isinstance(part, RowPart):
+            return self._open_rows(part, prefix)
         if not isinstance(part, Extracted):
             nodes += [NodeReport(node.name or "", node.op_type, AICPU, _MOVES) for node in part]
             return tuple(ir.to_proto(node) for node in part)

@@ -26,6 +26,7 @@ from anycann.runtime.loader import LoadedCode
 from anycann.runtime.open_program import HostNode, Kernels, OpenProgram, Sized
 from anycann.runtime.open_sizes import OPEN_SIZES, OpenSizes
 from anycann.runtime.region_cache import RegionCache
+from anycann.runtime.row_kernels import RowKernels, Strip
 from anycann.runtime.thread_pool import shared_pool
 from anycann.support import options as settings
 from anycann.support.errors import UsageError, context
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
     from anycann.assembly import NodeReport
     from anycann.host_regions import HostRegions
-    from anycann.just_in_time import JustInTimeCompiler, Ready, Source
+    from anycann.just_in_time import JustInTimeCompiler, OpenRows, Ready, Source
 
 PROGRAMS_KEPT = 32  # programs for different input shapes; the one that was not used for longest goes first
 _uses = itertools.count(1)
@@ -235,14 +236,17 @@ class ModelPrograms:
     def _compile_open(self, one: Sequence[TensorSpec], other: Sequence[TensorSpec]) -> OpenProgram | None:
         """The program for inputs that differ as these do; None if there is none."""
         from anycann.graph.prepared import PreparedNode  # imports ONNX
+        from anycann.just_in_time import OpenRows
 
         ready = self._compiler.compile_open(one, other)
         if ready is None:
             return None
         code, opset = LoadedCode(ready.code, self._target), self._compiler.model.opset_imports[""]
-        parts: list[Kernels | tuple[HostNode, ...]] = []
+        parts: list[Kernels | RowKernels | tuple[HostNode, ...]] = []
         for part in ready.parts:
-            if isinstance(part, tuple):
+            if isinstance(part, OpenRows):
+                parts.append(self._row_kernels(part, ready.nodes))
+            elif isinstance(part, tuple):
                 parts.append(tuple(HostNode(PreparedNode(node, opset, quick=True), tuple(node.input), tuple(node.output)) for node in part))
             else:
                 program = CompiledProgram(part.program, self._compiler.constants.block, code, self._pool, self._host, self._region_cache)
@@ -254,6 +258,19 @@ class ModelPrograms:
         opened = OpenProgram(parts, graph.constants, checked, tuple(spec.name for spec in self.inputs), outputs)
         self._open_reports[opened] = ready.nodes
         return opened
+
+    def _row_kernels(self, part: OpenRows, nodes: list[NodeReport]) -> RowKernels:
+        """What runs a part of an open graph; where its nodes run comes to `nodes`."""
+        add = weakly(self._load_rows)
+        strips = [Strip(np.dtype(spec.dtype), tuple(map(int, spec.shape)), axis) for spec, axis in zip(part.inputs, part.axes, strict=True)]  # type: ignore[arg-type]
+        inputs = tuple(spec.name for spec in part.inputs)
+        return RowKernels(lambda rows: add(part.compile_for(rows), nodes), inputs, part.outputs, strips, part.output_axes)
+
+    def _load_rows(self, ready: Ready, nodes: list[NodeReport]) -> CompiledProgram:
+        loaded = self._load(ready)
+        with self._lock:
+            nodes += [report for report in loaded.nodes if report not in nodes]
+        return loaded.executable
 
     def _compile_region(self, region: str, specs: tuple[TensorSpec, ...]) -> CompiledProgram:
         """The region's program for these inputs: as the offline model has it, else compiled."""

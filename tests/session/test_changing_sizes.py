@@ -199,6 +199,28 @@ def test_what_has_run_for_as_long_as_compiling_takes_is_compiled() -> None:
     assert results[-1] is None
 
 
+class Making(OpenProgram):
+    """A program that makes others for a tenth of a second in every run."""
+
+    made = 0.0
+
+    @property
+    def made_seconds(self) -> float:
+        return self.made
+
+    def run(self, feeds: Sequence[object]) -> list[object] | None:
+        time.sleep(0.1)
+        self.made += 0.1
+        return list(feeds)
+
+
+def test_making_programs_for_blocks_of_rows_is_no_reason_to_compile() -> None:
+    sizes, made = OpenSizes(), Making((), {}, {}, (), ())
+    one, two, three = ((TensorSpec("x", "float32", (size,)),) for size in (100, 101, 102))
+    sizes.compiled(one, 0.08)
+    assert [sizes.run(specs, [0], lambda *_: made) for specs in (two, three)] == [[0], [0]]
+
+
 def test_much_larger_sizes_are_compiled_at_once() -> None:
     sizes, made = OpenSizes(), Slow((), {}, {}, (), ())
     one, two, much = ((TensorSpec("x", "float32", (size,)),) for size in (100, 120, 4000))

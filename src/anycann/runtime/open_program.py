@@ -1,4 +1,4 @@
-"""A program for inputs whose sizes change from call to call: kernels compute what stays the same, the host what moves.
+"""A program for inputs whose sizes change from call to call: kernels compute what stays the same and rows, the host what else moves.
 
 The host's nodes run by their numpy meaning, which asks for no sizes beforehand, so that new ones cost nothing.
 """
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from anycann.runtime.blas_threads import one_thread
 from anycann.runtime.executor import CompiledProgram
 from anycann.runtime.host import Evaluate
+from anycann.runtime.row_kernels import RowKernels
 from anycann.support.records import dataclass
 
 Array: TypeAlias = NDArray[Any]
@@ -58,7 +59,7 @@ class OpenProgram:
 
     def __init__(
         self,
-        parts: Sequence[Kernels | tuple[HostNode, ...]],
+        parts: Sequence[Kernels | RowKernels | tuple[HostNode, ...]],
         constants: Mapping[str, Array],
         checked: Mapping[str, Sized],
         inputs: tuple[str, ...],
@@ -66,8 +67,13 @@ class OpenProgram:
     ):
         self.inputs, self.outputs = inputs, outputs
         self._constants, self._checked = constants, checked
-        self.parts = [each for part in parts for each in ((part,) if isinstance(part, Kernels) else part)]
+        self.parts = [each for part in parts for each in (part if isinstance(part, tuple) else (part,))]
         self._dead = _last_read(self.parts, outputs)
+
+    @property
+    def made_seconds(self) -> float:
+        """What making programs for blocks of rows took, in all runs so far."""
+        return sum(part.made_seconds for part in self.parts if isinstance(part, RowKernels))
 
     def run(self, feeds: Sequence[object]) -> list[object] | None:
         """The outputs, arrays of their own; None if a result is not what the kernels behind it were compiled for.
@@ -84,6 +90,11 @@ class OpenProgram:
             operands = [values[name] for name in part.inputs]
             if isinstance(part, Kernels):
                 values.update(zip(part.outputs, part.program.run(operands), strict=True))
+            elif isinstance(part, RowKernels):
+                rows = part.run(operands)
+                if rows is None:
+                    return None
+                values.update(zip(part.outputs, rows, strict=True))
             else:
                 for name, result in zip(part.outputs, part.evaluate(operands), strict=True):
                     if name in checked and not checked[name].fits(result):
@@ -95,7 +106,7 @@ class OpenProgram:
         return _owned([values[name] for name in self.outputs], [*feeds, *self._constants.values()])
 
 
-def _last_read(parts: Sequence[Kernels | HostNode], outputs: Sequence[str]) -> list[tuple[str, ...]]:
+def _last_read(parts: Sequence[Kernels | RowKernels | HostNode], outputs: Sequence[str]) -> list[tuple[str, ...]]:
     """The values that nobody needs behind each part."""
     needed, dead = {"", *outputs}, []
     for part in reversed(parts):

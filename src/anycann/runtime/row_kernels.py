@@ -1,0 +1,125 @@
+"""Kernels for a block of rows, run over any number of them: the last block is filled up with its last row, and what that gives is cut off.
+
+n = 45 of 384 columns -> rows 0 to 31 where they lie, 32 to 44 copied before 19 times row 44 -> 45 rows of the outputs
+
+Programs for blocks are made when they are first needed, so that a new number of rows costs nothing once they are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+import threading
+import time
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anycann.runtime.executor import CompiledProgram
+from anycann.support.records import dataclass
+
+BLOCKS = (128, 32, 8)  # rows: fewer read all weights for little, and more are mostly filled up
+FULL = 3 / 4  # of a block: so many rows and more take it instead of the next smaller ones
+
+Array: TypeAlias = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Strip:
+    """What an array has to be whose rows lie along `axis`: its dtype, and its sizes but for that one. axis None: all its sizes."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    axis: int | None
+
+    def fits(self, value: object) -> bool:
+        """Whether it is."""
+        if not isinstance(value, np.ndarray) or value.dtype != self.dtype or value.ndim != len(self.shape):
+            return False
+        return all(a == b or number == self.axis for number, (a, b) in enumerate(zip(value.shape, self.shape, strict=True)))
+
+
+class RowKernels:
+    """A graph that computes each row by itself. `make` gives its program for a block, whose inputs have so many rows along their axes.
+
+    inputs, outputs: what they are called around it. made_seconds: what making programs took. Safe to use from several threads.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[int], CompiledProgram],
+        inputs: tuple[str, ...],
+        outputs: tuple[str, ...],
+        strips: Sequence[Strip],
+        output_axes: Sequence[int],
+    ):
+        self.inputs, self.outputs = inputs, outputs
+        self.made_seconds = 0.0
+        self._make, self._strips, self._output_axes = make, strips, output_axes
+        self._programs: dict[int, CompiledProgram] = {}
+        self._lock = threading.Lock()
+
+    def run(self, operands: Sequence[object]) -> list[Array] | None:
+        """The outputs; None where operands are not what the graph was made for, or have not all as many rows.
+
+        Raises AnyCANNError where there is no program for a block.
+        """
+        arrays = [value for value in operands if isinstance(value, np.ndarray)]
+        if len(arrays) != len(operands) or not all(strip.fits(value) for strip, value in zip(self._strips, arrays, strict=True)):
+            return None
+        axes = [strip.axis for strip in self._strips]
+        counts = {array.shape[axis] for array, axis in zip(arrays, axes, strict=True) if axis is not None}
+        if len(counts) != 1:
+            return None
+        (rows,) = counts
+        results: list[Array] = []
+        for begin, block in _blocks(rows):
+            program = self._programs.get(block) or self._program(block)
+            feeds = [array if axis is None else _part(array, axis, begin, block) for array, axis in zip(arrays, axes, strict=True)]
+            results = results or self._room(program, rows)
+            places = [_at(array, axis, begin, block) for array, axis in zip(results, self._output_axes, strict=True)]
+            buffers = [place if place.flags.c_contiguous and begin + block <= rows else None for place in places]
+            for place, buffer, made, axis in zip(places, buffers, program.run(feeds, buffers), self._output_axes, strict=True):
+                if buffer is None:
+                    place[...] = _at(made, axis, 0, place.shape[axis])  # type: ignore[arg-type]
+        return results
+
+    def _program(self, block: int) -> CompiledProgram:
+        with self._lock:
+            if block not in self._programs:
+                start = time.perf_counter()
+                self._programs[block] = self._make(block)
+                self.made_seconds += time.perf_counter() - start
+            return self._programs[block]
+
+    def _room(self, program: CompiledProgram, rows: int) -> list[Array]:
+        shapes = [[*map(int, spec.shape)] for spec in program.program.outputs]  # type: ignore[arg-type]
+        for shape, axis in zip(shapes, self._output_axes, strict=True):
+            shape[axis] = rows
+        return [np.empty(shape, spec.dtype) for shape, spec in zip(shapes, program.program.outputs, strict=True)]
+
+
+def _blocks(rows: int) -> Iterator[tuple[int, int]]:
+    """Where each block begins, and how many rows it has; the last one may reach beyond `rows`. One empty block of none."""
+    begin = 0
+    while begin < rows or rows == begin == 0:
+        left = rows - begin
+        block = next((block for block in BLOCKS if left >= block * FULL), BLOCKS[-1])
+        yield begin, block
+        begin += block
+
+
+def _at(array: Array, axis: int, begin: int, count: int) -> Array:
+    return array[(slice(None),) * axis + (slice(begin, begin + count),)]
+
+
+def _part(array: Array, axis: int, begin: int, block: int) -> Array:
+    """A block of rows, filled up with the last one (zeros where there is none): whatever is computed of it, that was computed anyway."""
+    part = _at(array, axis, begin, block)
+    if part.shape[axis] == block:
+        return part
+    filled = np.zeros((*part.shape[:axis], block, *part.shape[axis + 1 :]), part.dtype)
+    _at(filled, axis, 0, part.shape[axis])[...] = part
+    if part.shape[axis]:
+        _at(filled, axis, part.shape[axis], block)[...] = _at(part, axis, part.shape[axis] - 1, 1)
+    return filled
