@@ -107,6 +107,33 @@ def test_a_product_is_read_in_place_by_tiles_that_leave_registers_for_what_turns
     assert space.context() != DotSpace(space.problem, space.target).context()
 
 
+def test_the_last_register_tile_of_a_line_is_as_small_as_what_is_left() -> None:
+    target = by_name("avx2")
+
+    def rest(rows: int, tile: DotTile, magnitudes: bool = True, named: Target = target) -> int:
+        return DotPlan(product(rows, 16, 16), named, tile, magnitudes=magnitudes).rest
+
+    by_fives = DotTile(5, 2, 1, 197, 1, True)
+    assert rest(197, by_fives) == rest(197, by_fives, magnitudes=False) == 2
+    assert rest(197, replace(by_fives, image_rows=99)) == 0  # 99 rows and 98
+    assert rest(200, replace(by_fives, image_rows=50)) == 0
+    assert rest(204, replace(by_fives, image_rows=102)) == 2
+    assert rest(3136, replace(by_fives, image_rows=3136)) == 0  # one tile of 628
+    assert rest(3, replace(by_fives, image_rows=3)) == 0
+    assert rest(197, by_fives, False, by_name("znver4")) == 0  # one instruction: as before
+
+
+@pytest.mark.parametrize("rest", range(5))
+@pytest.mark.parametrize("chunks", [1, 3])
+def test_a_smaller_last_tile_computes_the_same(rest: int, chunks: int) -> None:
+    shape = product(chunks * (10 + rest), 20, 40)
+    x, w = operands(shape, np.random.default_rng())
+    assert_exact(shape, x, w, 3, DotTile(5, 2, 1, 10 + rest, 2, True))
+    beside = replace(sizes(8, 24, (4, 12 + rest), (3, 3), pads=(1, 1)), dtype=dtypes.uint8)
+    for merge in (False, True):
+        assert_exact(beside, *operands(beside, np.random.default_rng()), 200, DotTile(5, 2, 1, 2, 1, merge))
+
+
 def test_a_column_of_few_pixels_is_a_few_tasks_that_fetch_the_weights() -> None:
     shape = replace(sizes(16, 240, (16, 3), (3, 3)), dtype=dtypes.uint8)
     space = DotSpace(shape, by_name("avx2"), magnitudes=True)

@@ -110,17 +110,27 @@ class _Kernel:
         return e.smin(e.mul(groups, shape.group_inputs), e.const(plan.channels - plan.multiplied))
 
     def _line(self, e: Emitter, panel: _Panel, row: Value, width: Value, source: Value) -> None:
-        """Pixels 0..width in register tiles; the last one begins earlier if nothing may be read behind it."""
+        """Pixels 0..width in register tiles; the last one is smaller, or begins earlier if nothing may be read behind it."""
+        plan, tile = self.plan, self.plan.tile
+        whole = plan.length - plan.rest
+        with e.loop(0, e.const(whole) if plan.rest else width, tile.pixels) as pixel:
+            start = pixel.index if plan.copied or plan.rest else e.smin(pixel.index, e.sub(width, tile.pixels))
+            stop = e.add(pixel.index, tile.pixels)
+            done = (pixel.index, stop if plan.rest else e.smin(width, stop))
+            self._tile(e, panel, row, source, _Run(tile.pixels, start, *done, e.udiv(pixel.index, tile.pixels)))
+        if plan.rest:
+            ends = (e.const(whole), e.const(whole), e.const(plan.length))
+            self._tile(e, panel, row, source, _Run(plan.rest, *ends, e.const(whole // tile.pixels)))
+
+    def _tile(self, e: Emitter, panel: _Panel, row: Value, source: Value, run: _Run) -> None:
+        """The sums of a register tile, and the pixels of it that are wanted handed on."""
         plan, vectors = self.plan, -(-panel.columns // self.plan.target.lanes)
-        with e.loop(0, width, plan.tile.pixels) as pixel:
-            start = pixel.index if plan.copied else e.smin(pixel.index, e.sub(width, plan.tile.pixels))
-            at = e.gep(source, e.mul(start, plan.pixel_stride * plan.nbytes), "i8")
-            tile = e.udiv(pixel.index, plan.tile.pixels)
-            self.sums.emit(e, vectors, at, e.gep(panel.weights, plan.head * plan.width * GROUP_BYTES, "i8"), tile)
-            with e.loop(pixel.index, e.smin(width, e.add(pixel.index, plan.tile.pixels))) as done:
-                place = e.gep(e.scratch, e.mul(e.sub(done.index, start), plan.width * GROUP_BYTES), "i8")
-                window = e.gep(source, e.mul(done.index, plan.pixel_stride * plan.nbytes), "i8")
-                self._pixel(e, panel, row, done.index, _Pixel(place, window))
+        at = e.gep(source, e.mul(run.start, plan.pixel_stride * plan.nbytes), "i8")
+        self.sums.emit(e, run.pixels, vectors, at, e.gep(panel.weights, plan.head * plan.width * GROUP_BYTES, "i8"), run.number)
+        with e.loop(run.first, run.stop) as done:
+            place = e.gep(e.scratch, e.mul(e.sub(done.index, run.start), plan.width * GROUP_BYTES), "i8")
+            window = e.gep(source, e.mul(done.index, plan.pixel_stride * plan.nbytes), "i8")
+            self._pixel(e, panel, row, done.index, _Pixel(place, window))
 
     def _pixel(self, e: Emitter, panel: _Panel, row: Value, pixel: Value, place: _Pixel) -> None:
         """Hand the vectors of one pixel on, unless it lies between two rows."""
@@ -150,6 +160,17 @@ class _Kernel:
                 zero = e.load(e.gep(panel.weights, (plan.width + j * lanes) * GROUP_BYTES, "i8"), type_, GROUP_BYTES)
                 total = e.binary("add", total, e.binary("mul", zero, read))
             self.write_out(e, panel.image, e.add(panel.channel, j * lanes), y, x, total, existing_lanes(panel.columns - j * lanes, lanes))
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A register tile of a line: so many `pixels` from `start` on, of which first..stop are written; its number among those of the line."""
+
+    pixels: int
+    start: Value
+    first: Value
+    stop: Value
+    number: Value
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ class Sums(Protocol):
     def end(self, e: Emitter) -> None:
         """Called once, behind everything."""
 
-    def emit(self, e: Emitter, vectors: int, rows: Value, weights: Value, number: Value) -> None:
-        """`rows`: what pixel 0 reads. weights: behind the head of the panel, of whose vectors the first `vectors` are wanted.
+    def emit(self, e: Emitter, pixels: int, vectors: int, rows: Value, weights: Value, number: Value) -> None:
+        """So many pixels; `rows`: what the first reads. weights: behind the head of the panel, whose first `vectors` are wanted.
 
         number: of the register tile among those of its line.
         """
@@ -48,9 +48,9 @@ class VectorSums:
     def end(self, e: Emitter) -> None:
         """Nothing."""
 
-    def emit(self, e: Emitter, vectors: int, rows: Value, weights: Value, number: Value) -> None:
+    def emit(self, e: Emitter, pixels: int, vectors: int, rows: Value, weights: Value, number: Value) -> None:
         plan, lanes = self.plan, self.plan.target.lanes
-        start = [self._start(e, weights, j) for j in range(vectors)] * plan.tile.pixels
+        start = [self._start(e, weights, j) for j in range(vectors)] * pixels
 
         later = e.gep(weights, e.add(e.mul(number, plan.fetched_bytes * plan.depth), plan.panel_bytes), "i8")
 
@@ -61,7 +61,7 @@ class VectorSums:
             places = [e.gep(place, j * lanes * self.dots.weight_bytes, "i8") for j in range(vectors)]
             columns = [self.dots.second(e, at) for at in places]
             result = []
-            for i in range(plan.tile.pixels):
+            for i in range(pixels):
                 if self.dots.magnitudes:
                     e.keep_order()  # there are no registers for signs: each pixel reads them again
                 at = e.gep(e.gep(rows, offset, "i8"), i * plan.pixel_stride * plan.nbytes, "i8")
@@ -101,7 +101,7 @@ class TileSums:
     def end(self, e: Emitter) -> None:
         self.tiles.release(e)
 
-    def emit(self, e: Emitter, vectors: int, rows: Value, weights: Value, number: Value) -> None:
+    def emit(self, e: Emitter, pixels: int, vectors: int, rows: Value, weights: Value, number: Value) -> None:
         plan, tile = self.plan, self.plan.tile
         places = [(i, j) for i in range(tile.row_tiles) for j in range(vectors)]
         for i, j in places:
