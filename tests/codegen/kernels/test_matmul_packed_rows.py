@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels import matmul
-from anycann.codegen.kernels.matmul import MatmulTile, contiguous, keeps_rows
+from anycann.codegen.kernels.matmul import MatmulIndex, MatmulTile, contiguous, keeps_rows
 from anycann.codegen.kernels.matmul_tile import row_chunks
 from anycann.codegen.objects import emit_assembly
+from anycann.codegen.values import Value
 from anycann.target.target import NAMED, Target
 from anycann.te import dtypes
 from tests.codegen.kernels.jit import Compiled, Guarded, runnable
@@ -53,17 +55,19 @@ def test_the_default_tile_gives_the_product(size: tuple[int, int, int]) -> None:
 
 
 @with_avx2
-def test_batches_with_weights_of_their_own_are_packed_one_after_the_other() -> None:
+@pytest.mark.parametrize("depth", [261, 96])
+def test_batches_with_weights_of_their_own_are_packed_one_after_the_other(depth: int) -> None:
     p = problem(83, 650, 261, (3,))
-    tile = MatmulTile(4, 3, 261, 11, True)
+    tile = MatmulTile(4, 3, depth, 11, True)
     check(assert_kept(p, tile), target=AVX2, tile=tile, parts=4)
 
 
 @with_avx2
-def test_nothing_behind_the_rows_is_read() -> None:
+@pytest.mark.parametrize("depth", [259, 128, 256])
+def test_nothing_behind_the_rows_is_read(depth: int) -> None:
     """The last block of a row whose length is no multiple of a block would begin in front of the end of the memory and end behind it."""
     p = problem(80, 640, 259)
-    tile = MatmulTile(4, 3, 259, 20, True)
+    tile = MatmulTile(4, 3, depth, 20, True)
     p = assert_kept(p, tile)
     e, tasks = write(p.shape, AVX2, tile)
     a, c = Guarded(p.a_memory), Guarded(np.zeros((80, 640), np.float32))
@@ -71,8 +75,9 @@ def test_nothing_behind_the_rows_is_read() -> None:
 
 
 @with_avx2
-def test_a_call_that_goes_on_finds_the_rows_that_the_one_before_copied() -> None:
-    tile = MatmulTile(4, 3, 264, 12, True)
+@pytest.mark.parametrize("depth", [264, 80])
+def test_a_call_that_goes_on_finds_the_rows_that_the_one_before_copied(depth: int) -> None:
+    tile = MatmulTile(4, 3, depth, 12, True)
     p = assert_kept(problem(90, 640, 264), tile)
     e, tasks = write(p.shape, AVX2, tile)
     compiled = Compiled(e, "matmul", AVX2)
@@ -122,11 +127,35 @@ def test_threads_share_out_rows_and_copies_stay_small(size: tuple[int, int, int]
     assert row_chunks(shape, tile) == 1 if shape.m < 96 else row_chunks(shape, tile) % 2 == 0
 
 
-@pytest.mark.parametrize(("k", "fetches"), [(768, False), (3072, True)])
-def test_a_copy_behind_the_second_cache_is_fetched_ahead(k: int, fetches: bool) -> None:
-    shape = contiguous((), 197, 768, k, packed=True)
+@with_avx2
+@pytest.mark.parametrize("tile", [MatmulTile(6, 2, 112, 8, True), MatmulTile(4, 3, 128, 23, True)], ids=str)
+def test_parts_of_k_begin_with_what_the_sums_start_with(tile: MatmulTile) -> None:
+    p = assert_kept(problem(90, 650, 263), tile)
+    first = np.random.default_rng(3).standard_normal((90, 650)).astype(np.float32)
+    e = Emitter()
+    a, b, c, start = (e.argument(number) for number in range(4))
+
+    def begin(emitter: Emitter, index: MatmulIndex) -> Value:
+        place = emitter.gep(start, emitter.add(emitter.mul(index.m, 656), index.n), "float")
+        return emitter.load(place, "<8 x float>", 4)
+
+    tasks = matmul.emit_matmul(e, p.shape, AVX2, tile, a, b, matmul.plain_writer(c, (), 650), start=begin)
+    found, starts = np.full((90, 650), np.nan, np.float32), np.pad(first, ((0, 0), (0, 6)))
+    Compiled(e, "matmul", AVX2, matmul.scratch_bytes(p.shape, AVX2, tile)).run(
+        [memory.ctypes.data for memory in (p.a_memory, p.b_memory, found, starts)], tasks
+    )
+    np.testing.assert_allclose(found, p.exact + first, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "parts", "fetches"), [(197, 768, 1, False), (1500, 768, 1, True), (197, 3072, 6, False), (131, 1100, 3, False)]
+)
+def test_long_rows_are_taken_in_parts_that_stay_in_the_second_cache(m: int, k: int, parts: int, fetches: bool) -> None:
+    shape = contiguous((), m, 768, k, packed=True)
     target = replace(AVX2, l2_bytes=512 << 10)
     tile = matmul.default_tile(shape, target)
+    assert -(-k // tile.depth) == parts
+    assert (tile.rows * tile.row_blocks * tile.depth * 4 <= target.l2_bytes) is not fetches
     e, _ = write(shape, target, tile)
     blocks = [block.split("\n\tj")[0] for block in emit_assembly(e.finish("product")[1], target).split("\n.L")]
     loop = max(blocks, key=lambda block: block.count("vfmadd"))

@@ -18,6 +18,7 @@ from anycann.codegen.kernels.matmul_packed_rows import fetches_rows, packs_rows
 from anycann.codegen.kernels.matmul_packing import columns_arrangement, pack_columns
 from anycann.codegen.kernels.matmul_pairs import pack_pairs, wants_pairs
 from anycann.codegen.kernels.matmul_panel import emit_panels
+from anycann.codegen.kernels.matmul_parts import emit_parts
 from anycann.codegen.kernels.matmul_rows import ROW_BLOCK
 from anycann.codegen.kernels.matmul_shape import MatmulShape, Strides, contiguous, folded, lanes_of
 from anycann.codegen.kernels.matmul_tile import (
@@ -91,7 +92,9 @@ def emit_matmul(
     ahead = packs and fetches_rows(inner, target, tile)
     steps, parts = ROW_BLOCK if packs else unroll(inner, target, tile), streams(inner, target, tile)
     kernel = PanelKernel(inner, tile, lanes, a, b, write, start, inline, parts, steps, group, scales, soon, packs, ahead)
-    return emit_dots(e, kernel) if method(inner) == "dot" else emit_panels(e, kernel)
+    if method(inner) == "dot":
+        return emit_dots(e, kernel)
+    return emit_parts(e, kernel) if kernel.in_parts else emit_panels(e, kernel)
 
 
 def _unfolded(function: Callable[..., Result], sizes: tuple[int, ...]) -> Callable[..., Result]:

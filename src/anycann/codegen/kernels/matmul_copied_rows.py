@@ -24,7 +24,7 @@ def copy_once(e: Emitter, kernel: PanelKernel, panel: Panel, task: Loop, number:
     """Copy the rows of a task, unless the task before had the same."""
     with e.when(e.compare("ne", number, task.values[0])):
         if kernel.packs_rows:
-            _pack(e, kernel, panel)
+            pack_part(e, kernel, panel, e.const(0), e.const(kernel.shape.k))
         else:
             _gather(e, kernel, panel)
     task.carry([number])
@@ -33,7 +33,8 @@ def copy_once(e: Emitter, kernel: PanelKernel, panel: Panel, task: Loop, number:
 def corner_of_a(e: Emitter, kernel: PanelKernel, panel: Panel, tile: Value, m: Value, k: Value) -> Value:
     """The address of A[m, k], the first row of a register tile. Of packed rows `k` begins a block; each tile has as much room."""
     if kernel.packs_rows:
-        at = e.add(e.mul(e.sub(tile, panel.tile), kernel.tile.rows * kernel.copied_k), e.mul(k, kernel.tile.rows))
+        of_part = e.smin(e.const(kernel.tile.depth), e.sub(e.const(kernel.copied_k), k)) if kernel.is_blocked else e.const(kernel.copied_k)
+        at = e.add(e.mul(k, kernel.chunk), e.mul(e.mul(e.sub(tile, panel.tile), kernel.tile.rows), of_part))
     elif kernel.gathers_rows:
         at = e.add(e.mul(e.sub(m, panel.m), kernel.shape.k), e.mul(k, kernel.tile.rows))
     else:
@@ -65,12 +66,13 @@ def for_each_height(e: Emitter, kernel: PanelKernel, tile: Value, emit: Callable
             emit(rows)
 
 
-def _pack(e: Emitter, kernel: PanelKernel, panel: Panel) -> None:
-    row, k, room = kernel.shape.a.row, kernel.shape.k, kernel.tile.rows
+def pack_part(e: Emitter, kernel: PanelKernel, panel: Panel, k: Value, end: Value) -> None:
+    """Copy `k` to `end` of the rows of a task."""
+    row, room = kernel.shape.a.row, kernel.tile.rows
     with e.loop(panel.tile, panel.tile_end) as tile:
         m = kernel.heights.start(e, tile.index)
-        source, to = place_of_a(e, kernel, panel, m, e.const(0)), corner_of_a(e, kernel, panel, tile.index, m, e.const(0))
-        for_each_height(e, kernel, tile.index, lambda rows: emit_blocks(e, source, row, k, rows, room, to))
+        source, to = place_of_a(e, kernel, panel, m, k), corner_of_a(e, kernel, panel, tile.index, m, k)
+        for_each_height(e, kernel, tile.index, lambda rows: emit_blocks(e, source, row, (k, end, kernel.shape.k), rows, room, to))
 
 
 def _gather(e: Emitter, kernel: PanelKernel, panel: Panel) -> None:

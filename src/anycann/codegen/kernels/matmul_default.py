@@ -9,7 +9,7 @@ import math
 from anycann.codegen.kernels.arithmetic_rate import fma_rate, has_fma, is_halved
 from anycann.codegen.kernels.matmul_far_rows import FAR_TASKS, cuts_far_rows, far_penalty, reads_far_rows, shared_rows
 from anycann.codegen.kernels.matmul_narrow import k_group
-from anycann.codegen.kernels.matmul_packed_rows import may_pack_rows, packed_chunks, packed_penalty, packs_rows
+from anycann.codegen.kernels.matmul_packed_rows import may_pack_rows, packed_chunks, packed_depth, packs_rows
 from anycann.codegen.kernels.matmul_shape import MatmulShape, folded, lanes_of
 from anycann.codegen.kernels.matmul_tile import STREAMS, MatmulTile, gathers_rows, is_streamed, method, must_copy, row_chunks
 from anycann.target.target import Target
@@ -121,9 +121,7 @@ def _step_cycles(shape: MatmulShape, target: Target, rows: int, vectors: int) ->
     panel_row = vectors * target.lanes * 4
     if shape.k * panel_row > target.l1_bytes:
         loads = max(loads, panel_row / _L2_BYTES_PER_CYCLE)
-    if may_pack_rows(shape, target):
-        fmas *= packed_penalty(shape, target, vectors)
-    else:
+    if not may_pack_rows(shape, target):
         fmas *= _stream_penalty(shape, target, rows) * far_penalty(shape, target, vectors)
     return max(fmas, loads, float(_FMA_LATENCY))
 
@@ -186,7 +184,8 @@ def _tile(shape: MatmulShape, target: Target, rows: int, vectors: int, panels_in
     lanes = lanes_of(shape.accumulator, target.lanes)
     if panels_inner and may_pack_rows(shape, target):
         blocks = -(-shape.m // rows)
-        return MatmulTile(rows, vectors, shape.k, -(-blocks // min(blocks, packed_chunks(shape))), panels_inner=True)
+        row_blocks = -(-blocks // min(blocks, packed_chunks(shape)))
+        return MatmulTile(rows, vectors, packed_depth(shape, target, rows * row_blocks), row_blocks, panels_inner=True)
     copy = _copies(shape, target)
     panels = max(1, -(-shape.n // (lanes * vectors)))
     blocks = max(1, -(-shape.m // rows))

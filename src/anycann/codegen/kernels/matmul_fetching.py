@@ -37,15 +37,18 @@ def fetches_later(kernel: PanelKernel) -> bool:
     return kernel.shape.packed and not kernel.shape.scale_rows and (kernel.heights.count > 1 or nbytes <= _MOST_LATER_BYTES)
 
 
-def later_part(e: Emitter, kernel: PanelKernel, panel: Panel, tile: Value, rows_of_b: Value, count: Value) -> Value:
+def later_part(
+    e: Emitter, kernel: PanelKernel, panel: Panel, tile: Value, rows_of_b: Value, count: Value, following: Value | None = None
+) -> Value:
     """The part of the next panel that is fetched while this register tile is computed: all tiles of a panel fetch all of the next.
 
     So the weights of a layer come from memory while the processor multiplies, not while the first tile of a panel waits for them.
+    following: where the next panel begins, if not behind this one.
     """
     panel_bytes = kernel.shape.k * kernel.width * kernel.right.dtype.nbytes
     number = e.sub(tile, panel.tile) if kernel.tile.panels_inner else tile
     part = e.mul(number, _later_bytes(kernel))
-    return e.gep(e.gep(rows_of_b, panel_bytes, "i8"), e.mul(part, count), "i8")
+    return e.gep(following or e.gep(rows_of_b, panel_bytes, "i8"), e.mul(part, count), "i8")
 
 
 def fetch_later(e: Emitter, kernel: PanelKernel, later: Value, k: Value) -> None:

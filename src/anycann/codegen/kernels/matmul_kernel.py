@@ -37,6 +37,9 @@ def even_heights(m: int, rows: int) -> Heights:
     return Heights(m // count + 1, m % count, m // count, count)
 
 
+PANELS_TOGETHER = 4  # of a task that takes k in parts
+
+
 @dataclass(frozen=True)
 class PanelKernel:
     """Everything decided about one kernel, and the pointers of its operands.
@@ -115,9 +118,19 @@ class PanelKernel:
         return self.tile.rows * self.tile.row_blocks
 
     @property
+    def in_parts(self) -> bool:
+        """True if tasks take several panels, a part of k after the other (`matmul_parts.py`)."""
+        return self.packs_rows and self.is_blocked
+
+    @property
+    def panels_together(self) -> int:
+        """Panels of a task."""
+        return PANELS_TOGETHER if self.in_parts else 1
+
+    @property
     def sums_bytes(self) -> int:
         """Scratch for sums: a register tile on its way to the writer, or all of a task's."""
-        rows = self.chunk if self.is_blocked else self.tile.rows
+        rows = self.chunk * self.panels_together if self.is_blocked else self.tile.rows
         return rows * self.width * self.shape.accumulator.nbytes
 
     @property

@@ -19,6 +19,10 @@ _LEAST_ROWS, _LEAST_COLUMNS, _LEAST_K = 80, 640, 256
 # Bytes of the copy, which comes from behind the second-level cache where it is larger, and rows that repay fetching a panel.
 _PART_BYTES, _PART_ROWS = 2 << 20, 96
 
+# Copies of long rows that exceed the second-level cache are taken in parts of k, of which this share of it stays: k = 3072 takes 0.97 of
+# the time that rows from behind it take. Then as many rows are enough, and more would make parts short.
+_PARTED_K, _LEAST_DEPTH, _PARTED_ROWS, _PART_SHARE = 1024, 256, 160, 7 / 16
+
 
 def may_pack_rows(shape: MatmulShape, target: Target) -> bool:
     """True if copying rows of A is repaid."""
@@ -38,17 +42,23 @@ def packs_rows(shape: MatmulShape, target: Target, tile: MatmulTile) -> bool:
 def packed_chunks(shape: MatmulShape) -> int:
     """Parts into which rows are cut for tasks: an even number, so that each of two threads copies its own, or one of few rows."""
     parts = -(-shape.m * shape.k * shape.a_dtype.nbytes // _PART_BYTES)
+    if shape.k >= _PARTED_K:
+        parts = max(parts, -(-shape.m // _PARTED_ROWS))
     return parts + parts % 2 if parts > 1 or shape.m >= 2 * _PART_ROWS else 1
 
 
-def packed_penalty(shape: MatmulShape, target: Target, vectors: int) -> float:
-    """Above 1 if a panel and the next one, which is fetched meanwhile, do not fit the second-level cache: k = 3072 with three vectors."""
-    return 1.05 if 2 * shape.k * vectors * target.lanes * shape.b_dtype.nbytes > target.l2_bytes else 1.0
+def packed_depth(shape: MatmulShape, target: Target, rows: int) -> int:
+    """Equal parts of k of which `rows` copied rows stay in the second-level cache, beside panels of B and their sums; or all of k."""
+    row_bytes = rows * shape.a_dtype.nbytes
+    if shape.k < _PARTED_K or row_bytes * shape.k <= target.l2_bytes * 5 // 8:
+        return shape.k
+    parts = -(-shape.k // max(_LEAST_DEPTH, int(target.l2_bytes * _PART_SHARE) // row_bytes))
+    return -(-shape.k // parts // 16) * 16
 
 
 def fetches_rows(shape: MatmulShape, target: Target, tile: MatmulTile) -> bool:
-    """True if the copy does not stay in the second-level cache: k = 3072 takes 0.98 of the time with fetches, k = 768 as long."""
-    return tile.rows * tile.row_blocks * shape.k * shape.a_dtype.nbytes > target.l2_bytes
+    """True if the copy does not stay in the second-level cache: k = 3072 took 0.98 of the time with fetches, k = 768 as long."""
+    return tile.rows * tile.row_blocks * min(tile.depth, shape.k) * shape.a_dtype.nbytes > target.l2_bytes
 
 
 _AHEAD_BYTES, _LINE_BYTES = 2048, 64  # 1 to 4 KiB are all the same

@@ -15,8 +15,12 @@ from anycann.support.records import dataclass
 ROW_BLOCK = 8  # steps of k in a turn of the innermost loop: where in a block they read is said by their instructions
 
 
-def emit_blocks(e: Emitter, source: Value, row: int, k: int, rows: int, height: int, to: Value) -> None:
-    """to[k / ROW_BLOCK][height][ROW_BLOCK] from `rows` rows of `k` float32 at `source`, `row` apart; zeros behind the last k."""
+def emit_blocks(e: Emitter, source: Value, row: int, part: tuple[Value, Value, int], rows: int, height: int, to: Value) -> None:
+    """to[k / ROW_BLOCK][height][ROW_BLOCK] from `rows` rows of float32 at `source`, `row` apart; zeros behind the last k.
+
+    part: the k at `source`, the first one behind the part, and the number of all k.
+    """
+    begin, end, k = part
     vector, whole = f"<{ROW_BLOCK} x float>", k - k % ROW_BLOCK
 
     def block(start: Value, mask: Value | None) -> None:
@@ -26,10 +30,11 @@ def emit_blocks(e: Emitter, source: Value, row: int, k: int, rows: int, height: 
             value = e.load(at, vector, 4) if mask is None else e.masked_load(at, vector, 4, mask, e.zero(vector))
             e.store(value, e.gep(place, i * ROW_BLOCK, "float"), 4)
 
-    with e.loop(0, whole, ROW_BLOCK) as turn:
+    with e.loop(0, e.sub(e.smin(end, e.const(whole)), begin), ROW_BLOCK) as turn:
         block(turn.index, None)
     if whole < k:
-        block(e.const(whole), first_lanes(e, k - whole, ROW_BLOCK))
+        with e.when(e.compare("eq", end, e.const(k))):
+            block(e.sub(e.const(whole), begin), first_lanes(e, k - whole, ROW_BLOCK))
 
 
 @dataclass(frozen=True)
