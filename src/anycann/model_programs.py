@@ -23,6 +23,7 @@ from anycann.runtime.executor import CompiledProgram
 from anycann.runtime.host import Evaluate, HostRunner
 from anycann.runtime.launches import Loan
 from anycann.runtime.loader import LoadedCode
+from anycann.runtime.memory import numpy_dtype
 from anycann.runtime.open_program import HostNode, Kernels, OpenProgram, Sized
 from anycann.runtime.open_sizes import OPEN_SIZES, OpenSizes
 from anycann.runtime.region_cache import RegionCache
@@ -262,7 +263,7 @@ class ModelPrograms:
     def _row_kernels(self, part: OpenRows, nodes: list[NodeReport]) -> RowKernels:
         """What runs a part of an open graph; where its nodes run comes to `nodes`."""
         add = weakly(self._load_rows)
-        strips = [Strip(np.dtype(spec.dtype), tuple(map(int, spec.shape)), axis) for spec, axis in zip(part.inputs, part.axes, strict=True)]  # type: ignore[arg-type]
+        strips = [Strip(numpy_dtype(s.dtype), tuple(map(int, s.shape)), axis) for s, axis in zip(part.inputs, part.axes, strict=True)]  # type: ignore[arg-type]
         inputs = tuple(spec.name for spec in part.inputs)
         return RowKernels(lambda rows: add(part.compile_for(rows), nodes), inputs, part.outputs, strips, part.output_axes)
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 import random
 
+import ml_dtypes
 import numpy as np
 import onnxruntime
 import pytest
 
-from anycann import InferenceSession
+from anycann import InferenceSession, SessionOptions
 from anycann.passes import open_sizes
-from anycann.runtime.open_sizes import OpenSizes
+from anycann.runtime.open_sizes import OPEN_SIZES, OpenSizes
 from anycann.runtime.row_kernels import RowKernels
-from tests.session.models import assert_agrees, floats, parse
+from tests.session.models import assert_agrees, by_onnx_runtime, floats, parse
 
 # What is made of matrices x and y of four columns and as many rows: again one.
 STEPS = [
@@ -130,3 +132,33 @@ def test_rows_that_nothing_connects_may_be_as_many_in_two_calls_and_not_in_a_thi
         for n, m in ((6, 6), (7, 7), (5, 9), (1, 3)):
             assert_agrees(model, {"a": floats(n, 4), "b": floats(m, 4)}, session)
     assert counts == [7, 7, 5, 9, 1, 3]
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16], ids=["bfloat16", "float16"])
+def test_rows_of_short_floats_that_numpy_would_be_slow_at(dtype: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = np.dtype(dtype).name
+    model = parse(f"g ({name}[N,4] x) => ({name}[N,4] y) {{ p = MatMul(x, w) y = Tanh(p) }}", w=floats(4, 4).astype(dtype))
+    session, every = InferenceSession(model), InferenceSession(model, SessionOptions(switched_off=frozenset({OPEN_SIZES})))
+    with watched(monkeypatch) as counts:
+        for rows in (3, 7, 1, 12, 0):
+            feeds = {"x": floats(rows, 4).astype(dtype)}
+            (got,), (want,) = session.run(None, feeds), every.run(None, feeds)
+            assert (got.shape, got.dtype) == (want.shape, want.dtype)
+            np.testing.assert_allclose(got.astype(np.float32), want.astype(np.float32), rtol=1e-2, atol=1e-2)
+    assert counts == [7, 1, 12, 0]
+
+
+def test_threads_that_run_rows_at_once_do_not_disturb_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = parse(ENCODER, scale=floats(8), w=floats(8, 8))
+    session = InferenceSession(model, num_threads=2)
+    lengths = [3, 7, 40, 1, 12, 33, 9, 130]
+    wanted = {length: by_onnx_runtime(model, {"x": floats(2, length, 8)}) for length in lengths}
+
+    def work(begin: int) -> None:
+        for length in lengths[begin:] + lengths[:begin]:
+            (got,), (want,) = session.run(None, {"x": floats(2, length, 8)}), wanted[length]
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+    with watched(monkeypatch) as counts, ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(work, range(4))) == [None] * 4
+    assert counts
