@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+import itertools
 
 from convolution_harness import aligned, from_blocked, load, operands, reference, runnable_targets, shape_of, to_blocked
 import numpy as np
@@ -15,8 +16,13 @@ from anycann.codegen.kernels.winograd import emit_winograd
 from anycann.codegen.kernels.winograd_blocking import default_winograd_tile, winograd_profitable, winograd_tiles
 from anycann.codegen.kernels.winograd_tile import (
     all_blocks,
+    all_groups,
     all_tiles,
+    channel_tasks,
+    first_block,
+    first_group,
     scratch_bytes,
+    task_groups,
     tile_sizes,
     winograd_algorithm,
     winograd_refusal,
@@ -107,6 +113,33 @@ def test_no_task_is_without_output_channels():
     tile = replace(default_winograd_tile(shape, target), blocks=1)
     tasks = [_emit(shape, target, replace(tile, splits=splits))[1].tasks // all_blocks(shape, tile) for splits in range(1, 6)]
     assert tasks == [1, 2, 3, 3, 5]
+
+
+@pytest.mark.parametrize("blocks", [5, 7, 16, 32, 33, 64])
+def test_groups_differ_by_a_block_and_two_threads_have_half_of_them_each(blocks):
+    shape = shape_of(16, blocks * 8, (7, 7), 3, pads=1)
+    for size in range(1, 9):
+        tile = replace(default_winograd_tile(shape, by_name("avx2")), tiles=16, blocks=size, splits=8)
+        groups, tasks = all_groups(shape, 8, tile), channel_tasks(shape, 8, tile)
+        bounds = [first_block(blocks, group, groups) for group in range(groups + 1)]
+        sizes = {stop - first for first, stop in itertools.pairwise(bounds)}
+        assert bounds[0] == 0
+        assert bounds[-1] == blocks
+        assert 0 < min(sizes) <= max(sizes) <= min(size, min(sizes) + 1)
+        parts = [first_group(groups, task, tasks) for task in range(tasks + 1)]
+        assert all(0 < stop - first <= task_groups(shape, 8, tile) for first, stop in itertools.pairwise(parts))
+        if tasks < groups:
+            assert tasks % 2 == 0
+            assert abs(2 * bounds[parts[tasks // 2]] - blocks) <= size
+
+
+@TARGETS
+@pytest.mark.parametrize("by_point", [False, True])
+@pytest.mark.parametrize(("blocks", "size"), [(7, 3), (5, 3), (10, 4)])
+def test_groups_of_two_sizes_equal_the_definition(blocks, size, by_point, target):
+    shape = shape_of(target.lanes + 1, blocks * target.lanes - 3, (7, 6), 3, pads=1)
+    tile = replace(default_winograd_tile(shape, target), columns=2, blocks=size, splits=2, by_point=by_point)
+    assert _relative_error(shape, target, tile) < 5e-6
 
 
 @TARGETS

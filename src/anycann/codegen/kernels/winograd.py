@@ -17,12 +17,13 @@ from anycann.codegen.kernels.convolution_kernel import Initial, Write
 from anycann.codegen.kernels.convolution_method import last_lanes
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_write import digits
-from anycann.codegen.kernels.winograd_products import BlockGroup, WinogradKernel, multiply_point, weights_ahead
+from anycann.codegen.kernels.winograd_products import BlockGroup, WinogradKernel, group_block, multiply_point, weights_ahead
 from anycann.codegen.kernels.winograd_tile import (
     WinogradTile,
     all_blocks,
     all_groups,
     all_tiles,
+    channel_tasks,
     input_stride,
     out_planes,
     plane_reach,
@@ -30,7 +31,6 @@ from anycann.codegen.kernels.winograd_tile import (
     product_stride,
     read_positions,
     scratch_bytes,
-    task_groups,
     tile_grid,
     tile_points,
     winograd_refusal,
@@ -73,15 +73,14 @@ def emit_winograd(
         return WinogradLaunch(0, 0)
     goes_on = resumed(e)
     kernel = _kernel(e, shape, target, tile, input_pointer, weights, write, initial)
-    groups, per_task = all_groups(shape, target.lanes, tile), task_groups(shape, target.lanes, tile)
-    splits = -(-groups // per_task)  # 10 groups in 8 parts are 5 of two: the others would transform the inputs for nothing
+    groups, splits = all_groups(shape, target.lanes, tile), channel_tasks(shape, target.lanes, tile)
     before = e.select(goes_on, e.udiv(e.sub(e.begin, 1), splits), e.const(-1))
     with e.loop(e.begin, e.end, 1, [before]) as tasks:
         block, split = digits(e, tasks.index, [all_blocks(shape, tile), splits])
         part = _part(e, kernel, block)
         with e.when(e.compare("ne", block, tasks.values[0])):  # the next split of a block finds its inputs transformed
             _transform_inputs(e, kernel, part)
-        first, stop = e.mul(split, per_task), e.smin(e.const(groups), e.mul(e.add(split, 1), per_task))
+        first, stop = (e.udiv(e.mul(number, groups), splits) for number in (split, e.add(split, 1)))  # `first_group`
         if tile.by_point:
             _finish(e, kernel, first, stop, part)
         else:
@@ -211,26 +210,29 @@ def _patch_element(
 # ---- output channels
 def _finish(e: Emitter, kernel: WinogradKernel, first: Value, stop: Value, part: _Part) -> None:
     """Products and results of groups of output channel blocks."""
-    size = kernel.tile.blocks
+    begin, end = group_block(e, kernel, first), group_block(e, kernel, stop)
     with e.loop(0, kernel.algorithm.points) as point, e.loop(first, stop) as group:
         following = weights_ahead(e, kernel, point.index, group.index, (first, stop))
-        _multiply_group(e, kernel, point.index, group.index, e.mul(e.sub(group.index, first), size), following)
-    begin = e.mul(first, size)
-    end = e.smin(e.mul(stop, size), e.const(kernel.shape.out_blocks(kernel.lanes)))
+        _multiply_group(e, kernel, point.index, group.index, begin, following)
     _transform_outputs(e, kernel, begin, e.sub(end, begin), part)
 
 
-def _multiply_group(e: Emitter, kernel: WinogradKernel, point: Value, number: Value, kept: Value, following: Value) -> None:
-    """Products of a point for one group; the last group may be smaller."""
-    shape, lanes, size = kernel.shape, kernel.lanes, kernel.tile.blocks
-    groups, block = all_groups(shape, lanes, kernel.tile), e.mul(number, size)
-    regular = BlockGroup(block, kept, size, lanes)
-    last_size = shape.out_blocks(lanes) - (groups - 1) * size
-    last = BlockGroup(block, kept, last_size, last_lanes(shape, kernel.target, "dense", last_size))
-    variants = [("slt", regular), ("eq", last)] if groups > 1 and last != regular else [("sle", last)]
-    for predicate, group in variants:
-        with e.when(e.compare(predicate, number, e.const(groups - 1))):
-            multiply_point(e, kernel, point, group, following)
+def _multiply_group(e: Emitter, kernel: WinogradKernel, point: Value, number: Value, begin: Value, following: Value) -> None:
+    """Products of a point for one group; `begin` is the first channel block of the task."""
+    shape, lanes, groups = kernel.shape, kernel.lanes, all_groups(kernel.shape, kernel.lanes, kernel.tile)
+    block, stop = group_block(e, kernel, number), group_block(e, kernel, e.add(number, 1))
+    kept, blocks, last = e.sub(block, begin), shape.out_blocks(lanes), e.const(groups - 1)
+    small, large = blocks // groups, -(-blocks // groups)
+    of_last = last_lanes(shape, kernel.target, "dense", small)
+    sizes = range(small, large + 1)
+    if of_last < lanes:  # a variant of its own
+        with e.when(e.compare("eq", number, last)):
+            multiply_point(e, kernel, point, BlockGroup(block, kept, small, of_last), following)
+        stop = e.select(e.compare("eq", number, last), block, stop)
+        sizes = range(small, large + 1) if groups > 1 else range(0)
+    for size in sizes:
+        with e.when(e.compare("eq", e.sub(stop, block), e.const(size))):
+            multiply_point(e, kernel, point, BlockGroup(block, kept, size, lanes), following)
 
 
 def _transform_outputs(e: Emitter, kernel: WinogradKernel, block: Value, blocks: Value, part: _Part) -> None:

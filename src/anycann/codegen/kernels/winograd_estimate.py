@@ -14,7 +14,11 @@ from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.winograd_tile import (
     WinogradTile,
     all_blocks,
+    all_groups,
     all_tiles,
+    channel_tasks,
+    first_block,
+    first_group,
     out_planes,
     plane_reach,
     scratch_bytes,
@@ -35,9 +39,13 @@ _SCRATCH_RATE, _FAR_SCRATCH_RATE = 32.0, 10.0
 # Bytes a cycle that weights arrive with: from the second-level cache, the third, and memory.
 WEIGHT_RATES = 32.0, 10.0, 5.0
 _OTHER_SIZE = 1.15  # measured, the better of two sizes is the one with the lower estimate where they are that far apart
-# What blocks by points take beyond their estimate; less where a tile keeps its order (`fills_registers`): 256 channels of 14 x 14 take 0.88
-# of the time, of 16 x 20 0.78, 320 of 19 x 23 0.84 to 0.92, 5 x 5 of 192 channels of 20 x 24 0.85; by 1.0 eleven others 0.94 to 1.05.
-_BY_POINT, _BY_POINT_IN_ORDER = 1.2, 1.1
+_BY_POINT = 1.2  # what blocks by points take beyond their estimate
+# Where a tile keeps its order (`fills_registers`) products leave time for the scratch memory, and what they wait for shows: a part of the
+# time that weights take to come again from the third-level cache, and from the second. With one and two threads (Zen 3) the larger blocks
+# by points that follow from it take of the time of what was chosen before 0.93 and 0.90 for 128 channels of 28 x 28, 0.90 and 0.94 for
+# 256 of 56 x 56, 0.86 and 0.91 for 192 of 20 x 20; with stride 2 from 256 of 28 x 28 0.94 and 0.88, from 128 of 56 x 56 0.86 and 0.83.
+_FAR_SCRATCH_RATE_IN_ORDER = 20.0
+_L3_WAIT, _L2_WAIT = 0.1, 0.1
 
 
 def winograd_estimate(shape: ConvolutionShape, target: Target, tile: WinogradTile) -> float:
@@ -91,13 +99,15 @@ class WinogradCosts:
         products = size.points * (self._depth * steps + 30.0 * loops)
         l2, l3, memory = WEIGHT_RATES
         first = size.weight_bytes / memory
-        again = size.weight_bytes / (l2 if size.weight_bytes <= target.l2_bytes // 2 else l3)
-        return overlapped(products, first) + (block.count - 1) * overlapped(products, again) + sum(block.transforms)
+        near = size.weight_bytes <= target.l2_bytes // 2
+        again = size.weight_bytes / (l2 if near else l3)
+        waits = 0.0 if near or not fills_registers(target) else _L3_WAIT * again
+        return overlapped(products, first) + (block.count - 1) * (overlapped(products, again) + waits) + sum(block.transforms)
 
     def judged(self, tile: WinogradTile) -> float:
         """The cycles, and what makes the usual tiles preferable where another's are hardly fewer."""
-        by_point = _BY_POINT_IN_ORDER if fills_registers(self._target) else _BY_POINT
-        return self.cycles(tile) * max(by_point if tile.by_point else 1.0, _OTHER_SIZE if tile.size != self._usual else 1.0)
+        by_point = tile.by_point and not fills_registers(self._target)
+        return self.cycles(tile) * max(_BY_POINT if by_point else 1.0, _OTHER_SIZE if tile.size != self._usual else 1.0)
 
     def judged_for_two(self, tile: WinogradTile) -> float:
         """`judged`, for one thread and for two that share the work as evenly as the blocks allow."""
@@ -111,8 +121,13 @@ class WinogradCosts:
 
     def _imbalance(self, tile: WinogradTile) -> float:
         """How much longer than half of the work two threads take."""
-        blocks = max(1, self._block(tile).count)
-        return -(-blocks * tile.splits // 2) * 2 * tile.positions / (max(1, self._size(tile).tiles * self._planes) * tile.splits)
+        blocks, lanes = max(1, self._block(tile).count), self._target.lanes
+        positions = max(1, self._size(tile).tiles * self._planes)
+        if blocks % 2 == 0:
+            return blocks * tile.positions / positions
+        groups, tasks = all_groups(self._shape, lanes, tile), channel_tasks(self._shape, lanes, tile)
+        first = first_block(self._out_blocks, first_group(groups, -(-tasks // 2), tasks), groups)
+        return (blocks - 1 + 2 * max(first, self._out_blocks - first) / self._out_blocks) * tile.positions / positions
 
     def _size(self, tile: WinogradTile) -> _Size:
         known = self._sizes.get(tile.size)
@@ -135,7 +150,8 @@ class WinogradCosts:
     def _transforms(self, tile: WinogradTile) -> tuple[float, float]:
         shape, target, size = self._shape, self._target, self._size(tile)
         filled = scratch_bytes(shape, target.lanes, tile) / target.l2_bytes
-        moved = 8 * size.points * target.lanes * (filled / _SCRATCH_RATE if filled <= 1 else 1 / _FAR_SCRATCH_RATE)
+        far = _FAR_SCRATCH_RATE_IN_ORDER if fills_registers(target) else _FAR_SCRATCH_RATE
+        moved = 8 * size.points * target.lanes * (filled / _SCRATCH_RATE if filled <= 1 else 1 / far)
         planes = self._planes + -(-self._planes // tile.planes) * plane_reach(shape)
         read, written = planes * shape.in_blocks(target.lanes), self._planes * self._out_blocks
         return (
@@ -152,16 +168,18 @@ class WinogradCosts:
         return known
 
     def _all_steps(self, positions: int, columns: int, blocks: int) -> tuple[float, int]:
-        target = self._target
-        widths, groups = block_groups(positions, columns), block_groups(self._out_blocks, blocks)
-        saved = 1 - last_lanes(self._shape, target, "dense", groups[-1]) / target.lanes
-        usual, rest = self._weight_cycles(blocks), self._weight_cycles(groups[-1])
+        target, widths, groups = self._target, block_groups(positions, columns), -(-self._out_blocks // blocks)
+        small, larger = divmod(self._out_blocks, groups)  # the last is a small one
+        saved = 1 - last_lanes(self._shape, target, "dense", small) / target.lanes
+        usual, rest = self._weight_cycles(small + 1), self._weight_cycles(small)
         steps = 0.0
         for times, width in ((len(widths) - 1, columns), (1, widths[-1])):  # all but the last are alike
-            regular = step_cycles(target, width, blocks, usual)
-            last = step_cycles(target, width, groups[-1], rest, saved=saved)
-            steps += times * ((len(groups) - 1) * regular + last)
-        return steps, len(groups) * len(widths)
+            large = larger * step_cycles(target, width, small + 1, usual)
+            regular = (groups - larger - 1) * step_cycles(target, width, small, rest)
+            steps += times * (large + regular + step_cycles(target, width, small, rest, saved=saved))
+        if fills_registers(target):
+            steps += _L2_WAIT * len(widths) * (larger * (usual - small - 1) + (groups - larger) * (rest - small))
+        return steps, groups * len(widths)
 
     def _weight_cycles(self, blocks: int) -> float:
         """Cycles to bring the weight vectors of one step from the cache that those of a group and point stay in: of the second half a

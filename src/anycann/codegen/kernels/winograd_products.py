@@ -16,6 +16,7 @@ from anycann.codegen.kernels.convolution_sums import Range, narrowed, nest
 from anycann.codegen.kernels.winograd_algorithm import WinogradAlgorithm
 from anycann.codegen.kernels.winograd_tile import (
     WinogradTile,
+    all_groups,
     input_stride,
     plane_taps,
     product_stride,
@@ -82,14 +83,24 @@ def weights_ahead(e: Emitter, kernel: WinogradKernel, point: Value, group: Value
     """
     first, stop = groups
     plane, points = winograd_depth(kernel.shape) * kernel.lanes, kernel.algorithm.points
-    of_group = kernel.tile.blocks * points * plane
-    to_first_point = e.const(of_group - (points - 1) * plane)
-    is_last = e.compare("eq", point, e.const(points - 1))
+
+    def to_block_of(other: Value) -> Value:
+        return e.mul(e.sub(group_block(e, kernel, other), group_block(e, kernel, group)), points * plane)
+
+    of_group, is_last = to_block_of(e.add(group, 1)), e.compare("eq", point, e.const(points - 1))
+    to_first_point = e.sub(of_group, (points - 1) * plane)
     if not kernel.tile.by_point:
         return e.select(is_last, to_first_point, e.const(plane))
-    to_first_group = e.add(e.mul(e.sub(first, group), of_group), plane)
-    next_point = e.select(is_last, to_first_point, to_first_group)
-    return e.select(e.compare("eq", e.add(group, 1), stop), next_point, e.const(of_group))
+    next_point = e.select(is_last, to_first_point, e.add(to_block_of(first), plane))
+    return e.select(e.compare("eq", e.add(group, 1), stop), next_point, of_group)
+
+
+def group_block(e: Emitter, kernel: WinogradKernel, group: Value) -> Value:
+    """The first output channel block of a group, or that behind the last."""
+    blocks, groups = kernel.shape.out_blocks(kernel.lanes), all_groups(kernel.shape, kernel.lanes, kernel.tile)
+    if blocks % groups == 0:
+        return e.mul(group, blocks // groups)
+    return e.udiv(e.add(e.mul(group, blocks), groups - 1), groups)  # `first_block`
 
 
 def multiply_point(e: Emitter, kernel: WinogradKernel, point: Value, group: BlockGroup, following: Value) -> None:

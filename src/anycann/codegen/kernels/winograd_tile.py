@@ -17,10 +17,11 @@ class WinogradTile:
     """`tiles` output tiles, of `height` x `width` results, of `planes` planes are transformed together; they are multiplied `columns` times
     `blocks` channel blocks at a time.
 
-    `unroll` input channels are written out in the innermost loop. The output channels are cut into `splits` tasks at most. The planes of an
-    image of three dimensions, of which each is read by several results, follow each other: position plane * tiles + tile. With `by_point`,
-    a point is multiplied for all output channels of a task before the next: its transformed inputs stay in the cache where those of all
-    points do not, and the weights are read for more tiles at once. Else each group of output channels is finished before the next.
+    `unroll` input channels are written out in the innermost loop. The output channels are cut into about `splits` tasks (`channel_tasks`).
+    The planes of an image of three dimensions, of which each is read by several results, follow each other: position plane * tiles + tile.
+    With `by_point`, a point is multiplied for all output channels of a task before the next: its transformed inputs stay in the cache where
+    those of all points do not, and the weights are read for more tiles at once. Else each group of output channels is finished before the
+    next.
     """
 
     tiles: int
@@ -157,8 +158,29 @@ def product_stride(shape: ConvolutionShape, lanes: int, tile: WinogradTile) -> i
 
 
 def task_groups(shape: ConvolutionShape, lanes: int, tile: WinogradTile) -> int:
-    """Groups of output channel blocks of a task."""
-    return -(-all_groups(shape, lanes, tile) // tile.splits)
+    """Groups of output channel blocks of a task, at most."""
+    return -(-all_groups(shape, lanes, tile) // channel_tasks(shape, lanes, tile))
+
+
+def channel_tasks(shape: ConvolutionShape, lanes: int, tile: WinogradTile) -> int:
+    """Tasks that the output channels of a block of tiles are cut into: 10 groups in 8 parts are 5 of two.
+
+    Where two threads share a block they are an even number: 6 then, of one group and of two.
+    """
+    groups = all_groups(shape, lanes, tile)
+    tasks = -(-groups // -(-groups // tile.splits))
+    shares = all_blocks(shape, tile) % 2 and 1 < tasks < groups
+    return tasks + tasks % 2 if shares else tasks
+
+
+def first_group(groups: int, task: int, tasks: int) -> int:
+    """Where a task of these groups begins, so that halves of the tasks are halves of the groups."""
+    return groups * task // tasks
+
+
+def first_block(blocks: int, group: int, groups: int) -> int:
+    """Where a group of output channel blocks begins: no two differ by more than a block, and the last is none of the larger."""
+    return -(-blocks * group // groups)
 
 
 def all_groups(shape: ConvolutionShape, lanes: int, tile: WinogradTile) -> int:
