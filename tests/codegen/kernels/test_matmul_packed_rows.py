@@ -10,6 +10,7 @@ import pytest
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels import matmul
 from anycann.codegen.kernels.matmul import MatmulIndex, MatmulTile, contiguous, keeps_rows
+from anycann.codegen.kernels.matmul_kernel import PanelKernel
 from anycann.codegen.kernels.matmul_tile import row_chunks
 from anycann.codegen.objects import emit_assembly
 from anycann.codegen.values import Value
@@ -95,6 +96,20 @@ def test_a_call_that_goes_on_finds_the_rows_that_the_one_before_copied(depth: in
     np.testing.assert_allclose(c, p.exact, rtol=1e-4, atol=1e-4)
     compiled.entry(table, 5, 6, memory)
     assert np.isnan(c[:first]).any(), "a call that does not go on copies them again"
+
+
+@pytest.mark.parametrize(("m", "n", "tasks"), [(100, 640, 14), (128, 768, 16), (120, 1000, 22), (200, 640, 28), (400, 768, 32)])
+def test_threads_share_out_panels_of_rows_in_parts(m: int, n: int, tasks: int) -> None:
+    shape = contiguous((), m, n, 2048, packed=True)
+    target = replace(AVX2, l2_bytes=512 << 10)
+    tile = replace(matmul.default_tile(shape, target), rows=4, vectors=3)
+    assert tile.depth < shape.k
+    assert write(shape, target, tile)[1] == tasks
+    nowhere = Value("null", "ptr")
+    groups = PanelKernel(shape, tile, 8, nowhere, nowhere, matmul.plain_writer(nowhere, (), n), None, False, packs_rows=True).panel_groups
+    assert groups.count % 2 == 0
+    assert groups.talls * groups.tall + (groups.count - groups.talls) * groups.low == -(-n // 24)
+    assert groups.most <= 4
 
 
 def test_rows_are_packed_where_registers_are_few_and_a_copy_is_repaid() -> None:

@@ -16,14 +16,12 @@ from anycann.codegen.values import Value
 
 def emit_parts(e: Emitter, kernel: PanelKernel) -> int:
     """The loop over tasks, each some neighbouring panels and rows that are copied once. Returns the number of tasks."""
-    shape, depth, together = kernel.shape, kernel.tile.depth, kernel.panels_together
-    panels, chunks = -(-shape.n // kernel.width), row_chunks(shape, kernel.tile)
-    groups = -(-panels // together)
+    shape, depth = kernel.shape, kernel.tile.depth
+    groups, chunks = kernel.panel_groups.count, row_chunks(shape, kernel.tile)
     with e.loop(e.begin, e.end, carried=copied_before(e, kernel, groups)) as task:
         outer, group, chunk = split_task(e, task.index, groups, chunks, panels_inner=True)
         batch = batch_index(e, outer, shape.batch)
-        first = e.mul(group, together)
-        end = e.smin(e.add(first, together), e.const(panels))
+        first, end = (kernel.panel_groups.start(e, number) for number in (group, e.add(group, 1)))
 
         def for_each_panel(emit: Callable[[Loop, Panel, Value], None]) -> None:
             with e.loop(first, end) as panel:
