@@ -11,7 +11,7 @@ import time
 import pytest
 
 from anycann.support.errors import DeviceError, UsageError
-from anycann.support.files import atomic_write, forget_content, write_whole
+from anycann.support.files import atomic_write, folder_of, forget_content, write_whole
 
 
 def child(code: str, *arguments: str) -> subprocess.Popen[str]:
@@ -206,3 +206,13 @@ def test_a_file_whose_memory_was_let_go_is_still_there(tmp_path):
     assert path.read_bytes() == b"content" * 10_000
     forget_content(tmp_path / "nothing")
     assert os.listdir(tmp_path) == ["file"]
+
+
+def test_the_folder_of_a_file_lies_where_the_file_is_written(tmp_path):
+    (tmp_path / "far/there").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "far/there")
+    path = f"{tmp_path}/link/../new/file"
+    with folder_of(path):
+        write_whole(path, b"content")
+    assert (tmp_path / "far/new/file").read_bytes() == b"content"
+    assert sorted(os.listdir(tmp_path)) == ["far", "link"]

@@ -59,6 +59,12 @@ def test_each_operator_becomes_a_file_with_ascends_name(atc: Atc, tmp_path: Path
     np.testing.assert_allclose(found, x.astype(np.float64).sum(1), rtol=1e-3)
 
 
+def test_operators_of_which_none_compiles_leave_no_folder(atc: Atc, tmp_path: Path) -> None:
+    unknown = {"op": "NoSuchOperator", "input_desc": [tensor("int32", 8)], "output_desc": [tensor("int32", 8)]}
+    assert atc([unknown])[0] == 2
+    assert not (tmp_path / "models").exists()
+
+
 @pytest.mark.parametrize(
     ("operators", "text"),
     [

@@ -57,7 +57,7 @@ def folder_of(path: str | os.PathLike[str]) -> Iterator[None]:
 
     Raises DeviceError (no permission) or UsageError (a file in the way), naming the file.
     """
-    folders = Path(os.path.abspath(path)).parents
+    folders = Path(os.path.realpath(path)).parents
     try:
         missing = [folder for folder in folders if not folder.exists()]
         folders[0].mkdir(parents=True, exist_ok=True)

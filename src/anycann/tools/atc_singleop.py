@@ -13,7 +13,7 @@ from anycann.om.operator_spec import OperandSpec, OperatorSpec
 from anycann.om.writer import write_offline_model
 from anycann.single_operator import compile_operator
 from anycann.support.errors import context
-from anycann.support.files import file_error
+from anycann.support.files import folder_of
 from anycann.target.soc import SOC_VERSIONS
 from anycann.target.target import by_name
 from anycann.tools.atc_errors import AtcUsageError
@@ -36,16 +36,13 @@ def convert_single_operators(line: CommandLine, words: Sequence[str]) -> Outcome
     path, folder = line["singleop"], line["output"] or "."
     options = operator_options(line)
     listed = read_operators(path)
-    try:
-        os.makedirs(folder, exist_ok=True)
-    except OSError as error:
-        raise file_error(folder, "write", error) from error
     written = []
     for number, (name, spec) in enumerate(listed):
-        with context(f"while compiling operator {number} ({spec.op}) of {path}"):
-            model = compile_operator(spec, options)
         file = os.path.join(folder, f"{name or file_stem(number, spec)}.om")
-        write_offline_model(file, model)
+        with folder_of(file):
+            with context(f"while compiling operator {number} ({spec.op}) of {path}"):
+                model = compile_operator(spec, options)
+            write_offline_model(file, model)
         written.append(file)
     return Outcome(tuple(f"{file}: {format_bytes(os.path.getsize(file))}" for file in written), {"outputs": written})
 
