@@ -64,6 +64,15 @@ def test_a_quantised_softmax_of_old_runs_over_all_axes_from_its_own(attributes: 
     assert np.abs(y - np.clip(wanted * 256, 0, 255)).max() < 0.51
 
 
+@pytest.mark.parametrize("opset", [12, 13])
+@pytest.mark.parametrize("shape", [(0, 3, 7), (2, 0, 7), (2, 3, 0)])
+def test_a_quantised_softmax_of_nothing_is_nothing_on_the_host_too(opset: int, shape: tuple[int, ...]) -> None:
+    node = helper.make_node("QLinearSoftmax", ["x", "a", "b", "c", "d"], ["y"], domain="com.microsoft", axis=1, opset=opset)
+    (y,) = PreparedNode(node, OPSET)((np.zeros(shape, np.uint8), np.float32(0.1), np.uint8(128), np.float32(1 / 256), np.uint8(0)))
+    assert isinstance(y, np.ndarray)
+    assert (y.shape, y.dtype) == (shape, np.uint8)
+
+
 def test_no_index_gathers_nothing() -> None:
     assert_gives("Gather", Sample((np.ones((9, 5), np.float32), np.zeros(0, np.int64))), np.zeros((0, 5), np.float32))
 

@@ -78,6 +78,8 @@ class QLinearSoftmax(_Single):
 
     def _compute(self, x: np.ndarray, **attributes: float) -> np.ndarray:
         axis = int(attributes.get("axis", -1)) % x.ndim
+        if not x.size:
+            return x
         if attributes.get("opset", 13) < 13:
             return softmax(x.reshape(*x.shape[:axis], -1)).reshape(x.shape)
         return np.asarray(np.moveaxis(softmax(np.moveaxis(x, axis, -1)), -1, axis))
