@@ -147,6 +147,22 @@ def test_one_element_may_stand_for_a_whole_query_or_key(rows: int, target: Targe
     assert_exact(replace(shape, key=key), target)
 
 
+@pytest.mark.parametrize("target", runnable(), ids=lambda target: target.name)
+@pytest.mark.parametrize("rows", [2, 21])
+@pytest.mark.parametrize("bits", [0x7FC00000, 0x7F800001, 0x7FFFFFFF, 0xFFFFFFFF], ids=hex)
+def test_a_key_that_is_no_number_leaves_no_result_of_its_head(bits: int, rows: int, target: Target) -> None:
+    """Whatever the bits below its exponent are: they meet those of the power of two."""
+    shape = shape_of(rows, 33, 16, 16, (1, 2))
+    memory = [np.ones(size_of(view), np.float32) for view in (shape.query, shape.key, shape.value)]
+    memory[1].view(np.uint32)[0] = bits
+    tile = default_attention_tile(shape, target)
+    e, tasks = write(shape, target, tile)
+    y = np.full((1, 2, rows, 16), 77, np.float32)
+    Compiled(e, "attention", target, attention_scratch_bytes(shape, target, tile))([*memory, y], tasks)
+    assert np.isnan(y[0, 0]).all()
+    np.testing.assert_allclose(y[0, 1], 1, rtol=1e-6)
+
+
 @pytest.mark.parametrize("name", sorted(NAMED))
 def test_every_target_compiles(name: str) -> None:
     shape = replace(shape_of(19, 40, 24, 20), reach=3)

@@ -117,7 +117,8 @@ _TAIL = (0.6931470036506653, 0.24022242426872253, 0.05550733581185341, 0.0096715
 # 2^r for 0 <= r < 1, one at zero: the same fit
 _POWERS = (1.0, 0.6931513118, 0.2401644499, 0.05579991411, 0.009017028957, 0.001867130703)
 _LOG2_E = 1.4426950408889634
-_ROUND = 1.5 * 2.0**23  # what is added to it loses its fraction
+_BIAS = 127.0  # of exponents
+_ROUND = 1.5 * 2.0**23 + _BIAS  # what is added to it loses its fraction, and its lowest bits are the exponent of a power of two
 _SMALLEST = -125.0  # the least power of two
 
 
@@ -140,9 +141,9 @@ def exps_of_differences(e: Emitter, a: Sequence[Value], b: Sequence[Value], targ
     for coefficient in (*_TAIL[-2::-1], 1.0):
         powers = [multiply_add(e, power, r, e.const(coefficient, type_)) for power, r in zip(powers, rest, strict=True)]
     exponents = [e.binary("shl", e.cast("bitcast", x, "i32"), e.const(23, bits)) for x in shifted]
-    sums = [e.binary("add", e.cast("bitcast", power, "i32"), n) for power, n in zip(powers, exponents, strict=True)]
+    results = [e.binary("fmul", power, e.cast("bitcast", n, "float")) for power, n in zip(powers, exponents, strict=True)]
     least, zero = e.const(_ROUND + _SMALLEST, type_), e.zero(type_)
-    return [e.select(e.compare("olt", x, least), zero, e.cast("bitcast", n, "float")) for x, n in zip(shifted, sums, strict=True)]
+    return [e.select(e.compare("olt", x, least), zero, result) for x, result in zip(shifted, results, strict=True)]
 
 
 _LEAST = -87.0 * _LOG2_E
