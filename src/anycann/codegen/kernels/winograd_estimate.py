@@ -74,10 +74,13 @@ class _Size:
 
 @dataclass(frozen=True)
 class _Block:
-    """What the blockings that differ in `columns` and `unroll` alone share: cycles of the transforms, in and out, and how many blocks."""
+    """What the blockings that differ in `columns` and `unroll` alone share: cycles of the transforms, in and out, how many blocks, and how
+    much longer than half of the work two threads take.
+    """
 
     transforms: tuple[float, float]
     count: int
+    imbalance: float
 
 
 class WinogradCosts:
@@ -112,16 +115,16 @@ class WinogradCosts:
     def judged_for_two(self, tile: WinogradTile) -> float:
         """`judged`, for one thread and for two that share the work as evenly as the blocks allow."""
         one = self.judged(tile)
-        return one + (one + self._shared_transforms(tile)) * self._imbalance(tile)
+        return one + (one + self._shared_transforms(tile)) * self._block(tile).imbalance
 
     def _shared_transforms(self, tile: WinogradTile) -> float:
         """Cycles to transform once more the block of tiles that two threads share, where each has some of its output channels."""
         block = self._block(tile)
         return block.transforms[0] / block.count if tile.splits > 1 and block.count % 2 else 0.0
 
-    def _imbalance(self, tile: WinogradTile) -> float:
+    def _imbalance(self, tile: WinogradTile, count: int) -> float:
         """How much longer than half of the work two threads take."""
-        blocks, lanes = max(1, self._block(tile).count), self._target.lanes
+        blocks, lanes = max(1, count), self._target.lanes
         positions = max(1, self._size(tile).tiles * self._planes)
         if blocks % 2 == 0:
             return blocks * tile.positions / positions
@@ -144,7 +147,8 @@ class WinogradCosts:
         key = tile.tiles, tile.blocks, tile.splits, tile.planes, tile.height, tile.width, int(tile.by_point)
         known = self._blocks.get(key)
         if known is None:
-            known = self._blocks[key] = _Block(self._transforms(tile), all_blocks(self._shape, tile))
+            count = all_blocks(self._shape, tile)
+            known = self._blocks[key] = _Block(self._transforms(tile), count, self._imbalance(tile, count))
         return known
 
     def _transforms(self, tile: WinogradTile) -> tuple[float, float]:
