@@ -119,8 +119,11 @@ def generate_matmul(
         def write(emitter: Emitter, index: MatmulIndex, sums: Value, mask: Value | None) -> None:
             tail.write(writer, emitter, (*index.batch, index.m, index.n), sums, mask)
 
-        inline = writes_registers(shape, target) and tail.is_short
-        tasks = emit_matmul(e, shape, target, tile, a, b, write, inline=inline, scales=scales[0] if scales else None)
+        def fetch(emitter: Emitter, index: MatmulIndex) -> None:
+            tail.fetch(writer, emitter, (*index.batch, index.m, index.n))
+
+        inline, asks = writes_registers(shape, target) and tail.is_short, fetch if tail.far_operands else None
+        tasks = emit_matmul(e, shape, target, tile, a, b, write, inline=inline, scales=scales[0] if scales else None, fetch=asks)
         symbol, ir = e.finish("matmul")
         arguments = (memory_name(operator.a), *names, *tail.inputs, *(o.name for o in outputs))
         scratch, resumes = scratch_bytes(shape, target, tile), keeps_rows(shape, target, tile)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 import itertools
 from typing import Any, TypeAlias
 
@@ -11,6 +12,7 @@ import numpy as np
 from anycann.codegen.accesses import FlatNest, resolve
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel
+from anycann.codegen.lanes import Flat, Lanes
 from anycann.codegen.nest_kernel import Output, placeholders
 from anycann.codegen.nest_writer import NestWriter
 from anycann.codegen.values import Value
@@ -18,7 +20,7 @@ from anycann.support.arrangement import Arrangement
 from anycann.support.errors import InternalError
 from anycann.support.records import dataclass
 from anycann.target.target import Target
-from anycann.te.expression import Op, Var
+from anycann.te.expression import Load, Op, Var
 from anycann.te.layout import ND
 from anycann.te.nest import build_nest
 from anycann.te.tensor import Constant, Contraction, Placeholder, Tensor
@@ -126,8 +128,32 @@ class Tail:
         few = count <= min(FEW_LANES, self.target.lanes)
         return count if self.block is not None and few and len(guards) <= 1 else None
 
+    @cached_property
+    def far_operands(self) -> tuple[Load, ...]:
+        """What is read of large operands in every row of the product, at places that need no reading: of a residual, not of a bias."""
+        rows = {variable for axis, variable in enumerate(self.axes) if axis != self.vector_axis}
+        loads = (load for stage in self.flat.stages if not stage.over for load in walk(stage.body) if isinstance(load, Load))
+        far = ((load, set(walk(load.indices[0]))) for load in loads if _nbytes(load.tensor) > self.target.l1_bytes)
+        return tuple(load for load, index in far if rows & index and not any(isinstance(expr, Load) for expr in index))
+
+    def fetch(self, writer: NestWriter, e: Emitter, index: Sequence[Value]) -> None:
+        """Ask for the lines of `far_operands` that the vector at `index` reads: they come while the product is computed."""
+        self._place(writer, e, index)
+        here = Lanes(e, 1, None, writer.values, writer.pointers)
+        for load in self.far_operands:
+            assert isinstance(load.tensor, Flat)
+            e.prefetch(e.gep(writer.pointers[load.tensor.source.name], here.value(load.indices[0]), load.tensor.dtype.storage))
+
     def write(self, writer: NestWriter, e: Emitter, index: Sequence[Value], vector: Value, mask: Value | None = None) -> None:
         """Store the outputs for one vector of the product; `index` is that of its first lane."""
+        self._place(writer, e, index)
+        if self.vector is None:
+            writer.stages(1, None, {id(self.anchor): e.extract(vector, 0) if vector.lanes > 1 else vector})
+        else:
+            writer.stages(vector.lanes, mask, {id(self.anchor): vector})
+
+    def _place(self, writer: NestWriter, e: Emitter, index: Sequence[Value]) -> None:
+        """Give the loops of the writer their values."""
         writer.e = e
         for axis, variable in enumerate(self.axes):
             if variable is None:
@@ -137,10 +163,11 @@ class Tail:
                 block, lane = self.block
                 writer.values[block] = e.udiv(index[axis], self.target.lanes)
                 writer.values[lane] = e.const(0)
-        if self.vector is None:
-            writer.stages(1, None, {id(self.anchor): e.extract(vector, 0) if vector.lanes > 1 else vector})
-        else:
-            writer.stages(vector.lanes, mask, {id(self.anchor): vector})
+
+
+def _nbytes(tensor: Tensor) -> int:
+    """Bytes of an operand in memory; 0 of what is computed here."""
+    return tensor.size * tensor.dtype.nbytes if isinstance(tensor, Flat) else 0
 
 
 def _axis_variables(anchor: Contraction, outer: Sequence[Var]) -> list[Var | None]:

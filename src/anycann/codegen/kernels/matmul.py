@@ -30,7 +30,7 @@ from anycann.codegen.kernels.matmul_tile import (
     wants_packing,
     writes_registers,
 )
-from anycann.codegen.kernels.matmul_writer import MatmulIndex, Start, Write, batch_index, plain_writer
+from anycann.codegen.kernels.matmul_writer import Fetch, MatmulIndex, Start, Write, batch_index, plain_writer
 from anycann.codegen.values import Value
 from anycann.support.arrangement import Arrangement
 from anycann.target.target import Target
@@ -73,13 +73,15 @@ def emit_matmul(
     start: Start | None = None,
     inline: bool = False,
     scales: Value | None = None,
+    fetch: Fetch | None = None,
 ) -> int:
     """Write the kernel's loop over its tasks `e.begin..e.end` and return how many tasks there are (0 if there is nothing to write).
 
     write(e, index, sums, mask): consume a vector of finished sums, whose lanes run along n from `index.n` on; lanes outside `mask` are
     meaningless (None: all exist). With n == 1, `sums` may be a scalar. start(e, index): what the sums begin with, in place of zero.
     inline: call `write` once per register of the tile (saves a trip through scratch; for short k and short writers), not once in a loop.
-    scales: those of a B of integers, in panels as `pack_columns` makes them of [rows of scales, N].
+    scales: those of a B of integers, in panels as `pack_columns` makes them of [rows of scales, N]. fetch(e, index): ask for the line of
+    what `write` reads there beside the sums.
     """
     if 0 in (shape.batches, shape.m, shape.n):
         return 0
@@ -87,11 +89,12 @@ def emit_matmul(
     if inner.batch != shape.batch:
         sizes = (*shape.batch[len(inner.batch) :], shape.m)
         write, start = _unfolded(write, sizes), _unfolded(start, sizes) if start else None
+        fetch = _unfolded(fetch, sizes) if fetch else None
     lanes, group = lanes_of(shape.accumulator, target.lanes), k_group(inner, target) if inner.packed or tile.copy else 1
     packs, soon = packs_rows(inner, target, tile), fetches_soon(inner, target)
     ahead = packs and fetches_rows(inner, target, tile)
     steps, parts = ROW_BLOCK if packs else unroll(inner, target, tile), streams(inner, target, tile)
-    kernel = PanelKernel(inner, tile, lanes, a, b, write, start, inline, parts, steps, group, scales, soon, packs, ahead)
+    kernel = PanelKernel(inner, tile, lanes, a, b, write, start, inline, parts, steps, group, scales, soon, packs, ahead, fetch)
     if method(inner) == "dot":
         return emit_dots(e, kernel)
     return emit_parts(e, kernel) if kernel.in_parts else emit_panels(e, kernel)

@@ -6,7 +6,7 @@ from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.matmul_rows import ROW_BLOCK
 from anycann.codegen.kernels.matmul_shape import MatmulShape, Operand
 from anycann.codegen.kernels.matmul_tile import MatmulTile, gathers_rows, row_chunks
-from anycann.codegen.kernels.matmul_writer import MatmulIndex, Start, Write
+from anycann.codegen.kernels.matmul_writer import Fetch, MatmulIndex, Start, Write
 from anycann.codegen.values import Value, vector_type
 from anycann.support.records import dataclass
 
@@ -67,6 +67,7 @@ class PanelKernel:
     streams: parts of k that are read side by side. unroll: steps of k in a turn of the innermost loop. group: neighbours of k in the
     lanes of each column (`matmul_narrow.py`). scales: those of B, if it has some. soon: rows of a panel are fetched ahead of their use.
     packs_rows: the rows of A are copied in blocks (`matmul_rows.py`). fetches_rows: they are fetched ahead of their use.
+    fetch: asks for what the writer reads beside the sums.
     """
 
     shape: MatmulShape
@@ -84,6 +85,7 @@ class PanelKernel:
     soon: bool = True
     packs_rows: bool = False
     fetches_rows: bool = False
+    fetch: Fetch | None = None
 
     @property
     def width(self) -> int:

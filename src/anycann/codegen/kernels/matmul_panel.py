@@ -7,6 +7,7 @@ from collections.abc import Callable
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.matmul_bytes import byte_panel_bytes, emit_byte_sums
 from anycann.codegen.kernels.matmul_copied_rows import copied_before, copy_once, for_each_height, place_of_a
+from anycann.codegen.kernels.matmul_fetching import fetch_read
 from anycann.codegen.kernels.matmul_innermost import emit_innermost, store_sums, sum_at, tile_places
 from anycann.codegen.kernels.matmul_kernel import Panel, PanelKernel
 from anycann.codegen.kernels.matmul_narrow_steps import emit_narrow_copy, finished
@@ -105,6 +106,7 @@ def _whole_sums(e: Emitter, kernel: PanelKernel, panel: Panel, tile: Value, m: V
         found = emit_sums(e, kernel.shape, kernel.lanes, panel.vectors, kernel.width, corners, rows_of_b)
         sums = [e.binary(addition(a), a, b) for a, b in zip(sums, found, strict=True)] if kernel.start else found
     else:
+        fetch_read(e, kernel, panel, m, rows)
         sums = emit_innermost(e, kernel, panel, tile, m, rows, sums, rows_of_b, step, e.const(0), e.const(kernel.shape.k))
         sums = [finished(e, kernel, place, total) for place, total in zip(places, sums, strict=True)]
     if not kernel.inline:

@@ -23,6 +23,7 @@ class MatmulIndex:
 
 
 Write: TypeAlias = Callable[[Emitter, MatmulIndex, Value, "Value | None"], None]
+Fetch: TypeAlias = Callable[[Emitter, MatmulIndex], None]
 Start: TypeAlias = Callable[[Emitter, MatmulIndex], Value]
 
 
