@@ -50,16 +50,37 @@ TWO = np.full(1, 2, FLOAT)
 
 @pytest.mark.parametrize("batch", [1, 2])
 @pytest.mark.parametrize("rows", [0, 1, 7, 8, 9, 23, 24, 31, 32, 33, 45, 95, 96, 127, 128, 129, 300])
-def test_any_number_of_rows_is_computed_in_blocks(rows: int, batch: int) -> None:
+def test_any_number_of_rows_is_computed_in_blocks_that_are_there(rows: int, batch: int) -> None:
     fed: list[np.ndarray] = []
     made: list[int] = []
     x = np.random.default_rng(rows).standard_normal((batch, rows, 3)).astype(np.float32)
-    results = kernels(batch, fed, made).run([x, TWO])
+    several = kernels(batch, fed, made)
+    for count in sorted(BLOCKS):
+        several.run([np.ones((batch, count, 3), FLOAT), TWO])
+    fed.clear()
+    results = several.run([x, TWO])
     assert results is not None
     np.testing.assert_array_equal(results[0], 2 * x)
     np.testing.assert_allclose(results[1], x.sum(-1).T, rtol=1e-6)
     assert all(array.shape[1] in BLOCKS for array in fed)
     assert sum(array.shape[1] for array in fed) <= max(rows * 4 / 3, rows + 7, 8)
+
+
+def test_a_larger_block_that_is_there_takes_few_rows_until_that_has_taken_as_long_as_making_a_smaller_one() -> None:
+    fed: list[np.ndarray] = []
+    made: list[int] = []
+    x = np.random.default_rng().standard_normal((2, 300, 3)).astype(np.float32)
+    several = kernels(2, fed, made)
+    for rows in (28, 36, 5, 0, 300, 9):
+        results = several.run([x[:, :rows], TWO])
+        assert results is not None
+        several.made_seconds = 60.0
+        np.testing.assert_array_equal(results[0], 2 * x[:, :rows])
+        np.testing.assert_allclose(results[1], x[:, :rows].sum(-1).T, rtol=1e-6)
+    assert made == [32, 128]
+    several.made_seconds = 0.0
+    several.run([x[:, :9], TWO])
+    assert made == [32, 128, 8]
 
 
 def test_a_block_is_filled_up_with_its_last_row() -> None:

@@ -2,12 +2,13 @@
 
 n = 45 of 384 columns -> rows 0 to 31 where they lie, 32 to 44 copied before 19 times row 44 -> 45 rows of the outputs
 
-Programs for blocks are made when they are first needed, so that a new number of rows costs nothing once they are there.
+Programs for blocks are made when they are first needed, so that a new number of rows costs nothing once they are there. Where one of
+more rows is there, it takes fewer too, until that has taken as long as making the smaller one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 import threading
 import time
 from typing import Any, TypeAlias
@@ -57,6 +58,7 @@ class RowKernels:
         self.made_seconds = 0.0
         self._make, self._strips, self._output_axes = make, strips, output_axes
         self._programs: dict[int, CompiledProgram] = {}
+        self._spent = dict.fromkeys(BLOCKS, 0.0)  # seconds in which larger blocks ran in place of each
         self._lock = threading.Lock()
 
     def run(self, operands: Sequence[object]) -> list[Array] | None:
@@ -73,7 +75,10 @@ class RowKernels:
             return None
         (rows,) = counts
         results: list[Array] = []
-        for begin, block in _blocks(rows):
+        begin = 0
+        while begin < rows or rows == begin == 0:
+            wanted, start = _wanted(rows - begin), time.perf_counter()
+            block = self._taken(wanted)
             program = self._programs.get(block) or self._program(block)
             feeds = [array if axis is None else _part(array, axis, begin, block) for array, axis in zip(arrays, axes, strict=True)]
             results = results or self._room(program, rows)
@@ -82,7 +87,16 @@ class RowKernels:
             for place, buffer, made, axis in zip(places, buffers, program.run(feeds, buffers), self._output_axes, strict=True):
                 if buffer is None:
                     place[...] = _at(made, axis, 0, place.shape[axis])  # type: ignore[arg-type]
+            if block != wanted:
+                self._spent[wanted] += time.perf_counter() - start
+            begin += block
         return results
+
+    def _taken(self, wanted: int) -> int:
+        """The block to run where this one is wanted: a larger one that is there, as long as making this one is not repaid."""
+        if wanted in self._programs or self._spent[wanted] * len(self._programs) > self.made_seconds:
+            return wanted
+        return min((block for block in self._programs if block > wanted), default=wanted)
 
     def _program(self, block: int) -> CompiledProgram:
         with self._lock:
@@ -99,14 +113,9 @@ class RowKernels:
         return [np.empty(shape, spec.dtype) for shape, spec in zip(shapes, program.program.outputs, strict=True)]
 
 
-def _blocks(rows: int) -> Iterator[tuple[int, int]]:
-    """Where each block begins, and how many rows it has; the last one may reach beyond `rows`. One empty block of none."""
-    begin = 0
-    while begin < rows or rows == begin == 0:
-        left = rows - begin
-        block = next((block for block in BLOCKS if left >= block * FULL), BLOCKS[-1])
-        yield begin, block
-        begin += block
+def _wanted(left: int) -> int:
+    """The block for so many rows that are left: the largest that they mostly fill."""
+    return next((block for block in BLOCKS if left >= block * FULL), BLOCKS[-1])
 
 
 def _at(array: Array, axis: int, begin: int, count: int) -> Array:
