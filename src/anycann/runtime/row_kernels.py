@@ -96,7 +96,7 @@ class RowKernels:
         """The block to run where this one is wanted: a larger one that is there, as long as making this one is not repaid."""
         if wanted in self._programs or self._spent[wanted] * len(self._programs) > self.made_seconds:
             return wanted
-        return min((block for block in self._programs if block > wanted), default=wanted)
+        return min((block for block in BLOCKS if block > wanted and block in self._programs), default=wanted)  # others may add some now
 
     def _program(self, block: int) -> CompiledProgram:
         with self._lock:
