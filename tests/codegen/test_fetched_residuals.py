@@ -74,7 +74,6 @@ def narrow(sums: Contraction) -> Tensor:
 @pytest.mark.parametrize(
     ("tail", "far"),
     [(with_residual, ["r"]), (with_bias, []), (gathered, []), (turned, ["r"]), (narrow, ["r"])],
-    ids=lambda value: str(value),
 )
 def test_far_operands_change_with_the_row_and_their_places_need_no_reading(tail: Callable[[Contraction], Tensor], far: list[str]) -> None:
     sums = product(M)
