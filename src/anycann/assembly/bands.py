@@ -27,6 +27,13 @@ _LEAST_BANDS = 16  # threads get as many each, but for one
 # Bytes a cycle from behind that cache, and the share of the arithmetic that moving has to take to be seen: products of 1x1 convolutions of
 # ResNet-50, of which it takes 0.25, gain nothing.
 _BEYOND_L2_RATE, _WAITS = 8.0, 0.3
+# With 16 registers the same arithmetic takes twice as long and hides what moves meanwhile: it has to take longer than that. Bytes a cycle
+# from the third-level cache, and from memory what is beyond so many times the second. Bands cost calls of few rows, and rows that two
+# threads both compute: behind a product, with 0.4 to 2.4 MB in between, a filter of 3 x 3 takes 0.92 to 1.0 of the time apart with one
+# thread and 0.83 to 0.96 with two, of 5 x 5 0.94 to 1.0 and 0.75 to 0.95 (Zen 3, 512 KiB). With stride 2 bands pay from 1.5 MB on: with
+# 39 MB what is apart takes 1.06 and 1.2.
+_NEAR_RATE, _FAR_RATE, _FAR = 20.0, 5.0, 8
+_LEAST = 3  # times the second-level cache
 
 
 def join_in_bands(
@@ -74,8 +81,16 @@ def _follows(
     arguments = {name for part in (*chain, unit) for name in launches[part][0].kernel.arguments}
     weights = sum(buffer.nbytes for name, buffer in kernels.buffers.items() if name in arguments)
     size, cycles = nbytes(made[between]), min(before.flops, after.flops) / (2 * target.lanes * fma_rate(target))
-    waits = size / _BEYOND_L2_RATE > _WAITS * cycles
-    return waits and size > _STAYS * target.l2_bytes and weights <= _WEIGHTS * target.l2_bytes
+    return weights <= _WEIGHTS * target.l2_bytes and _is_seen(size, cycles, target, in_bands=len(chain) > 1)
+
+
+def _is_seen(nbytes: int, cycles: float, target: Target, in_bands: bool) -> bool:
+    """True if so many bytes between two kernels leave the second-level cache, and their arithmetic does not hide it; in_bands: the first of
+    them is in bands already."""
+    if in_bands or not target.has_few_registers:
+        return nbytes > _STAYS * target.l2_bytes and nbytes / _BEYOND_L2_RATE > _WAITS * cycles
+    rate = _NEAR_RATE if nbytes <= _FAR * target.l2_bytes else _FAR_RATE
+    return nbytes > _LEAST * target.l2_bytes and nbytes / rate > cycles
 
 
 def _row_kernel(launches: Sequence[Launch]) -> Kernel | None:
