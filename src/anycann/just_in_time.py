@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from anycann.assembly import Compiled, GraphCompiler, NodeReport, type_of
 from anycann.codegen.kernel_cache import compile_kernels
+from anycann.codegen.kernels.open_attention import OpenAttention, emit_open_attention
 from anycann.compiler import declared_spec
 from anycann.frontends.onnx.defaults import overridable, with_inputs
 from anycann.frontends.onnx.load import load_model
@@ -23,8 +24,9 @@ from anycann.om.growing import GrowingConstants
 from anycann.om.model import OfflineModel, input_key
 from anycann.om.plan import Program, TensorSpec
 from anycann.om.weights import load_graph
-from anycann.passes.open_sizes import OpenGraph, RowPart, cut
-from anycann.passes.partition import AICPU
+from anycann.passes.open_attention import AttentionPart
+from anycann.passes.open_sizes import OpenGraph, Part, RowPart, cut
+from anycann.passes.partition import AICORE, AICPU
 from anycann.passes.precision import KEEP_TYPES, storage_of
 from anycann.passes.regions import Extracted
 from anycann.support.heap import give_back
@@ -79,6 +81,19 @@ class OpenRows:
 
 
 @dataclass(frozen=True)
+class OpenHeads:
+    """Attention of any number of rows and keys in an open graph: its kernel, or the nodes it stands for.
+
+    inputs: what the kernel reads, in order, then what else the nodes do.
+    """
+
+    what: OpenAttention
+    symbol: str
+    nodes: tuple[onnx.NodeProto, ...]
+    inputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class OpenReady:
     """An open graph with its object code: programs and nodes for the host, in the order in which they run.
 
@@ -86,7 +101,7 @@ class OpenReady:
     """
 
     graph: OpenGraph
-    parts: tuple[OpenPart | OpenRows | tuple[onnx.NodeProto, ...], ...]
+    parts: tuple[OpenPart | OpenRows | OpenHeads | tuple[onnx.NodeProto, ...], ...]
     code: Mapping[str, bytes]
     nodes: list[NodeReport]
 
@@ -180,11 +195,22 @@ class JustInTimeCompiler:
 
         return OpenRows(compile_for, specs, part.axes, outputs, part.output_axes)
 
+    def _open_heads(self, part: AttentionPart, kernels: dict[str, str], nodes: list[NodeReport]) -> OpenHeads:
+        what = OpenAttention(part.depth, part.width, part.scale, len(part.operands) > 3)
+        symbol, text = emit_open_attention(what, self._target).finish("open_attention")
+        kernels[symbol] = text
+        nodes += [NodeReport(node.name or "", node.op_type, AICORE, "") for node in part.nodes]
+        made = {value for node in part.nodes for value in node.outputs}
+        others = {v: None for node in part.nodes for v in node.inputs if v is not None and v not in made and v not in part.operands}
+        return OpenHeads(what, symbol, tuple(map(ir.to_proto, part.nodes)), tuple(v.name or "" for v in (*part.operands, *others)))
+
     def _open_part(
-        self, part: tuple[ir.Node, ...] | Extracted | RowPart, prefix: str, kernels: dict[str, str], nodes: list[NodeReport]
-    ) -> OpenPart | OpenRows | tuple[onnx.NodeProto, ...]:
+        self, part: Part, prefix: str, kernels: dict[str, str], nodes: list[NodeReport]
+    ) -> OpenPart | OpenRows | OpenHeads | tuple[onnx.NodeProto, ...]:
         if isinstance(part, RowPart):
             return self._open_rows(part, prefix)
+        if isinstance(part, AttentionPart):
+            return self._open_heads(part, kernels, nodes)
         if not isinstance(part, Extracted):
             nodes += [NodeReport(node.name or "", node.op_type, AICPU, _MOVES) for node in part]
             return tuple(ir.to_proto(node) for node in part)

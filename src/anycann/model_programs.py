@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from anycann.assembly import NodeReport
     from anycann.host_regions import HostRegions
-    from anycann.just_in_time import JustInTimeCompiler, OpenRows, Ready, Source
+    from anycann.just_in_time import JustInTimeCompiler, OpenHeads, OpenRows, Ready, Source
 
 PROGRAMS_KEPT = 32  # programs for different input shapes; the one that was not used for longest goes first
 _uses = itertools.count(1)
@@ -237,18 +237,24 @@ class ModelPrograms:
     def _compile_open(self, one: Sequence[TensorSpec], other: Sequence[TensorSpec]) -> OpenProgram | None:
         """The program for inputs that differ as these do; None if there is none."""
         from anycann.graph.prepared import PreparedNode  # imports ONNX
-        from anycann.just_in_time import OpenRows
+        from anycann.just_in_time import OpenHeads, OpenRows
 
         ready = self._compiler.compile_open(one, other)
         if ready is None:
             return None
         code, opset = LoadedCode(ready.code, self._target), self._compiler.model.opset_imports[""]
+
+        def on_host(nodes: Sequence[onnx.NodeProto]) -> tuple[HostNode, ...]:
+            return tuple(HostNode(PreparedNode(node, opset, quick=True), tuple(node.input), tuple(node.output)) for node in nodes)
+
         parts: list[Kernels | RowKernels | tuple[HostNode, ...]] = []
         for part in ready.parts:
             if isinstance(part, OpenRows):
                 parts.append(self._row_kernels(part, ready.nodes))
+            elif isinstance(part, OpenHeads):
+                parts.append((self._attention(part, code, on_host(part.nodes)),))
             elif isinstance(part, tuple):
-                parts.append(tuple(HostNode(PreparedNode(node, opset, quick=True), tuple(node.input), tuple(node.output)) for node in part))
+                parts.append(on_host(part))
             else:
                 program = CompiledProgram(part.program, self._compiler.constants.block, code, self._pool, self._host, self._region_cache)
                 parts.append(Kernels(program, part.inputs, part.outputs))
@@ -259,6 +265,13 @@ class ModelPrograms:
         opened = OpenProgram(parts, graph.constants, checked, tuple(spec.name for spec in self.inputs), outputs)
         self._open_reports[opened] = ready.nodes
         return opened
+
+    def _attention(self, part: OpenHeads, code: LoadedCode, nodes: tuple[HostNode, ...]) -> HostNode:
+        """What runs attention of an open graph; the last of its nodes gives its result."""
+        from anycann.runtime.open_attention import AttentionKernel, AttentionNodes  # imports the code generator
+
+        kernel = AttentionKernel(part.what, code.address(part.symbol), self._target.lanes, self._pool, code)
+        return HostNode(AttentionNodes(kernel, nodes, part.inputs), part.inputs, nodes[-1].outputs)
 
     def _row_kernels(self, part: OpenRows, nodes: list[NodeReport]) -> RowKernels:
         """What runs a part of an open graph; where its nodes run comes to `nodes`."""

@@ -21,6 +21,7 @@ from onnx_ir.passes import common
 from anycann.graph.host_operators import HOST_TYPES, QUICK_ON_HOST
 from anycann.graph.registry import TensorType, static_type
 from anycann.graph.sources import subgraphs
+from anycann.passes.open_attention import AttentionPart, Nodes, find_attention, with_attention
 from anycann.passes.regions import Extracted, extract_nodes
 from anycann.passes.row_wise import Extent, has_weights, is_row_wise, moving_axis
 from anycann.passes.rules import RULES, apply_rules
@@ -32,7 +33,7 @@ KERNELS, HOST, ROWS = range(3)  # what computes a node; what comes behind each o
 LEAST_WEIGHTS = 1 << 12  # of a product that kernels for blocks of rows are worth compiling for
 
 Types: TypeAlias = Mapping[str, TensorType | None]
-Nodes: TypeAlias = tuple[ir.Node, ...]
+Part: TypeAlias = "Nodes | Extracted | RowPart | AttentionPart"
 
 
 @dataclass(frozen=True)
@@ -50,13 +51,13 @@ class RowPart:
 
 @dataclass(frozen=True)
 class OpenGraph:
-    """Parts in the order in which they run: nodes for the host, or a graph for the compiler, of rows or as it is.
+    """Parts in the order in which they run: nodes for the host, attention, or a graph for the compiler, of rows or as it is.
 
     constants: what nodes of the host and outputs are known to be. checked: the types that results of the host must have for the kernels
     behind it and for what is known. dtypes: those of the outputs.
     """
 
-    parts: tuple[Nodes | Extracted | RowPart, ...]
+    parts: tuple[Part, ...]
     constants: Mapping[str, np.ndarray]
     checked: Mapping[str, TensorType]
     dtypes: tuple[DType, ...]
@@ -113,8 +114,12 @@ class _Cut:
         types = [self._type(value) for value in self.graph.outputs]
         if any(type_ is None for type_ in types):
             return None
-        parts = [part for turn in sorted(turns) for part in self._parts(turn, turns[turn])]
-        read = {value for part in parts if isinstance(part, tuple) for node in part for value in node.inputs if value is not None}
+        by_turn = [part for turn in sorted(turns) for part in self._parts(turn, turns[turn])]
+        nodes = [node for part in by_turn if isinstance(part, tuple) for node in part]
+        attention = find_attention(nodes, self.relied_on, self._type)
+        parts = [each for part in by_turn for each in (with_attention(part, attention) if isinstance(part, tuple) else [part])]
+        on_host = [part.nodes if isinstance(part, AttentionPart) else part for part in parts if isinstance(part, tuple | AttentionPart)]
+        read = {value for group in on_host for node in group for value in node.inputs if value is not None}
         known = {value.name or "": value.const_value for value in (*read, *self.graph.outputs) if value.const_value is not None}
         captured = {value for part in parts if isinstance(part, Extracted) for value in part.captures}
         checked = [value for value in captured | self.relied_on if self.turn.get(value, 0) % 3 == HOST]

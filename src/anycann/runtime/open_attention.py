@@ -1,0 +1,163 @@
+"""Attention between the parts of an open program: one kernel for any number of rows and keys, and the nodes it stands for elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from struct import Struct
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anycann.codegen.kernels.open_attention import ROWS_AT_ONCE, SIZES, Argument, OpenAttention, Size, length
+from anycann.runtime import memory
+from anycann.runtime.dispatch import Block, Row, split
+from anycann.runtime.fork_join import LETS_SLEEP_BIT
+from anycann.runtime.open_program import HostNode
+from anycann.runtime.thread_pool import ThreadPool
+
+if TYPE_CHECKING:
+    from typing import TypeGuard
+
+PART_ROWS = 32  # of a task at most
+UNIT_FLOPS, WAKE_FLOPS = 200_000, 4_000_000  # of what is worth sharing with another thread, and with one that sleeps: some 5 and 100 us
+FLOAT = np.dtype(np.float32)
+
+Array: TypeAlias = NDArray[Any]
+
+
+class AttentionNodes:
+    """A kernel, where it fits, and else the nodes it stands for, the last of which gives the result. Safe in any thread.
+
+    inputs: what the operands are called: those of the kernel, then what else the nodes read.
+    """
+
+    def __init__(self, kernel: AttentionKernel, nodes: Sequence[HostNode], inputs: Sequence[str]):
+        self._kernel, self._nodes, self._inputs = kernel, nodes, inputs
+
+    def __call__(self, inputs: Sequence[object], captures: Mapping[str, object] | None = None) -> Sequence[object]:
+        """The result. Raises AnyCANNError where a node refuses its operands."""
+        found = self._kernel.run(inputs)
+        if found is not None:
+            return (found,)
+        values: dict[str, object] = {"": None, **dict(zip(self._inputs, inputs, strict=True))}
+        for node in self._nodes:
+            values.update(zip(node.outputs, node.evaluate([values[name] for name in node.inputs]), strict=True))
+        return (values[self._nodes[-1].outputs[0]],)
+
+
+class AttentionKernel:
+    """softmax(scale * query @ key + mask) @ value by the kernel at `address`. Safe in any thread. keep: whose code it is.
+
+    Operands are float32: query [.., rows, depth], key [.., depth, keys], value [.., keys, width], and a mask that is stretched to the
+    scores, but for keys; up to two axes lead, also stretched.
+    """
+
+    def __init__(self, what: OpenAttention, address: int, lanes: int, pool: ThreadPool, keep: object):
+        self._what, self._address, self._lanes, self._pool, self._keep = what, address, lanes, pool, keep
+        self._idle: list[_Call] = []  # append and pop are atomic
+
+    def run(self, operands: Sequence[object]) -> Array | None:
+        """[.., rows, width], of which the heads lie side by side; None for operands that the kernel does not take."""
+        what = self._what
+        arrays = [array for array in operands[: 4 if what.masked else 3] if _is_taken(array)]
+        if len(arrays) != (4 if what.masked else 3):
+            return None
+        arrays[1] = arrays[1].swapaxes(-1, -2)
+        rank = max(array.ndim for array in arrays[:3])
+        arrays = [_side_by_side(array) for array in arrays]
+        (q_batches, q_heads, rows, depth), (k_batches, k_heads, keys, key_depth), (v_batches, v_heads, values, width) = shapes = [
+            _padded(array.shape) for array in arrays[:3]
+        ]
+        if (depth, key_depth, width, values) != (what.depth, what.depth, what.width, keys):
+            return None
+        batches, heads = max(q_batches, k_batches, v_batches), max(q_heads, k_heads, v_heads)
+        if not (batches and heads and rows and keys):
+            return None
+        counts = [(batches, heads, rows), (batches, heads, keys), (batches, heads, keys)]
+        if what.masked:
+            shapes.append(_padded(arrays[3].shape))
+            counts.append((batches, heads, rows))
+            if shapes[3][3] != keys or arrays[3].ndim > max(arrays[0].ndim, arrays[1].ndim):
+                return None
+        steps = [_steps(array.strides, shape, count) for array, shape, count in zip(arrays, shapes, counts, strict=True)]
+        if None in steps:
+            return None
+        result = np.empty((batches, rows, heads, width), FLOAT).transpose(0, 2, 1, 3)
+        arrays.insert(3, result)
+        steps.insert(3, result.strides[:3])
+        parts = -(-rows // PART_ROWS)
+        part_rows = -(-rows // (parts * ROWS_AT_ONCE)) * ROWS_AT_ONCE
+        numbers = [rows, keys, length(keys, self._lanes), heads, parts, part_rows]
+        for each in steps:
+            numbers += each or ()
+        try:
+            call = self._idle.pop()
+        except IndexError:
+            call = _Call(self._address, len(arrays), self._pool)
+        call.run(arrays, numbers, batches * heads * parts, 2 * batches * heads * rows * keys * (depth + width))
+        self._idle.append(call)
+        return result if rank == 4 else result[0] if rank == 3 else result[0, 0]
+
+
+class _Call:
+    """What one call at a time owns: a table of one row and its block (`dispatch.Block`), the kernel's sizes, and scratch memory."""
+
+    def __init__(self, address: int, arrays: int, pool: ThreadPool):
+        self._pool, self._arrays = pool, arrays
+        pointers, patches = np.zeros(1 + arrays, np.int64), np.array([(n, 1 + n, 0) for n in range(arrays)], np.int64)
+        row, block, sizes = (np.zeros(count, np.int64) for count in (4, Block.ARRAYS + arrays, SIZES))
+        self._kept = pointers, patches
+        pointers[Argument.SIZES] = sizes.ctypes.data
+        row[:2] = address, pointers.ctypes.data
+        block[[Block.TABLE, Block.ROWS]] = row.ctypes.data, 1
+        block[[Block.POINTERS, Block.PATCHES, Block.PATCH_COUNT]] = pointers.ctypes.data, patches.ctypes.data, arrays
+        self._address, self._room = block.ctypes.data, 0
+        self._row, self._block, self._sizes = row.data, block.data, sizes.data
+        self._pack_arrays, self._pack_sizes = Struct(f"={arrays}q").pack_into, Struct(f"={Size.FIRST_STRIDE + 3 * arrays}q").pack_into
+
+    def run(self, arrays: Sequence[Array], numbers: Sequence[int], tasks: int, flops: int) -> None:
+        """Run the kernel on `arrays` in the order of `Argument`, from QUERY on; `numbers` are its sizes."""
+        if numbers[Size.LENGTH] > self._room:
+            self._room = 2 * numbers[Size.LENGTH]  # a cache grows by a key a call
+            stride = 4 * ROWS_AT_ONCE * self._room
+            self._scratch = memory.allocate(stride * self._pool.threads)
+            self._block[Block.SCRATCH], self._block[Block.STRIDE] = memory.address(self._scratch), stride
+        self._pack_arrays(self._block, 8 * Block.ARRAYS, *map(id, arrays))
+        self._pack_sizes(self._sizes, 0, *numbers)
+        _PACK_ROW(self._row, 16, tasks, _kind(flops))
+        self._pool.call(self._address)
+
+
+_PACK_ROW = Struct("=2q").pack_into
+
+
+def _kind(flops: int) -> int:
+    """Of the row of the dispatch table."""
+    units = flops // UNIT_FLOPS
+    return split(units) | (flops < WAKE_FLOPS) << LETS_SLEEP_BIT if units > 1 else Row.INLINE
+
+
+def _is_taken(value: object) -> TypeGuard[Array]:
+    """Whether an operand may be one of the kernel's."""
+    return type(value) is np.ndarray and value.dtype == FLOAT and 2 <= value.ndim <= 4 and value.flags.aligned
+
+
+def _side_by_side(array: Array) -> Array:
+    """As it is or copied, so that numbers in a row lie side by side."""
+    return array if array.strides[-1] == FLOAT.itemsize else np.ascontiguousarray(array)
+
+
+def _padded(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Of four axes."""
+    return shape if len(shape) == 4 else (1, 1, *shape)[-4:]
+
+
+def _steps(strides: tuple[int, ...], shape: tuple[int, ...], counts: tuple[int, int, int]) -> tuple[int, ...] | None:
+    """Bytes along the axes in front of the last, 0 where there is one for all; None where they are not so many as `counts`, nor one."""
+    found = strides[:3] if len(strides) == 4 else (0, 0, *strides[:-1])[-3:]
+    if shape[:3] == counts:
+        return found
+    if any(size not in (1, count) for size, count in zip(shape, counts, strict=False)):
+        return None
+    return tuple(0 if size == 1 else step for size, step in zip(shape, found, strict=False))
