@@ -149,13 +149,21 @@ def generate_dot_convolution(
         def write(e: Emitter, image: Value, channel: Value, row: Value, column: Value, sums: Value, mask: Value | None) -> None:
             tail.write(writer, e, output_place(e, operator, shape, image, row, column, channel), sums, None if blocked else mask)
 
-        tasks = method.emit(e, *pointers, write, zero_point)
+        tasks = method.emit(e, *pointers, write, zero_point, 1 if blocked else joined_vectors(target))
         symbol, ir = e.finish(method.family)
         arguments = (x, method.weights.name, *zero, *tail.inputs, *(o.name for o in outputs))
         return Kernel(symbol, ir, arguments, tasks, method.scratch_bytes, shape.flops, method.rows, method.resumes)
 
     kernel = repeats.kernel((method.plan, known, blocked), outputs, layouts, (method.weights.name,), written)
     return Generated(kernel, (method.weights,))
+
+
+def joined_vectors(target: Target) -> int:
+    """How many neighbouring vectors are written at once: two where one as bytes is half a register, which is packed from two.
+
+    1x1 from 64 to 256 channels on 56 x 56 with a residual of bytes take 0.95 of the time, 197 x 768 x 3072 with GELU 0.985 (Zen 3).
+    """
+    return 2 if target.has("avx2") and target.lanes == 8 else 1
 
 
 @dataclass(frozen=True)
@@ -165,7 +173,7 @@ class _Method:
     family: str
     plan: DotPlan | WordWinograd
     weights: Packed
-    emit: Callable[[Emitter, Value, Value, DotWrite, Value | int | None], int]
+    emit: Callable[[Emitter, Value, Value, DotWrite, Value | int | None, int], int]
     scratch_bytes: int
     rows: RowTasks | None = None
     resumes: bool = False
@@ -175,8 +183,8 @@ def _by_dots(plan: DotPlan, weights: Array, zero_point: int | None, weight_zero:
     packed = pack("dots", pack_dots(plan, weights, zero_point, weight_zero))
     rows = plan.row_tasks if plan.window else None
 
-    def emit(e: Emitter, x: Value, weights: Value, write: DotWrite, zero: Value | int | None) -> int:
-        return emit_dot_convolution(e, plan, x, weights, write, zero)
+    def emit(e: Emitter, x: Value, weights: Value, write: DotWrite, zero: Value | int | None, joined: int) -> int:
+        return emit_dot_convolution(e, plan, x, weights, write, zero, joined)
 
     return _Method("dots", plan, packed, emit, plan.scratch_bytes, rows)
 
@@ -193,7 +201,7 @@ def _by_winograd(
         return None
     packed = pack("winograd", pack_words(plan, centred))
 
-    def emit(e: Emitter, x: Value, weights: Value, write: DotWrite, zero: Value | int | None) -> int:
+    def emit(e: Emitter, x: Value, weights: Value, write: DotWrite, zero: Value | int | None, joined: int) -> int:
         return emit_word_winograd(e, plan, x, weights, write, zero or 0)
 
     return _Method("winograd", plan, packed, emit, plan.scratch_bytes, None, True)
@@ -292,7 +300,7 @@ def generate_dot_matmul(
         def write(e: Emitter, image: Value, channel: Value, row: Value, column: Value, sums: Value, mask: Value | None) -> None:
             tail.write(writer, e, [*digits(e, row, rows), channel], sums, mask)
 
-        tasks = emit_dot_convolution(e, plan, *pointers, write)
+        tasks = emit_dot_convolution(e, plan, *pointers, write, joined=joined_vectors(target))
         symbol, ir = e.finish("dots")
         arguments = (memory_name(operator.a), packed.name, *tail.inputs, *(o.name for o in outputs))
         return Kernel(symbol, ir, arguments, tasks, plan.scratch_bytes, shape.flops)

@@ -139,6 +139,13 @@ class Instructions:
             f"shufflevector {a.type} {a.text}, {b.type} {b.text}, <{len(lanes)} x i32> <{mask}>", vector_type(a.element, len(lanes))
         )
 
+    def join(self, vectors: Sequence[Value]) -> Value:
+        """The lanes of one vector, or of two of one type."""
+        if len(vectors) == 1:
+            return vectors[0]
+        first, second = vectors
+        return self.shuffle(first, second, range(first.lanes + second.lanes))
+
     def lane_numbers(self, lanes: int, element: str = "i64") -> Value:
         """<0, 1, 2, ...>."""
         if lanes == 1:

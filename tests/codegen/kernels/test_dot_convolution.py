@@ -18,6 +18,7 @@ from anycann.codegen.kernels.dot_plane import as_plane, used_taps, with_taps
 from anycann.codegen.kernels.dot_products import may_take_magnitudes
 from anycann.codegen.kernels.dot_shape import DotPlan, DotTile
 from anycann.codegen.kernels.dot_space import DotSpace
+from anycann.codegen.kernels.dot_tiles import has_tiles
 from anycann.codegen.values import Value
 from anycann.target.target import Target, by_name, processor
 from anycann.te import dtypes
@@ -125,8 +126,8 @@ def naive(x: Array, w: Array, shape: ConvolutionShape, zero: int) -> Array:
     return total.reshape(shape.batch, *shape.out_size, shape.out_channels)
 
 
-def write_kernel(plan: DotPlan, zero: int | None) -> tuple[Emitter, int]:
-    """Sums as they are, [N, *size, O]; the zero point from argument 3 if it is None."""
+def write_kernel(plan: DotPlan, zero: int | None, joined: int = 1) -> tuple[Emitter, int]:
+    """Sums as they are, [N, *size, O], by so many vectors at once; the zero point from argument 3 if it is None."""
     e, shape = Emitter(), plan.shape
     x, weights, y = (e.argument(n) for n in range(3))
     point = e.load(e.argument(3), "i32", 4) if zero is None else zero
@@ -139,7 +140,7 @@ def write_kernel(plan: DotPlan, zero: int | None) -> tuple[Emitter, int]:
         else:
             e.masked_store(sums, e.gep(y, at, "i32"), 4, mask)
 
-    return e, emit_dot_convolution(e, plan, x, weights, write, point)
+    return e, emit_dot_convolution(e, plan, x, weights, write, point, joined)
 
 
 def assert_right(
@@ -219,6 +220,20 @@ def test_every_tile_of_the_space_computes_the_same(name: str) -> None:
             y, packed = np.full(want.shape, 77, np.int32), pack_dots(plan, w, 3)
             Compiled(e, "dots", target, plan.scratch_bytes)([x, packed, y, y], tasks, 2)
             np.testing.assert_array_equal(y, want, err_msg=str(tile))
+
+
+@pytest.mark.parametrize("outputs", [7, 16, 19, 24, 41, 48])
+def test_neighbouring_vectors_are_written_together(outputs: int) -> None:
+    shape = sizes(8, outputs, (3, 7), (3, 3), pads=(1, 1))
+    x, w = operands(shape, np.random.default_rng())
+    want = naive(x, w, shape, 3)
+    for target, vectors in product((t for t in targets() if not has_tiles(t, shape.dtype)), range(1, 4)):
+        plan = DotPlan(shape, target, DotTile(3, vectors, 1, 2, 1), magnitudes=may_take_magnitudes(target))
+        e, tasks = write_kernel(plan, 3, joined=2)
+        kernel = Compiled(e, "dots", target, plan.scratch_bytes)
+        for source, packed, y in guarded(x, pack_dots(plan, w, 3), np.full(want.shape, 77, np.int32)):
+            kernel.run([source.address, packed.address, y.address, y.address], tasks, tasks)
+            np.testing.assert_array_equal(y.array, want)
 
 
 def test_a_tile_that_reads_in_place_is_no_longer_than_the_rows_of_a_task() -> None:

@@ -28,12 +28,13 @@ DotWrite: TypeAlias = Callable[[Emitter, Value, Value, Value, Value, Value, "Val
 
 
 def emit_dot_convolution(
-    e: Emitter, plan: DotPlan, x: Value, weights: Value, write: DotWrite, zero_point: Value | int | None = None
+    e: Emitter, plan: DotPlan, x: Value, weights: Value, write: DotWrite, zero_point: Value | int | None = None, joined: int = 1
 ) -> int:
     """Write the tasks e.begin..e.end at the current end of `e`, in its entry block; returns how many there are.
 
     weights: `pack_dots`. zero_point: of integers, counted from the least byte: the number that the weights were packed with, or an i32
-    where they were packed with None. write: consumes a vector of finished sums, of int32 or float32.
+    where they were packed with None. write: consumes a vector of finished sums, of int32 or float32; of `joined` neighbours at once where
+    there are whole ones.
     """
     shape = plan.shape
     if 0 in (shape.batch, *shape.out_size):
@@ -43,7 +44,7 @@ def emit_dot_convolution(
     from_head = plan.head > 0 and not (plan.uses_tiles or scaled)
     sums: Sums = TileSums(plan) if plan.uses_tiles else VectorSums(plan, from_head)
     sums.begin(e)
-    kernel = _Kernel(plan, sums, x, weights, write, zero, scaled, plan.head > 0 and not from_head)
+    kernel = _Kernel(plan, sums, x, weights, write, zero, scaled, plan.head > 0 and not from_head, joined)
     with e.loop(e.begin, e.end) as task:
         image, chunk, panels = digits(e, task.index, [plan.images, plan.row_chunks, plan.panel_chunks])
         kernel.task(e, image, chunk, panels)
@@ -54,9 +55,11 @@ def emit_dot_convolution(
 class _Kernel:
     """What all tasks share."""
 
-    def __init__(self, plan: DotPlan, sums: Sums, x: Value, weights: Value, write: DotWrite, zero: Value, scaled: bool, adds_head: bool):
+    def __init__(
+        self, plan: DotPlan, sums: Sums, x: Value, weights: Value, write: DotWrite, zero: Value, scaled: bool, adds_head: bool, joined: int
+    ):
         self.plan, self.sums, self.x, self.weights, self.write_out = plan, sums, x, weights, write
-        self.zero, self.scaled, self.adds_head = zero, scaled, adds_head
+        self.zero, self.scaled, self.adds_head, self.joined = zero, scaled, adds_head, joined
 
     def task(self, e: Emitter, image: Value, chunk: Value, panels: Value) -> None:
         plan, tile = self.plan, self.plan.tile
@@ -146,20 +149,31 @@ class _Kernel:
             self._vectors(e, panel, y, x, place)
 
     def _vectors(self, e: Emitter, panel: _Panel, y: Value, x: Value, pixel: _Pixel) -> None:
-        """The vectors of one pixel, with what zero points add."""
+        """Hand the vectors of one pixel on: so many as are joined at once, then the others."""
+        plan, lanes = self.plan, self.plan.target.lanes
+        read = None if plan.centred else e.splat(sum_of_input(e, plan, pixel.window), lanes)
+        whole = panel.columns // lanes
+        first = 0
+        while first < -(-panel.columns // lanes):
+            count = self.joined if first + self.joined <= whole else 1
+            sums = [self._sums(e, panel, pixel, j, read) for j in range(first, first + count)]
+            mask = existing_lanes(panel.columns - first * lanes, lanes) if count == 1 else None
+            self.write_out(e, panel.image, e.add(panel.channel, first * lanes), y, x, e.join(sums), mask)
+            first += count
+
+    def _sums(self, e: Emitter, panel: _Panel, pixel: _Pixel, j: int, read: Value | None) -> Value:
+        """Vector `j` of a pixel's sums, with what zero points add. read: the sum of what the pixel reads, in every lane."""
         plan, lanes = self.plan, self.plan.target.lanes
         type_ = plan.dots.sums
-        read = None if plan.centred else e.splat(sum_of_input(e, plan, pixel.window), lanes)
-        for j in range(-(-panel.columns // lanes)):
-            total = e.load(e.gep(pixel.sums, j * lanes * GROUP_BYTES, "i8"), type_, GROUP_BYTES)
-            if self.adds_head:
-                head = e.load(e.gep(panel.weights, j * lanes * GROUP_BYTES, "i8"), type_, GROUP_BYTES)
-                head = e.binary("mul", head, e.splat(self.zero, lanes)) if self.scaled else head
-                total = e.binary("add", total, head)
-            if read is not None:
-                zero = e.load(e.gep(panel.weights, (plan.width + j * lanes) * GROUP_BYTES, "i8"), type_, GROUP_BYTES)
-                total = e.binary("add", total, e.binary("mul", zero, read))
-            self.write_out(e, panel.image, e.add(panel.channel, j * lanes), y, x, total, existing_lanes(panel.columns - j * lanes, lanes))
+        total = e.load(e.gep(pixel.sums, j * lanes * GROUP_BYTES, "i8"), type_, GROUP_BYTES)
+        if self.adds_head:
+            head = e.load(e.gep(panel.weights, j * lanes * GROUP_BYTES, "i8"), type_, GROUP_BYTES)
+            head = e.binary("mul", head, e.splat(self.zero, lanes)) if self.scaled else head
+            total = e.binary("add", total, head)
+        if read is not None:
+            zero = e.load(e.gep(panel.weights, (plan.width + j * lanes) * GROUP_BYTES, "i8"), type_, GROUP_BYTES)
+            total = e.binary("add", total, e.binary("mul", zero, read))
+        return total
 
 
 @dataclass(frozen=True)
