@@ -44,10 +44,10 @@ def matmul(operator: MatMul, shape: tuple[int, ...], dtype: DType) -> Tensor:
         *outer, m, n, k = index
         left = place(a, tuple(outer), *((k, m) if operator.transpose_a else (m, k)))
         right = place(b, tuple(outer), *((n, k) if operator.transpose_b else (k, n)))
-        weight = x.cast(right, dtype)
+        weight = less(right, operator.zero_b, 0, dtype)
         if operator.scale is not None:
             weight = weight * operator.scale[k // operator.scale_rows, n]
-        return x.cast(left, dtype) * weight
+        return less(left, operator.zero_a, 0, dtype) * weight
 
     return te.reduce("sum", shape, (depth,), element)
 

@@ -20,6 +20,7 @@ from anycann.codegen.contract_dots import (
 )
 from anycann.codegen.contract_layouts import check_layouts
 from anycann.codegen.contract_matmul import generate_matmul, refuse_matmul
+from anycann.codegen.contract_words import generate_words, takes_words
 from anycann.codegen.kernel import RowTasks
 from anycann.codegen.nest_kernel import Output
 from anycann.codegen.repeats import Repeats
@@ -110,6 +111,8 @@ def generate_contraction(
         raise InternalError(f"a kernel was asked for what none computes: {why}")
     if isinstance(anchor.operator, Convolution) and takes_convolution(anchor.operator, target, choices):
         return generate_dot_convolution(anchor, anchor.operator, outputs, layouts, target, constants, choices, repeats)
+    if isinstance(anchor.operator, MatMul) and takes_words(anchor.operator, constants):
+        return generate_words(anchor, anchor.operator, outputs, layouts, target, constants, repeats)
     if isinstance(anchor.operator, MatMul) and takes_matmul(anchor.operator, constants, target):
         return generate_dot_matmul(anchor, anchor.operator, outputs, layouts, target, constants, choices, repeats)
     if isinstance(anchor.operator, Convolution):

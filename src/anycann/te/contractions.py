@@ -59,6 +59,7 @@ class MatMul:
     """c[*batch, m, n] = sum over k of a[*batch, m, k] * b[*batch, k, n], batch dimensions broadcast; transpose_* swap the last two axes.
 
     scale: b [k, n] is constant integers, and b[k, n] stands for b[k, n] * scale[k // scale_rows, n], constant too.
+    zero_a, zero_b: one element each, of the types of a and b, both of bytes; they are subtracted first.
     """
 
     a: Tensor
@@ -67,6 +68,8 @@ class MatMul:
     transpose_b: bool = False
     scale: Tensor | None = None
     scale_rows: int = 0
+    zero_a: Tensor | None = None
+    zero_b: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
-
 import numpy as np
 import numpy.typing as npt
 
@@ -30,12 +27,10 @@ from anycann.codegen.kernels.matmul_tile import (
     wants_packing,
     writes_registers,
 )
-from anycann.codegen.kernels.matmul_writer import Fetch, MatmulIndex, Start, Write, batch_index, plain_writer
+from anycann.codegen.kernels.matmul_writer import Fetch, MatmulIndex, Start, Write, plain_writer, unfolded
 from anycann.codegen.values import Value
 from anycann.support.arrangement import Arrangement
 from anycann.target.target import Target
-
-Result = TypeVar("Result")
 
 __all__ = [
     "MatmulIndex",
@@ -88,8 +83,8 @@ def emit_matmul(
     inner = folded(shape)
     if inner.batch != shape.batch:
         sizes = (*shape.batch[len(inner.batch) :], shape.m)
-        write, start = _unfolded(write, sizes), _unfolded(start, sizes) if start else None
-        fetch = _unfolded(fetch, sizes) if fetch else None
+        write, start = unfolded(write, sizes), unfolded(start, sizes) if start else None
+        fetch = unfolded(fetch, sizes) if fetch else None
     lanes, group = lanes_of(shape.accumulator, target.lanes), k_group(inner, target) if inner.packed or tile.copy else 1
     packs, soon = packs_rows(inner, target, tile), fetches_soon(inner, target)
     ahead = packs and fetches_rows(inner, target, tile)
@@ -98,16 +93,6 @@ def emit_matmul(
     if method(inner) == "dot":
         return emit_dots(e, kernel)
     return emit_parts(e, kernel) if kernel.in_parts else emit_panels(e, kernel)
-
-
-def _unfolded(function: Callable[..., Result], sizes: tuple[int, ...]) -> Callable[..., Result]:
-    """`function` called with the index that its caller knows, where m stands for the trailing batch dimensions as well."""
-
-    def call(e: Emitter, index: MatmulIndex, *rest: Value | None) -> Result:
-        *batch, m = batch_index(e, index.m, sizes)
-        return function(e, MatmulIndex((*index.batch, *batch), m, index.n), *rest)
-
-    return call
 
 
 def scratch_bytes(shape: MatmulShape, target: Target, tile: MatmulTile) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from anycann.codegen.conversions import to_storage
 from anycann.codegen.emitter import Emitter
@@ -42,6 +42,19 @@ def offset(e: Emitter, indices: tuple[Value, ...], strides: tuple[int, ...]) -> 
     for index, stride in zip(indices, strides, strict=True):
         total = e.add(total, e.mul(index, stride))
     return total
+
+
+Result = TypeVar("Result")
+
+
+def unfolded(function: Callable[..., Result], sizes: tuple[int, ...]) -> Callable[..., Result]:
+    """`function` called with the index that its caller knows, where m stands for the trailing batch dimensions as well (`folded`)."""
+
+    def call(e: Emitter, index: MatmulIndex, *rest: Value | None) -> Result:
+        *batch, m = batch_index(e, index.m, sizes)
+        return function(e, MatmulIndex((*index.batch, *batch), m, index.n), *rest)
+
+    return call
 
 
 def plain_writer(pointer: Value, batch: tuple[int, ...], row: int, column: int = 1, dtype: DType = dtypes.float32) -> Write:

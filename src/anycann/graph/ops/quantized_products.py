@@ -58,7 +58,10 @@ def integer_product(context: Lowering, numbers: tuple[int, int, int, int], shape
         fits = moved.min(initial=0) >= -128 and moved.max(initial=0) <= 127  # most weights use less than the whole range
         b, known_b, zero_b = te.table(moved.astype(np.int8 if fits else np.int16)), moved, None
     plain = zero_b is None or (known_zero is not None and not known_zero.any())
-    if plain and isinstance(a, Placeholder) and isinstance(b, Placeholder) and a.rank > 1 and b.rank > 1:
+    matrices = isinstance(a, Placeholder) and isinstance(b, Placeholder) and a.rank > 1 and b.rank > 1
+    if matrices and known_b is None and all(zero is None or zero.size == 1 for zero in (zero_a, zero_b)):
+        return te.contraction(MatMul(a, b, zero_a=zero_a, zero_b=zero_b), shape, dtypes.int32)
+    if matrices and plain:
         sums = te.contraction(MatMul(a, b), shape, dtypes.int32)
         if zero_a is None:
             return sums

@@ -20,11 +20,17 @@ from anycann.passes.rules.dilated_convolution import DilatedConvolution
 from anycann.passes.rules.einsum import ProductOfEinsum
 from anycann.passes.rules.fourier import ProductOfFourier, ProductOfFrames
 from anycann.passes.rules.gelu import GeluOfParts
-from anycann.passes.rules.integer_products import IntegerConvolution, IntegerGemm, IntegerMatMul, IntegerTransposedConvolution
+from anycann.passes.rules.integer_products import (
+    IntegerActivations,
+    IntegerConvolution,
+    IntegerGemm,
+    IntegerMatMul,
+    IntegerTransposedConvolution,
+)
 from anycann.passes.rules.line_convolution import ConvolutionOfLines
 from anycann.passes.rules.microsoft_attention import MultiHeadAttention, PackedAttention
 from anycann.passes.rules.mish import MishOfParts
-from anycann.passes.rules.move_dequantize import DequantizeLater, QuantizedAgain, QuantizeEarlier, UnsignedBytes
+from anycann.passes.rules.move_dequantize import DequantizeLater, QuantizeBeforeMoving, QuantizedAgain, QuantizeEarlier, UnsignedBytes
 from anycann.passes.rules.onnx_attention import LowerAttention
 from anycann.passes.rules.padded_convolution import PaddingOfConvolution, PaddingOfWideConvolution
 from anycann.passes.rules.parallel_convolutions import SumOfConvolutions
@@ -47,9 +53,9 @@ from anycann.passes.rules.write_range import WriteRange
 from anycann.passes.rules.zero_points import SplitZeroPoint
 
 RULES: tuple[Rule, ...] = (
-    QuantisedOperator(), PaddingOfConvolution(), UnsignedBytes(), DequantizeLater(), QuantizeEarlier(), QuantizedAgain(),
-    IntegerConvolution(), IntegerTransposedConvolution(), IntegerMatMul(), IntegerGemm(), IntegerQGemm(),
-    QuantizeByProduct(), ScaledWeights(), FloatWeights(),
+    QuantisedOperator(), PaddingOfConvolution(), UnsignedBytes(), DequantizeLater(), QuantizeBeforeMoving(), QuantizeEarlier(),
+    QuantizedAgain(), IntegerConvolution(), IntegerTransposedConvolution(), IntegerMatMul(), IntegerActivations(), IntegerGemm(),
+    IntegerQGemm(), QuantizeByProduct(), ScaledWeights(), FloatWeights(),
     DequantizeLSTM(), FoldBatchNormalization(), SumOfConvolutions(), SplitZeroPoint(), ProductOfEinsum(), ProductOfFourier(),
     ProductOfFrames(), MovedConvolution(), ScatterOfUnpool(),
     FuseAttention(), MultiHeadAttention(), PackedAttention(), LowerAttention(), ReshapeAttention(), TransposeAttention(),

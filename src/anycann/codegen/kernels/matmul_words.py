@@ -1,0 +1,209 @@
+"""Products of two matrices of bytes that are both computed, as those of attention: by 16-bit words, exact for all bytes and zero points.
+
+A task copies its rows of A, and B a panel after the other, as words less their zero points; a register tile multiplies pairs along k.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from anycann.codegen.emitter import Emitter
+from anycann.codegen.kernels.convolution_write import digits
+from anycann.codegen.kernels.dot_convolution import existing_lanes
+from anycann.codegen.kernels.dot_products import add_word_pairs
+from anycann.codegen.kernels.matmul_kernel import Heights, even_heights
+from anycann.codegen.kernels.matmul_shape import MatmulShape
+from anycann.codegen.kernels.matmul_words_copy import PAIR, WORD_BYTES, Bytes, emit_word_panel, emit_word_rows
+from anycann.codegen.kernels.matmul_writer import MatmulIndex, Write, batch_index, offset
+from anycann.codegen.values import Value, vector_type
+from anycann.support.records import dataclass
+from anycann.target.target import Target
+
+_SUM_BYTES, _LINE_BYTES = 4, 64
+# Sums of a register tile, and vectors of it along n at most. Each row reads the vectors of B again, as operands in memory: pairs of A then
+# are fewer, and 3 x 4 sums take 0.92 and 0.96 of the time of 6 x 2 with B in registers (32 and 99 pairs, within the caches, Zen 3).
+_SUMS, _MOST_VECTORS, _STEPS = 12, 4, 2
+# A task is worth so many products, and so many rows repay a copy of a panel of their own; so many tasks are enough for threads to share.
+_TASK_PRODUCTS, _LEAST_ROWS, _MOST_TASKS = 500_000, 48, 16
+
+
+@dataclass(frozen=True)
+class WordPlan:
+    """A product of row-major bytes, and everything that follows from it."""
+
+    shape: MatmulShape
+    target: Target
+
+    @property
+    def lanes(self) -> int:
+        return self.target.lanes
+
+    @cached_property
+    def panels(self) -> Heights:
+        """How the vectors along n are cut into panels."""
+        return even_heights(-(-self.shape.n // self.lanes), _MOST_VECTORS)
+
+    @property
+    def width(self) -> int:
+        """Columns of the widest panel."""
+        return self.panels.most * self.lanes
+
+    @cached_property
+    def chunks(self) -> Heights:
+        """How the rows are cut for tasks: their copies stay in a quarter of the second-level cache."""
+        m = max(1, self.shape.m)
+        most = max(_SUMS, self.target.l2_bytes // 4 // max(1, self.row_words * WORD_BYTES))
+        parts = max(-(-m // most), min(self._wanted, m // _LEAST_ROWS), 1)
+        return even_heights(m, -(-m // (parts + parts % 2 if parts > 1 else 1)))
+
+    def rows(self, vectors: int) -> int:
+        """Rows of a register tile of so many vectors."""
+        return min(_SUMS // vectors, self.chunks.low)
+
+    @property
+    def pairs(self) -> int:
+        return -(-self.shape.k // PAIR)
+
+    @property
+    def row_words(self) -> int:
+        """Words from one copied row of A to the next."""
+        return self.pairs * PAIR
+
+    @property
+    def parts(self) -> int:
+        """Tasks along n."""
+        return -(-self.panels.count // self.task_panels)
+
+    @property
+    def task_panels(self) -> int:
+        return -(-self.panels.count // min(self.panels.count, max(1, self._wanted // self.chunks.count)))
+
+    @property
+    def _wanted(self) -> int:
+        """Tasks of one matrix."""
+        products = self.shape.batches * self.shape.m * self.shape.n * self.shape.k
+        return max(1, min(_MOST_TASKS, products // _TASK_PRODUCTS) // max(1, self.shape.batches))
+
+    @property
+    def panel_offset(self) -> int:
+        """Where the panel of B begins in scratch: behind the sums of a register tile."""
+        return _SUMS * self.lanes * _SUM_BYTES
+
+    @property
+    def rows_offset(self) -> int:
+        """Where the rows of A begin in scratch."""
+        return self.panel_offset + -(-self.pairs * self.width * PAIR * WORD_BYTES // _LINE_BYTES) * _LINE_BYTES
+
+    @property
+    def scratch_bytes(self) -> int:
+        return self.rows_offset + self.chunks.most * self.row_words * WORD_BYTES
+
+    @property
+    def tasks(self) -> int:
+        return self.shape.batches * self.chunks.count * self.parts
+
+
+def emit_words(e: Emitter, plan: WordPlan, a: Value, b: Value, zero_a: Value, zero_b: Value, write: Write) -> int:
+    """Write the loop over the tasks e.begin..e.end; returns how many there are, 0 if there is nothing to write.
+
+    zero_a, zero_b: i8, of the types of A and B. write: as that of `emit_matmul`, with int32 sums.
+    """
+    shape, panels = plan.shape, plan.panels
+    if 0 in (shape.batches, shape.m, shape.n):
+        return 0
+    with e.loop(e.begin, e.end) as task:
+        outer, chunk, part = digits(e, task.index, [shape.batches, plan.chunks.count, plan.parts])
+        batch = batch_index(e, outer, shape.batch)
+        left = Bytes(e.gep(a, offset(e, batch, shape.a.batch), "i8"), shape.a_dtype, shape.a.row, zero_a)
+        right = Bytes(e.gep(b, offset(e, batch, shape.b.batch), "i8"), shape.b_dtype, shape.b.row, zero_b)
+        m, m_end = (plan.chunks.start(e, each) for each in (chunk, e.add(chunk, 1)))
+        emit_word_rows(e, left, m, m_end, shape.k, plan.row_words, e.gep(e.scratch, plan.rows_offset, "i8"))
+        first = e.mul(part, plan.task_panels)
+        stop = e.smin(e.add(first, plan.task_panels), e.const(panels.count))
+        short = 1 if shape.n % plan.lanes else 0
+        last = shape.n - (-(-shape.n // plan.lanes) - panels.low) * plan.lanes
+        low, high = panels.talls, panels.count - short
+        for columns, begin, end in ((panels.tall * plan.lanes, 0, low), (panels.low * plan.lanes, low, high), (last, high, high + short)):
+            if begin == end:
+                continue
+            with e.loop(e.smax(first, e.const(begin)), e.smin(stop, e.const(end))) as panel:
+                _panel(e, plan, right, _Part(batch, m, m_end, e.mul(panels.start(e, panel.index), plan.lanes), columns), write)
+    return plan.tasks
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What a task computes of a panel: rows `m` to `m_end`, `columns` columns from `n` on."""
+
+    batch: tuple[Value, ...]
+    m: Value
+    m_end: Value
+    n: Value
+    columns: int
+
+
+def _panel(e: Emitter, plan: WordPlan, b: Bytes, part: _Part, write: Write) -> None:
+    """Register tiles of one height, the last of which begins earlier."""
+    panel, copied = e.gep(e.scratch, plan.panel_offset, "i8"), e.gep(e.scratch, plan.rows_offset, "i8")
+    vectors = -(-part.columns // plan.lanes)
+    rows = plan.rows(vectors)
+    emit_word_panel(e, b, plan.shape.k, plan.shape.n, part.n, part.columns, plan.lanes, panel)
+    with e.loop(part.m, part.m_end, rows) as tile:
+        start = e.smin(tile.index, e.sub(part.m_end, rows))
+        _sums(e, plan, rows, vectors, e.gep(copied, e.mul(e.sub(start, part.m), plan.row_words), "i16"), panel)
+        _write_rows(e, plan, part, tile.index, e.sub(tile.index, start), rows, write)
+
+
+def _sums(e: Emitter, plan: WordPlan, rows: int, vectors: int, left: Value, panel: Value) -> None:
+    """The sums of a register tile into the first bytes of scratch memory, [row][vector]."""
+    lanes, type_ = plan.lanes, vector_type("i32", plan.lanes)
+    apart = vectors > 2  # few are kept in registers
+
+    def added(k: Value, totals: list[Value]) -> list[Value]:
+        row, column = e.gep(panel, e.mul(k, vectors * lanes), "i32"), e.gep(left, k, "i32")
+
+        def columns() -> list[Value]:
+            return [e.load(e.gep(row, j * lanes, "i32"), type_, _SUM_BYTES) for j in range(vectors)]
+
+        kept, found = [] if apart else columns(), list[Value]()
+        for i in range(rows):
+            if apart:
+                e.keep_order()
+            pair = e.splat(e.load(e.gep(column, i * plan.pairs, "i32"), "i32", WORD_BYTES), lanes)
+            found += [_added(e, plan.target, totals[i * vectors + j], pair, second) for j, second in enumerate(kept or columns())]
+        return found
+
+    steps = _STEPS if apart else 1
+    rest = plan.pairs % steps
+    with e.loop(0, plan.pairs - rest, steps, carried=[e.zero(type_)] * (rows * vectors)) as loop:
+        totals = loop.values
+        for step in range(steps):
+            totals = added(e.add(loop.index, step), totals)
+        loop.carry(totals)
+    totals = loop.values
+    for step in range(rest):
+        totals = added(e.const(plan.pairs - rest + step), totals)
+    for number, total in enumerate(totals):
+        e.store(total, e.gep(e.scratch, number * lanes, "i32"), _SUM_BYTES)
+
+
+def _added(e: Emitter, target: Target, total: Value, a: Value, b: Value) -> Value:
+    """total + the products of the two words in each lane of a and b."""
+    if target.is_x86:
+        return add_word_pairs(e, target, total, a, b)
+    half = e.const(16, total.type)
+    for upper in (True, False):
+        low, high = (each if upper else e.binary("shl", each, half) for each in (a, b))
+        total = e.binary("add", total, e.binary("mul", e.binary("ashr", low, half), e.binary("ashr", high, half)))
+    return total
+
+
+def _write_rows(e: Emitter, plan: WordPlan, part: _Part, m: Value, first: Value, rows: int, write: Write) -> None:
+    """Hand on the sums of a register tile, from its row `first` on; that is row `m` of the matrix."""
+    vectors = -(-part.columns // plan.lanes)
+    with e.loop(first, rows) as row:
+        line = e.gep(e.scratch, e.mul(row.index, vectors * plan.lanes), "i32")
+        for j in range(vectors):
+            total = e.load(e.gep(line, j * plan.lanes, "i32"), vector_type("i32", plan.lanes), _SUM_BYTES)
+            place = MatmulIndex(part.batch, e.add(m, e.sub(row.index, first)), e.add(part.n, j * plan.lanes))
+            write(e, place, total, existing_lanes(part.columns - j * plan.lanes, plan.lanes))
