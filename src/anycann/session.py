@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import ml_dtypes
@@ -51,6 +52,7 @@ class InferenceSession:
         self._overridable = tuple(_node_arg(spec, types) for spec in self._programs.overridable)
         self._types = tuple(_feed_dtype(spec) for spec in specs)
         self._names = tuple(arg.name for arg in self._inputs)
+        self._accepted = frozenset(arg.name for arg in (*self._inputs, *self._overridable))
         self._checked: dict[tuple[object, ...], Loaded] = {}  # by the types of feeds that kernels read as they are
         self._latest: tuple[tuple[object, ...], Loaded | None] = ((), None)  # of those, for comparing types is faster than hashing them
         self._direct: Direct | None = None  # for feeds of the types that were met last
@@ -134,10 +136,9 @@ class InferenceSession:
         return found
 
     def _values(self, feeds: Mapping[str, object]) -> list[object]:
-        names = {arg.name for arg in (*self._inputs, *self._overridable)}
-        unknown = [name for name in feeds if name not in names]
-        missing = [arg.name for arg in self._inputs if arg.name not in feeds]
-        if unknown or missing:
+        if not (feeds.keys() <= self._accepted and all(map(feeds.__contains__, self._names))):
+            unknown = [name for name in feeds if name not in self._accepted]
+            missing = [name for name in self._names if name not in feeds]
             what = f"input {unknown[0]!r} is unknown" if unknown else f"input {missing[0]!r} is missing"
             raise UsageError(f"{what}; accepted: {', '.join(arg.name for arg in (*self._inputs, *self._overridable)) or 'none'}")
         return [_fitting(arg, dtype, feeds[arg.name]) for arg, dtype in zip(self._inputs, self._types, strict=True)]
@@ -181,11 +182,15 @@ def _fitting(arg: NodeArg, dtype: np.dtype[Any] | None, value: object) -> object
 def _specs(args: Sequence[NodeArg], values: Sequence[object]) -> tuple[TensorSpec, ...]:
     specs = []
     for arg, value in zip(args, values, strict=True):
-        if not isinstance(value, np.ndarray) or value.dtype.kind in "OUST":
-            specs.append(TensorSpec(arg.name, "object", ()))
-        else:
-            specs.append(TensorSpec(arg.name, value.dtype.name, value.shape))
+        dtype = _dtype_name(value.dtype) if isinstance(value, np.ndarray) else "object"
+        specs.append(TensorSpec(arg.name, dtype, value.shape if isinstance(value, np.ndarray) and dtype != "object" else ()))
     return tuple(specs)
+
+
+@cache
+def _dtype_name(dtype: np.dtype[Any]) -> str:
+    """Of a spec; numpy writes it anew each time it is asked."""
+    return "object" if dtype.kind in "OUST" else dtype.name
 
 
 def _node_arg(spec: TensorSpec, types: Mapping[str, str]) -> NodeArg:

@@ -27,6 +27,8 @@ MOVES = {  # operators that a loop's body runs on the host, and operands they ta
     "Tile": (VECTOR, np.array([3])),
     "NonZero": (VECTOR,),
     "ReduceSum": (VECTOR,),
+    "Transpose": (np.ones((3, 4, 5), np.float32),),
+    "Unsqueeze": (np.ones((3, 4), np.float32), np.array([-1, 1])),
 }
 
 
@@ -69,6 +71,30 @@ def test_what_moves_numbers_about_is_computed_without_an_evaluator(op_type: str,
 
     monkeypatch.setattr("anycann.graph.prepared.evaluate_node", refuse)
     assert_same(prepared(MOVES[op_type]), want)
+
+
+@pytest.mark.parametrize("axes", [[0], [-1], [2, 0], [-3, 3], [1, 1], [4], [-5], [], [0, 4], [-1, 3]], ids=str)
+@pytest.mark.parametrize("shape", [(2, 3), (0, 3), ()], ids=str)
+def test_axes_are_put_where_the_reference_puts_them(shape: tuple[int, ...], axes: list[int]) -> None:
+    node, data = helper.make_node("Unsqueeze", ["x", "axes"], ["y"]), np.zeros(shape, np.float32)
+    assert_same(
+        outcome(PreparedNode(node, OPSET), (data, np.array(axes, np.int64))),
+        outcome(evaluate_node, node, OPSET, (data, np.array(axes, np.int64))),
+    )
+
+
+@pytest.mark.parametrize("perm", [None, [0, 1, 2], [2, 0, 1], [1, 0], [0, 0, 1], [0, 1, 3]], ids=str)
+def test_axes_are_turned_as_the_reference_turns_them(perm: list[int] | None) -> None:
+    node, data = helper.make_node("Transpose", ["x"], ["y"], perm=perm), np.arange(24).reshape(2, 3, 4)
+    assert_same(outcome(PreparedNode(node, OPSET), (data,)), outcome(evaluate_node, node, OPSET, (data,)))
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1, 2], ids=str)
+@pytest.mark.parametrize("shapes", [[(2, 3), (2, 3)], [(2, 0), (2, 3)], [(2, 3)], [(2, 3), (4, 3)], [(2, 3), (3,)], [(), ()]], ids=str)
+def test_what_is_joined_is_as_the_reference_joins_it(shapes: list[tuple[int, ...]], axis: int) -> None:
+    node = helper.make_node("Concat", [f"x{n}" for n in range(len(shapes))], ["y"], axis=axis)
+    operands = [np.full(shape, number, np.float32) for number, shape in enumerate(shapes)]
+    assert_same(outcome(PreparedNode(node, OPSET), operands), outcome(evaluate_node, node, OPSET, operands))
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,12 @@ from onnx.helper import get_attribute_value
 from onnx.reference.op_run import OpFunction, OpRun, RuntimeContextError
 
 from anycann.graph.evaluate import CACHED_NODE_BYTES, build_evaluator, evaluate_node
+from anycann.graph.ops import shape_on_host
 from anycann.graph.registry import library
 from anycann.support.errors import AnyCANNError, ModelError
 
 _HOST_TYPES = frozenset((np.ndarray, list))
+_MOVING = shape_on_host.__name__  # whose functions compute nothing that numpy would warn of
 
 
 class PreparedNode:
@@ -28,7 +30,7 @@ class PreparedNode:
         run: Callable[..., Sequence[object]] | None = None if operator is None else operator._run
         if defined is not None:
             run = (defined.quick if quick else None) or defined.host or run
-        self._run = None if run is None else without_warnings(run)
+        self._run = run if run is None or getattr(run, "__module__", "") == _MOVING else without_warnings(run)
         self._inputs, self._outputs = len(node.input), len(node.output)
         self._attributes = _stated(node) if operator is None else {name: getattr(operator, name) for name in operator.attributes_names_}
         self._unnamed = [number for number, name in enumerate(node.output) if not name]
@@ -45,13 +47,13 @@ class PreparedNode:
         """
         assert self._run is not None
         try:
-            results = self._run(*map(_value, inputs), **self._attributes)
+            results = self._run(*[_value(each) if isinstance(each, np.generic) else each for each in inputs], **self._attributes)
         except ModelError:
             raise
         except Exception:
             return None
-        values = list(map(_value, results))
-        if len(values) != self._outputs or not all(map(_HOST_TYPES.__contains__, map(type, values))):
+        values = [each if type(each) is np.ndarray else _value(each) for each in results]
+        if len(values) != self._outputs or not _HOST_TYPES.issuperset(map(type, values)):
             return None
         for number in self._unnamed:
             values[number] = None

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 import math
+from operator import itemgetter, ne
 import threading
 import time
 from typing import TypeAlias
@@ -27,14 +28,43 @@ REGION_SECONDS = 0.15  # what compiling a region takes at least, if not all its 
 IN_A_ROW, REGION_IN_A_ROW = 2, 4  # so often the same shape comes that stays; detectors find as many as before now and then
 
 Specs: TypeAlias = tuple[TensorSpec, ...]
+Shape: TypeAlias = tuple[int | str | None, ...]
 Make: TypeAlias = Callable[[Specs, Specs], OpenProgram | None]
+
+
+@dataclass(frozen=True)
+class _Types:
+    """What a session was fed, as what is compared in every call: the dtype and rank of each input, and the shapes."""
+
+    kinds: tuple[tuple[str, int], ...]
+    shapes: tuple[Shape, ...]
+
+    @classmethod
+    def of(cls, specs: Specs) -> _Types:
+        """Those of specs."""
+        return cls(tuple([(spec.dtype, len(spec.shape)) for spec in specs]), tuple([spec.shape for spec in specs]))
+
+    @property
+    def numbers(self) -> int:
+        """How many the inputs have, and at least one."""
+        return 1 + sum(map(math.prod, self.shapes))  # type: ignore[arg-type]
+
+    def moving(self, other: _Types) -> frozenset[int] | None:
+        """The numbers of the inputs whose sizes differ; None where something else does, or an input is no tensor."""
+        if not self.may_move(other):
+            return None
+        return frozenset([number for number, (a, b) in enumerate(zip(self.shapes, other.shapes, strict=True)) if a != b])
+
+    def may_move(self, other: _Types) -> bool:
+        """Whether nothing but sizes differs."""
+        return self.kinds == other.kinds and not any(dtype == "object" for dtype, _ in self.kinds)
 
 
 @dataclass
 class _Open:
-    """A program for all inputs that are as `specs` but for those numbered `moving`, and how long it ran last, on so many numbers."""
+    """A program for all inputs that are as `types` but for those numbered `moving`, and how long it ran last, on so many numbers."""
 
-    specs: Specs
+    types: _Types
     moving: frozenset[int]
     program: OpenProgram | None
     seconds: float = FIRST_SECONDS
@@ -42,20 +72,18 @@ class _Open:
     total: float = 0.0  # what its runs took since one in which less moves was made beside it
     bounded: bool = False  # its nodes refuse large sizes themselves
 
-    def takes(self, specs: Specs) -> bool:
+    def takes(self, types: _Types) -> bool:
         """Whether inputs of these types differ from its own where they may."""
-        moving = _moving(self.specs, specs)
+        moving = self.types.moving(types)
         return moving is not None and moving <= self.moving
 
     def gives_way(self, making_seconds: float) -> bool:
         """Whether one in which less moves is worth making, which takes so long."""
         return self.program is None or self.total >= making_seconds
 
-    def expected_seconds(self, specs: Specs) -> float:
-        """What a run may take: attention and products of two moving operands grow as the square."""
-        if self.bounded:
-            return 0.0
-        return self.seconds * max(_numbers(specs) / (self.numbers or _numbers(self.specs)), 1.0) ** 2
+    def expected_seconds(self, numbers: int) -> float:
+        """What a run on so many numbers may take: attention and products of two moving operands grow as the square."""
+        return 0.0 if self.bounded else self.seconds * max(numbers / (self.numbers or self.types.numbers), 1.0) ** 2
 
 
 class OpenSizes:
@@ -66,12 +94,12 @@ class OpenSizes:
     """
 
     def __init__(self, region: OpenProgram | None = None) -> None:
-        self._region = None if region is None else _Open((), frozenset(), region, bounded=True)
+        self._region = None if region is None else _Open(_Types((), ()), frozenset(), region, bounded=True)
         self._in_a_row = IN_A_ROW if region is None else REGION_IN_A_ROW
-        self._met: deque[Specs] = deque(maxlen=SHAPES_COMPARED)
+        self._met: deque[tuple[_Types, Specs]] = deque(maxlen=SHAPES_COMPARED)
         self._open: deque[_Open] = deque(maxlen=PROGRAMS_KEPT)
-        self._spent: dict[Specs, float] = {}
-        self._latest: Specs = ()
+        self._spent: dict[_Types, float] = {}
+        self._latest = _Types((), ())
         self._times = 0  # that it came in a row
         self._making_seconds = 0.0
         self._compiling_seconds = math.inf if region is None else REGION_SECONDS
@@ -84,17 +112,19 @@ class OpenSizes:
     def compiled(self, specs: Specs, seconds: float) -> None:
         """A program for these types was made in that time."""
         with self._lock:
-            self._note(specs)
+            self._note(_Types.of(specs), specs)
             self._compiling_seconds = min(self._compiling_seconds, seconds)
 
     def run(self, specs: Specs, values: Sequence[object], make: Make | None = None) -> list[object] | None:
         """The outputs; None where these types are better compiled. `make` gives a program for all inputs that differ as two do, or None."""
+        types = _Types.of(specs)
+        numbers = types.numbers
         with self._lock:
-            self._times, self._latest = self._times + 1 if specs == self._latest else 1, specs
-            found = None if self._times >= self._in_a_row else self._region or self._find(specs, make)
+            self._times, self._latest = self._times + 1 if types == self._latest else 1, types
+            found = None if self._times >= self._in_a_row else self._region or self._find(types, specs, make)
             if found is None or found.program is None:
                 return None
-            if self._spent.get(specs, 0.0) + found.expected_seconds(specs) > self._compiling_seconds:
+            if self._spent.get(types, 0.0) + found.expected_seconds(numbers) > self._compiling_seconds:
                 return None
         start, made = time.perf_counter(), found.program.made_seconds
         try:
@@ -103,35 +133,36 @@ class OpenSizes:
             return None
         made = found.program.made_seconds - made  # what the next run does not take again
         with self._lock:
-            found.seconds, found.numbers = max(time.perf_counter() - start - made, 0.0), _numbers(specs)
+            found.seconds, found.numbers = max(time.perf_counter() - start - made, 0.0), numbers
             found.total += found.seconds
-            self._note(specs)
-            self._spent[specs] = self._spent.pop(specs, 0.0) + found.seconds
+            self._note(types, specs)
+            self._spent[types] = self._spent.pop(types, 0.0) + found.seconds
             if len(self._spent) > SHAPES_COUNTED:
                 del self._spent[next(iter(self._spent))]
         return results
 
-    def _note(self, specs: Specs) -> None:
-        if self._region is None and specs not in self._met:
-            self._met.append(specs)
+    def _note(self, types: _Types, specs: Specs) -> None:
+        if self._region is None and not any(types == met for met, _ in self._met):
+            self._met.append((types, specs))
 
-    def _find(self, specs: Specs, make: Make | None) -> _Open | None:
+    def _find(self, types: _Types, specs: Specs, make: Make | None) -> _Open | None:
         """The program for open sizes in which the least moves; made if two shapes that were met differ in less than those there are.
 
         When there are as many as are kept, the next is for what moves most, and for less once that has run for as long as making takes.
         """
         if make is None:
             return None
-        pairs = [(moving, known) for known in self._met if (moving := _moving(known, specs))]
+        alike = [(met, known) for met, known in self._met if met.may_move(types)]
+        pairs = [(count, met, known) for met, known in alike if (count := sum(map(ne, met.shapes, types.shapes)))]
         if not pairs:
             return None
-        there = min((each for each in self._open if each.takes(specs)), key=lambda each: len(each.moving), default=None)
+        there = min((each for each in self._open if each.takes(types)), key=lambda each: len(each.moving), default=None)
         full = len(self._open) == PROGRAMS_KEPT
-        moving, known = (max if full and there is None else min)(pairs, key=lambda pair: len(pair[0]))
-        if there is None or (len(there.moving) > len(moving) and (not full or there.gives_way(self._making_seconds))):
+        count, met, known = (max if full and there is None else min)(pairs, key=itemgetter(0))
+        if there is None or (len(there.moving) > count and (not full or there.gives_way(self._making_seconds))):
             if there is not None:
                 there.total = 0.0
-            made, start = _Open(known, moving, None), time.perf_counter()
+            made, start = _Open(met, met.moving(types) or frozenset(), None), time.perf_counter()
             with suppress(AnyCANNError):  # the compiled program says what is wrong
                 made.program = make(known, specs)
             self._making_seconds = time.perf_counter() - start
@@ -140,15 +171,3 @@ class OpenSizes:
         self._open.remove(there)
         self._open.append(there)  # the one that was not used for longest goes first
         return there
-
-
-def _numbers(specs: Specs) -> int:
-    """How many the inputs have, and at least one."""
-    return 1 + sum(math.prod(int(size or 0) for size in spec.shape) for spec in specs)
-
-
-def _moving(one: Specs, other: Specs) -> frozenset[int] | None:
-    """The numbers of the inputs whose sizes differ; None where something else does, or an input is no tensor."""
-    if any(a.dtype != b.dtype or a.dtype == "object" or len(a.shape) != len(b.shape) for a, b in zip(one, other, strict=True)):
-        return None
-    return frozenset(number for number, (a, b) in enumerate(zip(one, other, strict=True)) if a.shape != b.shape)

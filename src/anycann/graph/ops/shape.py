@@ -101,7 +101,7 @@ def squeeze(context: Lowering) -> Tensor:
     return reshaped(context.operand(0), context.outputs[0].shape)
 
 
-@operator("Unsqueeze", view=True, samples=_unsqueeze_samples)
+@operator("Unsqueeze", view=True, samples=_unsqueeze_samples, host=shape_on_host.with_axes)
 def unsqueeze(context: Lowering) -> Tensor:
     """With new axes of extent 1."""
     return reshaped(context.operand(0), context.outputs[0].shape)
@@ -118,7 +118,7 @@ def _transpose_samples(rng: np.random.Generator) -> Iterable[Sample]:
     yield from retyped(Sample((floats(rng, 21, 18),)), EVERY_DTYPE)
 
 
-@operator("Transpose", samples=_transpose_samples)
+@operator("Transpose", samples=_transpose_samples, host=shape_on_host.transposed)
 def transpose(context: Lowering) -> Tensor:
     """Axes in another order."""
     source = context.operand(0)
@@ -201,7 +201,7 @@ def _concat_samples(rng: np.random.Generator) -> Iterable[Sample]:
     yield from retyped(Sample((floats(rng, 3, 5), floats(rng, 3, 20)), {"axis": 1}), EVERY_DTYPE)
 
 
-@operator("Concat", samples=_concat_samples)
+@operator("Concat", samples=_concat_samples, host=shape_on_host.joined)
 def concat(context: Lowering) -> Tensor:
     """Each element comes from the operand its position falls into."""
     operands = [t for t in context.inputs if t is not None and t.size]

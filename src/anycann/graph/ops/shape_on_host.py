@@ -5,6 +5,8 @@ What they cannot take raises; `graph/prepared.py` then asks `onnx.reference`, wh
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 
@@ -41,3 +43,24 @@ def expanded(data: np.ndarray, shape: np.ndarray) -> tuple[np.ndarray]:
         raise ValueError("the operand has more axes")
     result[...] = data
     return (result,)
+
+
+def transposed(data: np.ndarray, perm: Sequence[int] | None = None) -> tuple[np.ndarray]:
+    """Transpose: axes in another order, by default the opposite one."""
+    return (data.transpose(perm) if perm else data.T,)
+
+
+def joined(*operands: np.ndarray, axis: int) -> tuple[np.ndarray]:
+    """Concat."""
+    return (np.concatenate(operands, axis),)
+
+
+def with_axes(data: np.ndarray, axes: np.ndarray) -> tuple[np.ndarray]:
+    """Unsqueeze: axes of one element at these places of the result."""
+    rank, shape = data.ndim + axes.size, list(data.shape)
+    places = sorted(axis + rank if axis < 0 else axis for axis in axes.tolist())
+    if len(set(places)) < len(places) or any(not 0 <= place < rank for place in places):
+        raise ValueError("places that are none")
+    for place in places:
+        shape.insert(place, 1)
+    return (data.reshape(shape),)
