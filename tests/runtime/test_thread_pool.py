@@ -137,6 +137,16 @@ def test_a_kernel_that_resumes_is_told_which_calls_go_on(code: LoadedCode, resum
     assert [calls[begin, 1] for begin in begins] == [*begins[1:], 64]
 
 
+def test_every_thread_has_as_many_units(code: LoadedCode) -> None:
+    calls, scratch = np.zeros((14, 2), np.int64), np.zeros((2, 64), np.uint8)
+    with ThreadPool(2) as pool:
+        pool._ready = True  # as if the worker slept: the caller has all calls
+        pool._workers.write(Field.THREADS, 2)
+        table(code, (CALLS, (calls,), 14), units=3).run(pool, scratch)
+        pool._workers.write(Field.THREADS, 1)
+    assert calls[:, 1].nonzero()[0].tolist() == [0, 4, 7, 11]  # two of each half
+
+
 def test_rows_have_units_by_their_work() -> None:
     small, moved = Buffer("arena", 0, 1000), Buffer("arena", 0, 2_000_000)
 

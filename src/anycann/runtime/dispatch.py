@@ -1,9 +1,9 @@
 """The native side of the thread pool, as LLVM IR: `run` launches a whole table of kernels, `fork_join.py` splits one over the threads.
 
 A row of the table is `{ptr fn, ptr args, i64 tasks, i64 kind}`, `fn` a kernel `void(ptr args, i64 begin, i64 end, ptr scratch)`. A row of
-several tasks is split over the threads, in as many units as `split` said but at least one for each thread, unit `i` of `n` being the tasks
-from ceil(tasks * i / n); any other row runs on the caller. Rows of other kinds (`Row`) lead to other rows, so that an If runs in the same
-call as what comes before and after it.
+several tasks is split over the threads, in as many units as `split` said, rounded up to the same number for each thread as far as there are
+tasks; unit `i` of `n` is the tasks from ceil(tasks * i / n). Any other row runs on the caller. Rows of other kinds (`Row`) lead to other
+rows, so that an If runs in the same call as what comes before and after it.
 
 `call` is `run` with everything in one block, and binds the arrays of this run first: a patch `{i64 number, i64 position, i64 offset}` makes
 `pointers[position]` the address of the elements of array `number`, an object of numpy's, plus `offset`.

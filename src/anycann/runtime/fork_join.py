@@ -208,9 +208,13 @@ whole:
 share:
   %wakes_none = phi i1 [ %lets_sleep, %entry ], [ false, %ask ]
   %threads = zext i32 %threads_short to i64
+  %workers_long = zext i32 %workers to i64
   %most_units = mul i64 %threads, $MOST_UNITS$
   %wanted = lshr i64 %kind, $UNITS_BIT$
-  %least = call i64 @llvm.umax.i64(i64 %wanted, i64 %threads)
+  %up = add i64 %wanted, %workers_long
+  %each = udiv i64 %up, %threads
+  %shares = mul i64 %each, %threads
+  %least = call i64 @llvm.umax.i64(i64 %shares, i64 %threads)
   %fitting = call i64 @llvm.umin.i64(i64 %least, i64 %most_units)
   %units = call i64 @llvm.umin.i64(i64 %fitting, i64 %tasks)
   store ptr %fn, ptr %fn_at
