@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from anycann.codegen import contract_dots
+from anycann.codegen.kernels.dot_direct import gains_directly
 from anycann.codegen.kernels.dot_products import may_take_magnitudes
 from anycann.codegen.kernels.dot_shape import DotPlan
 from anycann.session import InferenceSession, SessionOptions
@@ -94,3 +95,27 @@ def test_unsigned_weights_of_groups_are_those_of_one_group_apart(target: Target)
     (got,) = InferenceSession(parse(text, w=w, a=np.uint8(77)), SessionOptions(target=target, poison=True)).run(None, {"x": x})
     groups = [convolved(x[:, 8 * n : 8 * n + 8].astype(np.int32) - 77, w[12 * n : 12 * n + 12]) for n in range(2)]
     np.testing.assert_array_equal(got, np.concatenate(groups, 1))
+
+
+@TARGETS
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_trained_weights_are_multiplied_as_they_are_where_they_are_small(
+    target: Target, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = list[bool]()
+
+    def gains(plan: DotPlan, weights: np.ndarray) -> bool:
+        chosen.append(gains_directly(plan, weights))
+        return chosen[-1]
+
+    monkeypatch.setattr(contract_dots, "gains_directly", gains)
+    w = np.clip(RNG.normal(0, 30, (40, 16, 2, 3)), -128, 127).astype(np.int8)
+    x = RNG.integers(0, 256, (1, 16, 6, 7)).astype(np.uint8).view(dtype)
+    text = IMAGE.format(channels=16, more="", zeros=", a").replace("uint8", dtype)
+    (y,) = InferenceSession(parse(text, w=w, a=np.array(9, dtype)), SessionOptions(target=target, poison=True)).run(None, {"x": x})
+    np.testing.assert_array_equal(y, convolved(x.astype(np.int32) - 9, w))
+    matrix, rows = w.reshape(40, 96).T, x.reshape(7, 96)
+    model = parse(f"g ({dtype}[7, 96] x) => (int32[M, N] y) {{ y = MatMulInteger(x, w, a) }}", w=matrix.copy(), a=np.array(3, dtype))
+    (y,) = InferenceSession(model, SessionOptions(target=target, poison=True)).run(None, {"x": rows})
+    np.testing.assert_array_equal(y, (rows.astype(np.int32) - 3) @ matrix.astype(np.int32))
+    assert chosen == [True, True]

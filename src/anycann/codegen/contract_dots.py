@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,6 +16,7 @@ from anycann.codegen.kernels.arithmetic_rate import multiplies_bfloat
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_write import digits
 from anycann.codegen.kernels.dot_convolution import DotWrite, emit_dot_convolution
+from anycann.codegen.kernels.dot_direct import gains_directly
 from anycann.codegen.kernels.dot_packing import pack_dots
 from anycann.codegen.kernels.dot_plane import as_plane, used_taps, with_taps
 from anycann.codegen.kernels.dot_products import DotProducts, may_take_magnitudes
@@ -135,7 +137,7 @@ def generate_dot_convolution(
     if method is None:
         tile = choices.tile(DotSpace(shape, target, planar, magnitudes))
         plan = DotPlan(shape, target, tile, planar, weight_zero is None, window, magnitudes)
-        method = _by_dots(plan, kept, known, weight_zero)
+        method = _by_dots(replace(plan, direct=gains_directly(plan, kept)), kept, known, weight_zero)
     blocked = NC1HWC0 in (*layouts.values(), *(o.place.layout for o in outputs))
 
     def written() -> Kernel:
@@ -289,6 +291,7 @@ def generate_dot_matmul(
     weights = (matrix if operator.transpose_b else matrix.T).reshape(columns, depth, 1, 1)
     weights = weights.astype(dtypes.bfloat16.numpy) if shape.dtype is dtypes.bfloat16 else weights
     weights = weights if zero is None else (weights ^ np.uint8(128)).view(np.int8)
+    plan = replace(plan, direct=gains_directly(plan, weights))
     packed = pack("dots", pack_dots(plan, weights, _known_zero(None, constants, shape), zero))
 
     def written() -> Kernel:

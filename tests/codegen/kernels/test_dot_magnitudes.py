@@ -29,14 +29,14 @@ def product(rows: int, depth: int, columns: int, dtype: DType = dtypes.uint8) ->
     return replace(sizes(depth, columns, (rows, 1)), dtype=dtype)
 
 
-def assert_exact(shape: ConvolutionShape, x: Array, w: Array, zero: int, tile: DotTile | None = None) -> None:
+def assert_exact(shape: ConvolutionShape, x: Array, w: Array, zero: int, tile: DotTile | None = None, direct: bool = False) -> None:
     want = naive(x, w, shape, zero)
     taps = used_taps(shape)
     plane = as_plane(with_taps(shape, taps))
     kept = w[(slice(None), slice(None), *taps)].reshape(*w.shape[:2], *plane.kernel)
     for target in TARGETS:
         space = DotSpace(plane, target, magnitudes=True)
-        plan = space.plan(tile or space.default())
+        plan = replace(space.plan(tile or space.default()), direct=direct)
         lifted = zero + (128 if shape.dtype is dtypes.int8 else 0)
         e, tasks = write_kernel(plan, lifted)
         kernel = Compiled(e, "dots", target, plan.scratch_bytes)

@@ -16,6 +16,7 @@ from typing import TypeAlias
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution_write import digits
 from anycann.codegen.kernels.dot_copy import emit_padded_copy
+from anycann.codegen.kernels.dot_direct_sums import DirectSums
 from anycann.codegen.kernels.dot_products import GROUP_BYTES
 from anycann.codegen.kernels.dot_shape import DotPlan
 from anycann.codegen.kernels.dot_sums import Sums, TileSums, VectorSums, sum_of_input
@@ -42,7 +43,8 @@ def emit_dot_convolution(
     zero = e.const(zero_point or 0, "i32") if not isinstance(zero_point, Value) else zero_point
     scaled = isinstance(zero_point, Value)
     from_head = plan.head > 0 and not (plan.uses_tiles or scaled)
-    sums: Sums = TileSums(plan) if plan.uses_tiles else VectorSums(plan, from_head)
+    vectors = DirectSums if plan.direct else VectorSums
+    sums: Sums = TileSums(plan) if plan.uses_tiles else vectors(plan, from_head)
     sums.begin(e)
     kernel = _Kernel(plan, sums, x, weights, write, zero, scaled, plan.head > 0 and not from_head, joined)
     with e.loop(e.begin, e.end) as task:

@@ -8,6 +8,9 @@ turning and 128 take from the sums of a column is known with its weights (`lift`
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
+
 import numpy as np
 import numpy.typing as npt
 
@@ -27,8 +30,8 @@ def split_weights(weights: npt.NDArray[np.int8]) -> npt.NDArray[np.uint8]:
     return np.stack(parts, axis=-3)
 
 
-def lift(weights: npt.NDArray[np.int8], axis: int) -> npt.NDArray[np.int32]:
-    """What sums by magnitudes lack along an axis: (x - 128) w is x w - 128 w, and (127 - x) |w| is x w - 127 w."""
+def lift(weights: npt.NDArray[np.int8], axis: int | tuple[int, ...]) -> npt.NDArray[np.int32]:
+    """What sums by magnitudes lack along axes: (x - 128) w is x w - 128 w, and (127 - x) |w| is x w - 127 w."""
     wide = weights.astype(np.int32)
     lacking: npt.NDArray[np.int32] = np.where(wide < 0, TURNED * wide, KEPT * wide).sum(axis, dtype=np.int32)
     return lacking
@@ -36,8 +39,15 @@ def lift(weights: npt.NDArray[np.int8], axis: int) -> npt.NDArray[np.int32]:
 
 def add_magnitudes(e: Emitter, total: Value, x: Value, magnitudes: Value, signs: Value) -> Value:
     """total + the products of four bytes a lane: pairs in 16 bits, two of them in 32."""
+    return add_direct(e, total, [(magnitudes, e.binary("xor", x, signs))])
+
+
+def add_direct(e: Emitter, total: Value, products: Sequence[tuple[Value, Value]]) -> Value:
+    """total + the products of unsigned and signed bytes, four a lane, whose sums of pairs, of all of them together, are in 16 bits."""
     bytes_, words = vector_type("i8", 4 * total.lanes), vector_type("i16", 2 * total.lanes)
-    turned = e.binary("xor", x, signs)
-    a, b = (e.op(f"bitcast {v.type} {v.text} to {bytes_}", bytes_) for v in (magnitudes, turned))
-    pairs = e.call("llvm.x86.avx2.pmadd.ub.sw", words, [a, b])
-    return e.binary("add", total, e.call("llvm.x86.avx2.pmadd.wd", total.type, [pairs, e.const(1, words)]))
+    pairs = []
+    for product in products:
+        a, b = (e.op(f"bitcast {v.type} {v.text} to {bytes_}", bytes_) for v in product)
+        pairs.append(e.call("llvm.x86.avx2.pmadd.ub.sw", words, [a, b]))
+    both = reduce(lambda a, b: e.binary("add", a, b), pairs)
+    return e.binary("add", total, e.call("llvm.x86.avx2.pmadd.wd", total.type, [both, e.const(1, words)]))

@@ -9,9 +9,10 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
+from anycann.codegen.kernels.dot_direct import group_offsets, order_groups
 from anycann.codegen.kernels.dot_magnitudes import lift, split_weights
 from anycann.codegen.kernels.dot_products import GROUP_BYTES
-from anycann.codegen.kernels.dot_shape import DotPlan
+from anycann.codegen.kernels.dot_shape import ORDER_COUNTS, DotPlan
 
 
 def pack_dots(
@@ -21,8 +22,9 @@ def pack_dots(
 
     The head of a panel of integers is an int32 a column: what the zero point of the input adds to its sums, or, where that is not known
     (None), what it adds times the zero point. `zero_point` counts from the least byte: that of an int8 input lies 128 higher.
-    By magnitudes it has their `lift` too, and groups are what `split_weights` makes of them, twice as many bytes. Weights that are not
-    `centred` have a zero point, one or one an output channel; its negative follows, for the sum of the input.
+    By magnitudes it has their `lift` too, and groups are what `split_weights` makes of them, twice as many bytes. With `plan.direct` a
+    table follows the head, and groups lie in the order of `order_groups`; the bytes that some save are left over behind them. Weights that
+    are not `centred` have a zero point, one or one an output channel; its negative follows, for the sum of the input.
     """
     outputs, channels, *kernel = weights.shape
     dtype = np.int16 if plan.dots.widens else weights.dtype
@@ -34,9 +36,12 @@ def pack_dots(
     runs = padded.reshape(len(padded), prod(parts), -1)
     runs = np.pad(runs, [(0, 0), (0, 0), (0, groups_of_part * plan.group - runs.shape[2])])
     groups = runs.reshape(plan.all_panels, plan.width, plan.depth, plan.group).swapaxes(1, 2)
-    if plan.magnitudes:
-        groups = split_weights(groups)
-    body = np.ascontiguousarray(groups).view(np.int8).reshape(plan.all_panels, -1, plan.width * GROUP_BYTES)
+    lacking = None
+    if plan.direct:
+        body, lacking = _in_order(plan, groups)
+    else:
+        groups = split_weights(groups) if plan.magnitudes else groups
+        body = np.ascontiguousarray(groups).view(np.int8).reshape(plan.all_panels, -1, plan.width * GROUP_BYTES)
     if not plan.head:
         return body
     zero = np.zeros(len(padded), np.int32)
@@ -46,10 +51,27 @@ def pack_dots(
     sums = (zero * count - padded.astype(np.int32).reshape(len(padded), -1).sum(1, dtype=np.int32)).astype(np.int32)
     first = sums if zero_point is None else sums * np.int32(zero_point)
     if plan.magnitudes:
-        first = first + lift(padded.reshape(len(padded), -1), 1)
+        first = first + (lift(padded.reshape(len(padded), -1), 1) if lacking is None else lacking)
     heads = [first] if plan.centred else [first, -zero]
     lines = [head.reshape(plan.all_panels, 1, plan.width) for head in heads]
     return np.concatenate([*(np.ascontiguousarray(line).view(np.int8) for line in lines), body], axis=1)
+
+
+def _in_order(plan: DotPlan, groups: npt.NDArray[np.int8]) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.int32]]:
+    """[panels, depth, columns, 4] -> the rows of each panel behind its head, and the `lift` of each column, of the last groups alone."""
+    order = order_groups(groups)
+    table = np.zeros((plan.all_panels, plan.order_bytes // GROUP_BYTES), np.int32)
+    table[:, 0], table[:, 1] = order.paired, order.direct
+    table[:, ORDER_COUNTS : ORDER_COUNTS + plan.depth] = group_offsets(plan)[order.taken]
+    body = np.zeros((plan.all_panels, plan.panel_bytes - plan.head * plan.width * GROUP_BYTES), np.int8)
+    body[:, : plan.order_bytes] = table.view(np.int8)
+    lacking = np.zeros((plan.all_panels, plan.width), np.int32)
+    for panel, (taken, count) in enumerate(zip(order.taken, order.direct, strict=True)):
+        direct, rest = groups[panel, taken[:count]], groups[panel, taken[count:]]
+        content = np.concatenate([direct.reshape(-1), split_weights(rest).view(np.int8).reshape(-1)])
+        body[panel, plan.order_bytes : plan.order_bytes + content.size] = content
+        lacking[panel] = lift(rest, (0, 2))
+    return body.reshape(plan.all_panels, -1, plan.width * GROUP_BYTES), lacking.reshape(-1)
 
 
 def _pieces(plan: DotPlan) -> Iterator[tuple[slice, int]]:

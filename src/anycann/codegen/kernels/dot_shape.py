@@ -14,6 +14,8 @@ from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te import dtypes
 
+ORDER_COUNTS = 2  # numbers before the offsets of `order_bytes`: groups in pairs, and groups that are multiplied as they are
+
 
 @dataclass(frozen=True)
 class DotTile:
@@ -43,6 +45,7 @@ class DotPlan:
 
     planar: the input is row-major [N, C, (D,) H, W]. centred: the weights have no zero point. window: so many rows of an image are there
     at a time (te/layout.py); 0: all images are. magnitudes: of `DotProducts`, for centred weights and a known zero point.
+    direct: groups of weights that are small enough are multiplied without them (`dot_direct.py`).
     """
 
     shape: ConvolutionShape
@@ -52,6 +55,7 @@ class DotPlan:
     centred: bool = True
     window: int = 0
     magnitudes: bool = False
+    direct: bool = False
 
     @property
     def channel_stride(self) -> int:
@@ -246,7 +250,12 @@ class DotPlan:
 
     @cached_property
     def panel_bytes(self) -> int:
-        return self.width * (self.head * GROUP_BYTES + self.depth * self.dots.weight_bytes)
+        return self.width * (self.head * GROUP_BYTES + self.depth * self.dots.weight_bytes) + self.order_bytes
+
+    @property
+    def order_bytes(self) -> int:
+        """Bytes between the head of a panel and its weights, in whole rows: how many groups are direct, and where each is read."""
+        return -(-(ORDER_COUNTS + self.depth) // self.width) * self.width * GROUP_BYTES if self.direct else 0
 
     @property
     def pixel_stride(self) -> int:

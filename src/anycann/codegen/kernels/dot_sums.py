@@ -54,21 +54,18 @@ class VectorSums:
 
         later = e.gep(weights, e.add(e.mul(number, plan.fetched_bytes * plan.depth), plan.panel_bytes), "i8")
 
+        for place, total in enumerate(self.along(e, pixels, rows, weights, later, start)):
+            i, j = divmod(place, vectors)
+            e.store(total, e.gep(e.scratch, (i * plan.width + j * lanes) * GROUP_BYTES, "i8"), GROUP_BYTES)
+
+    def along(self, e: Emitter, pixels: int, rows: Value, weights: Value, later: Value, totals: list[Value]) -> list[Value]:
+        """totals + the products of all groups; the weights of a later panel are fetched from `later` on."""
+        plan = self.plan
+
         def body(offset: Value, k: Value, totals: Sequence[Value]) -> list[Value]:
-            for line in range(0, plan.fetched_bytes, _LINE_BYTES):
-                e.prefetch(e.gep(e.gep(later, e.mul(k, plan.fetched_bytes), "i8"), line, "i8"), level=2)
+            self.fetch(e, later, k, 1)
             place = e.gep(weights, e.mul(k, plan.width * self.dots.weight_bytes), "i8")
-            places = [e.gep(place, j * lanes * self.dots.weight_bytes, "i8") for j in range(vectors)]
-            columns = [self.dots.second(e, at) for at in places]
-            result = []
-            for i in range(pixels):
-                if self.dots.magnitudes:
-                    e.keep_order()  # there are no registers for signs: each pixel reads them again
-                at = e.gep(e.gep(rows, offset, "i8"), i * plan.pixel_stride * plan.nbytes, "i8")
-                factor = self.dots.spread(e, at)
-                seconds = [[*columns[j], *self.dots.signs(e, places[j])] for j in range(vectors)]
-                result += [self.dots.add(e, totals[i * vectors + j], factor, seconds[j]) for j in range(vectors)]
-            return result
+            return self.multiply(e, pixels, e.gep(rows, offset, "i8"), place, totals)
 
         def turn(offset: Value, k: Value, totals: Sequence[Value]) -> list[Value]:
             for step in range(steps):
@@ -76,10 +73,26 @@ class VectorSums:
             return list(totals)
 
         steps = math.gcd(_STEPS, plan.runs[-1]) if self.dots.magnitudes else 1
-        totals = along_depth(e, plan, steps, start, turn)
-        for sum_number, total in enumerate(totals):
-            i, j = divmod(sum_number, vectors)
-            e.store(total, e.gep(e.scratch, (i * plan.width + j * lanes) * GROUP_BYTES, "i8"), GROUP_BYTES)
+        return along_depth(e, plan, steps, totals, turn)
+
+    def fetch(self, e: Emitter, later: Value, k: Value, groups: int) -> None:
+        """Ask for what lies as far behind `later` as so many groups from k on lie behind the first."""
+        for line in range(0, groups * self.plan.fetched_bytes, _LINE_BYTES):
+            e.prefetch(e.gep(e.gep(later, e.mul(k, self.plan.fetched_bytes), "i8"), line, "i8"), level=2)
+
+    def multiply(self, e: Emitter, pixels: int, rows: Value, place: Value, totals: Sequence[Value]) -> list[Value]:
+        """totals + the products of one group. rows: of the first pixel; place: of the weights."""
+        plan, vectors = self.plan, len(totals) // pixels
+        places = [e.gep(place, j * plan.target.lanes * self.dots.weight_bytes, "i8") for j in range(vectors)]
+        columns = [self.dots.second(e, at) for at in places]
+        result = []
+        for i in range(pixels):
+            if self.dots.magnitudes:
+                e.keep_order()  # there are no registers for signs: each pixel reads them again
+            factor = self.dots.spread(e, e.gep(rows, i * plan.pixel_stride * plan.nbytes, "i8"))
+            seconds = [[*columns[j], *self.dots.signs(e, places[j])] for j in range(vectors)]
+            result += [self.dots.add(e, totals[i * vectors + j], factor, seconds[j]) for j in range(vectors)]
+        return result
 
     def _start(self, e: Emitter, weights: Value, vector: int) -> Value:
         if not self.from_head:
