@@ -20,6 +20,7 @@ from anycann.passes.rules.dilated_convolution import DilatedConvolution
 from anycann.passes.rules.einsum import ProductOfEinsum
 from anycann.passes.rules.fourier import ProductOfFourier, ProductOfFrames
 from anycann.passes.rules.gelu import GeluOfParts
+from anycann.passes.rules.growing_concat import GrowingConcat
 from anycann.passes.rules.integer_products import (
     IntegerActivations,
     IntegerConvolution,
@@ -62,7 +63,7 @@ RULES: tuple[Rule, ...] = (
     BoundSuppression(), BoundPlaces(), WriteRange(), ExpandOfTile(), SeparateWindows(), SeparatePool(), GeluOfParts(),
     MishOfParts(), MultiplyBeforeErf(), PointwiseConvolution(), ConvolutionOfLines(), PaddingOfWideConvolution(),
     DilatedConvolution(), StridedPixels(), OneHotProduct(), FunctionOfRows(), TabulateBytes(), ImageOfSequence(),
-    SequenceOfImage(), TwoTransposes(), TransposedOperand(),
+    SequenceOfImage(), TwoTransposes(), TransposedOperand(), GrowingConcat(),
 )  # fmt: skip
 
 
