@@ -84,10 +84,11 @@ class OpenRows:
 class OpenHeads:
     """Attention of any number of rows and keys in an open graph: its kernel, or the nodes it stands for.
 
-    inputs: what the kernel reads, in order, then what else the nodes do.
+    turned: the key is [.., keys, depth]. inputs: what the kernel reads, in order, then what else the nodes do.
     """
 
     what: OpenAttention
+    turned: bool
     symbol: str
     nodes: tuple[onnx.NodeProto, ...]
     inputs: tuple[str, ...]
@@ -202,7 +203,8 @@ class JustInTimeCompiler:
         nodes += [NodeReport(node.name or "", node.op_type, AICORE, "") for node in part.nodes]
         made = {value for node in part.nodes for value in node.outputs}
         others = {v: None for node in part.nodes for v in node.inputs if v is not None and v not in made and v not in part.operands}
-        return OpenHeads(what, symbol, tuple(map(ir.to_proto, part.nodes)), tuple(v.name or "" for v in (*part.operands, *others)))
+        names = tuple(value.name or "" for value in (*part.operands, *others))
+        return OpenHeads(what, part.turned, symbol, tuple(map(ir.to_proto, part.nodes)), names)
 
     def _open_part(
         self, part: Part, prefix: str, kernels: dict[str, str], nodes: list[NodeReport]

@@ -24,8 +24,9 @@ from anycann.runtime.host import Evaluate, HostRunner
 from anycann.runtime.launches import Loan
 from anycann.runtime.loader import LoadedCode
 from anycann.runtime.memory import numpy_dtype
-from anycann.runtime.open_program import HostNode, Kernels, OpenProgram, Sized
+from anycann.runtime.open_program import HostNode, OpenProgram, Sized
 from anycann.runtime.open_sizes import OPEN_SIZES, OpenSizes
+from anycann.runtime.part_kernels import Kernels
 from anycann.runtime.region_cache import RegionCache
 from anycann.runtime.row_kernels import RowKernels, Strip
 from anycann.runtime.thread_pool import shared_pool
@@ -245,7 +246,7 @@ class ModelPrograms:
         code, opset = LoadedCode(ready.code, self._target), self._compiler.model.opset_imports[""]
 
         def on_host(nodes: Sequence[onnx.NodeProto]) -> tuple[HostNode, ...]:
-            return tuple(HostNode(PreparedNode(node, opset, quick=True), tuple(node.input), tuple(node.output)) for node in nodes)
+            return tuple(HostNode(PreparedNode(node, opset, True, True), tuple(node.input), tuple(node.output)) for node in nodes)
 
         parts: list[Kernels | RowKernels | tuple[HostNode, ...]] = []
         for part in ready.parts:
@@ -270,7 +271,7 @@ class ModelPrograms:
         """What runs attention of an open graph; the last of its nodes gives its result."""
         from anycann.runtime.open_attention import AttentionKernel, AttentionNodes  # imports the code generator
 
-        kernel = AttentionKernel(part.what, code.address(part.symbol), self._target.lanes, self._pool, code)
+        kernel = AttentionKernel(part.what, part.turned, code.address(part.symbol), self._target.lanes, self._pool, code)
         return HostNode(AttentionNodes(kernel, nodes, part.inputs), part.inputs, nodes[-1].outputs)
 
     def _row_kernels(self, part: OpenRows, nodes: list[NodeReport]) -> RowKernels:

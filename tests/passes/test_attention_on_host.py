@@ -20,6 +20,8 @@ FOUND = {
     "last axis": ("s = MatMul(q, k) p = Softmax<axis=3>(s) y = MatMul(p, v)", 1.0, ["q", "k", "v"]),
     "scaled and masked": (SCALED, 0.25, ["q", "k", "v", "mask"]),
     "turned about": ("s = MatMul(q, k) d = Mul(two, s) a = Add(mask, d) p = Softmax(a) y = MatMul(p, v)", 2.0, ["q", "k", "v", "mask"]),
+    "turned keys": ("t = Transpose<perm=[0,1,3,2]>(v) s = MatMul(q, t) p = Softmax(s) y = MatMul(p, v)", 1.0, ["q", "v", "v"]),
+    "keys turned otherwise": ("x = Transpose<perm=[1,0,3,2]>(v) s = MatMul(q, x) p = Softmax(s) y = MatMul(p, v)", 1.0, ["q", "x", "v"]),
     "computed mask": ("t = Exp(mask) s = MatMul(q, k) a = Add(s, t) p = Softmax(a) y = MatMul(p, v)", 1.0, ["q", "k", "v", "t"]),
 }
 NOT_FOUND = {
@@ -53,7 +55,7 @@ def test_attention_is_one_part(case: str) -> None:
     text, scale, operands = FOUND[case]
     (attention,) = (part for part in parts_of(text) if isinstance(part, AttentionPart))
     assert ([value.name for value in attention.operands], attention.scale) == (operands, scale)
-    assert (attention.depth, attention.width) == (8, 5)
+    assert (attention.depth, attention.width, attention.turned) == (8, 5, case == "turned keys")
     assert attention.nodes[-1].outputs[0].name == "y"
 
 

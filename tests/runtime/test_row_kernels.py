@@ -23,7 +23,10 @@ class Doubling:
         self.program = SimpleNamespace(outputs=[TensorSpec("", "float32", shape) for shape in shapes])
         self._shapes, self._fed = shapes, fed
 
-    def run(self, feeds: Sequence[np.ndarray], outputs: Sequence[np.ndarray | None]) -> list[np.ndarray]:
+    def direct(self, *_: object) -> None:
+        """No native function."""
+
+    def run(self, feeds: Sequence[np.ndarray], outputs: Sequence[np.ndarray | None] = (None, None)) -> list[np.ndarray]:
         x, factor = feeds
         assert x.shape == self._shapes[0]
         self._fed.append(x.copy())

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 from onnx.helper import get_attribute_value
 from onnx.reference.op_run import OpFunction, OpRun, RuntimeContextError
+from onnx.reference.ops._op import OpRunBinaryNumpy
 
 from anycann.graph.evaluate import CACHED_NODE_BYTES, build_evaluator, evaluate_node
 from anycann.graph.ops import shape_on_host
@@ -21,16 +22,17 @@ _MOVING = shape_on_host.__name__  # whose functions compute nothing that numpy w
 class PreparedNode:
     """`evaluate_node(node, opset, ...)` for one node; the same values, and the same errors. Safe in any thread.
 
-    quick: a few units in the last place may be others, where the operator has a meaning that is quicker so.
+    quick: a few units in the last place may be others, where the operator has a meaning that is quicker so. quiet: numpy's warnings are off
+    around all calls.
     """
 
-    def __init__(self, node: onnx.NodeProto, opset: int, quick: bool = False):
+    def __init__(self, node: onnx.NodeProto, opset: int, quick: bool = False, quiet: bool = False):
         self._node, self._opset = node, opset
         defined, operator = library().find(node.domain, node.op_type), _operator(node, opset)
-        run: Callable[..., Sequence[object]] | None = None if operator is None else operator._run
+        run: Callable[..., Sequence[object]] | None = None if operator is None else _function(operator)
         if defined is not None:
             run = (defined.quick if quick else None) or defined.host or run
-        self._run = run if run is None or getattr(run, "__module__", "") == _MOVING else without_warnings(run)
+        self._run = run if run is None or quiet or getattr(run, "__module__", "") == _MOVING else without_warnings(run)
         self._inputs, self._outputs = len(node.input), len(node.output)
         self._attributes = _stated(node) if operator is None else {name: getattr(operator, name) for name in operator.attributes_names_}
         self._unnamed = [number for number, name in enumerate(node.output) if not name]
@@ -68,6 +70,15 @@ def without_warnings(run: Callable[..., Sequence[object]]) -> Callable[..., Sequ
             return run(*operands, **attributes)
 
     return np.errstate(all="ignore")(run) if np.__version__[0] != "1" else entering
+
+
+def _function(operator: OpRun) -> Callable[..., Sequence[object]]:
+    """What an operator of the reference computes; that of two operands by numpy's function alone, without a check of its result."""
+    if not isinstance(operator, OpRunBinaryNumpy) or type(operator)._run is not OpRunBinaryNumpy._run:
+        run: Callable[..., Sequence[object]] = operator._run
+        return run
+    function = operator.numpy_fct
+    return lambda a, b: (function(a, b),)
 
 
 def _value(value: object) -> object:

@@ -1,6 +1,6 @@
 """Attention among the nodes that the host would compute for moving sizes, told by its operators alone.
 
-MatMul(query, key) -> [Mul or Div by a constant] -> [Add mask] -> Softmax over keys -> MatMul(.., value)
+MatMul(query, [Transpose] key) -> [Mul or Div by a constant] -> [Add mask] -> Softmax over keys -> MatMul(.., value)
 
 Nothing else reads what is between. Which sizes it is given is checked whenever it runs.
 """
@@ -24,7 +24,7 @@ TypeOf: TypeAlias = Callable[[ir.Value], TensorType | None]
 class AttentionPart:
     """softmax(scale * query @ key + mask) @ value over rows of `depth` and `width` numbers, and the nodes of which it is made, in order.
 
-    operands: query, key [.., depth, keys], value, and the mask if there is one.
+    operands: query, key [.., depth, keys], value, and the mask if there is one. turned: the key comes as [.., keys, depth].
     """
 
     nodes: Nodes
@@ -32,6 +32,7 @@ class AttentionPart:
     depth: int
     width: int
     scale: float
+    turned: bool
 
 
 def find_attention(nodes: Sequence[ir.Node], kept: Collection[ir.Value], type_of: TypeOf) -> dict[ir.Node, AttentionPart]:
@@ -77,14 +78,24 @@ class _Pattern:
             if known is None:
                 return None
             scores, scale, later = product, known, (factor, *later)
-        product_node = self._made(scores, "MatMul")
-        operands = [] if product_node is None else [*product_node.inputs, later[-1].inputs[1], *([] if mask is None else [mask])]
-        values = [value for value in operands if value is not None]
+        first = self._made(scores, "MatMul")
+        if first is None:
+            return None
+        turned = self._turned(first.inputs[1])
+        nodes, key = ((first, *later), first.inputs[1]) if turned is None else ((turned, first, *later), turned.inputs[0])
+        values = [value for value in (first.inputs[0], key, later[-1].inputs[1], mask) if value is not None]
         types = [self._type_of(value) for value in values]
-        if product_node is None or any(type_ is None or type_.dtype is not dtypes.float32 or len(type_.shape) < 2 for type_ in types):
+        if any(type_ is None or type_.dtype is not dtypes.float32 or len(type_.shape) < 2 for type_ in types):
             return None
         depth, width = (0 if type_ is None else type_.shape[-1] for type_ in (types[0], types[2]))
-        return AttentionPart((product_node, *later), tuple(values), depth, width, scale) if depth and width else None
+        return AttentionPart(nodes, tuple(values), depth, width, scale, turned is not None) if depth and width else None
+
+    def _turned(self, key: ir.Value | None) -> ir.Node | None:
+        """The node that exchanges the last two axes of what becomes the key, if that is all it does."""
+        node = self._made(key, "Transpose")
+        perm = [] if node is None else list(node.attributes.get_ints("perm", []))
+        rank = len(perm)
+        return node if rank > 1 and perm == [*range(rank - 2), rank - 1, rank - 2] else None
 
     def _made(self, value: ir.Value | None, operators: str) -> ir.Node | None:
         """The node of the host that makes a value, if it is one of these and nothing but one node reads the value."""

@@ -50,11 +50,11 @@ class AttentionKernel:
     """softmax(scale * query @ key + mask) @ value by the kernel at `address`. Safe in any thread. keep: whose code it is.
 
     Operands are float32: query [.., rows, depth], key [.., depth, keys], value [.., keys, width], and a mask that is stretched to the
-    scores, but for keys; up to two axes lead, also stretched.
+    scores, but for keys; up to two axes lead, also stretched. turned: the key comes as [.., keys, depth].
     """
 
-    def __init__(self, what: OpenAttention, address: int, lanes: int, pool: ThreadPool, keep: object):
-        self._what, self._address, self._lanes, self._pool, self._keep = what, address, lanes, pool, keep
+    def __init__(self, what: OpenAttention, turned: bool, address: int, lanes: int, pool: ThreadPool, keep: object):
+        self._what, self._turned, self._address, self._lanes, self._pool, self._keep = what, turned, address, lanes, pool, keep
         self._idle: list[_Call] = []  # append and pop are atomic
 
     def run(self, operands: Sequence[object]) -> Array | None:
@@ -63,7 +63,8 @@ class AttentionKernel:
         arrays = [array for array in operands[: 4 if what.masked else 3] if _is_taken(array)]
         if len(arrays) != (4 if what.masked else 3):
             return None
-        arrays[1] = arrays[1].swapaxes(-1, -2)
+        if not self._turned:
+            arrays[1] = arrays[1].swapaxes(-1, -2)
         rank = max(array.ndim for array in arrays[:3])
         arrays = [_side_by_side(array) for array in arrays]
         (q_batches, q_heads, rows, depth), (k_batches, k_heads, keys, key_depth), (v_batches, v_heads, values, width) = shapes = [

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anycann.runtime.blas_threads import one_thread
-from anycann.runtime.executor import CompiledProgram
 from anycann.runtime.host import Evaluate
+from anycann.runtime.part_kernels import Kernels
 from anycann.runtime.row_kernels import RowKernels
 from anycann.support.records import dataclass
 
@@ -25,15 +25,6 @@ class HostNode:
     """A node ready to run, and the names of its operands ("" where absent) and results."""
 
     evaluate: Evaluate
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Kernels:
-    """A program, and what its inputs and outputs are called in the graph."""
-
-    program: CompiledProgram
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
 
@@ -80,7 +71,7 @@ class OpenProgram:
 
         Raises AnyCANNError where a node of the host refuses its operands.
         """
-        with one_thread():
+        with one_thread(), np.errstate(all="ignore"):
             return self._run(feeds)
 
     def _run(self, feeds: Sequence[object]) -> list[object] | None:
@@ -89,7 +80,7 @@ class OpenProgram:
         for part, dead in zip(self.parts, self._dead, strict=True):
             operands = [values[name] for name in part.inputs]
             if isinstance(part, Kernels):
-                values.update(zip(part.outputs, part.program.run(operands), strict=True))
+                values.update(zip(part.outputs, part.run(operands), strict=True))
             elif isinstance(part, RowKernels):
                 rows = part.run(operands)
                 if rows is None:

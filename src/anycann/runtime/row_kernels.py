@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anycann.runtime.executor import CompiledProgram
+from anycann.runtime.part_kernels import Kernels
 from anycann.support.records import dataclass
 
 BLOCKS = (128, 32, 8)  # rows: fewer read all weights for little, and more are mostly filled up
@@ -57,7 +58,7 @@ class RowKernels:
         self.inputs, self.outputs = inputs, outputs
         self.made_seconds = 0.0
         self._make, self._strips, self._output_axes = make, strips, output_axes
-        self._programs: dict[int, CompiledProgram] = {}
+        self._programs: dict[int, Kernels] = {}
         self._spent = dict.fromkeys(BLOCKS, 0.0)  # seconds in which larger blocks ran in place of each
         self._lock = threading.Lock()
 
@@ -79,18 +80,27 @@ class RowKernels:
         while begin < rows or rows == begin == 0:
             wanted, start = _wanted(rows - begin), time.perf_counter()
             block = self._taken(wanted)
-            program = self._programs.get(block) or self._program(block)
+            kernels = self._programs.get(block) or self._program(block)
             feeds = [array if axis is None else _part(array, axis, begin, block) for array, axis in zip(arrays, axes, strict=True)]
-            results = results or self._room(program, rows)
-            places = [_at(array, axis, begin, block) for array, axis in zip(results, self._output_axes, strict=True)]
-            buffers = [place if place.flags.c_contiguous and begin + block <= rows else None for place in places]
-            for place, buffer, made, axis in zip(places, buffers, program.run(feeds, buffers), self._output_axes, strict=True):
-                if buffer is None:
-                    place[...] = _at(made, axis, 0, place.shape[axis])  # type: ignore[arg-type]
+            if rows <= block:
+                made = zip(kernels.run(feeds), self._output_axes, strict=True)
+                results = [array if rows == block else _at(array, axis, 0, rows) for array, axis in made]
+            else:
+                results = results or self._room(kernels.program, rows)
+                self._run_part(kernels.program, feeds, results, begin, block)
             if block != wanted:
                 self._spent[wanted] += time.perf_counter() - start
             begin += block
         return results
+
+    def _run_part(self, program: CompiledProgram, feeds: Sequence[Array], results: Sequence[Array], begin: int, block: int) -> None:
+        """Write the rows of a block from `begin` on, as many as there are in the results."""
+        places = [_at(array, axis, begin, block) for array, axis in zip(results, self._output_axes, strict=True)]
+        whole = [place.shape[axis] == block for place, axis in zip(places, self._output_axes, strict=True)]
+        buffers = [place if place.flags.c_contiguous and all_there else None for place, all_there in zip(places, whole, strict=True)]
+        for place, buffer, made, axis in zip(places, buffers, program.run(feeds, buffers), self._output_axes, strict=True):
+            if buffer is None:
+                place[...] = _at(made, axis, 0, place.shape[axis])  # type: ignore[arg-type]
 
     def _taken(self, wanted: int) -> int:
         """The block to run where this one is wanted: a larger one that is there, as long as making this one is not repaid."""
@@ -98,11 +108,11 @@ class RowKernels:
             return wanted
         return min((block for block in BLOCKS if block > wanted and block in self._programs), default=wanted)  # others may add some now
 
-    def _program(self, block: int) -> CompiledProgram:
+    def _program(self, block: int) -> Kernels:
         with self._lock:
             if block not in self._programs:
                 start = time.perf_counter()
-                self._programs[block] = self._make(block)
+                self._programs[block] = Kernels(self._make(block), self.inputs, self.outputs)
                 self.made_seconds += time.perf_counter() - start
             return self._programs[block]
 
