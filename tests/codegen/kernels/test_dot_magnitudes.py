@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from anycann.codegen.emitter import Emitter
+from anycann.codegen.kernels import dot_shape
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.dot_magnitudes import lift, split_weights
 from anycann.codegen.kernels.dot_packing import pack_dots
@@ -74,9 +75,10 @@ def test_sums_are_those_of_the_definition(name: str, dtype: DType, zero: int) ->
 
 @pytest.mark.parametrize("x", [0, 127, 128, 255])
 @pytest.mark.parametrize("w", [-128, -127, -1, 127])
-def test_the_largest_pairs_do_not_saturate(x: int, w: int) -> None:
-    shape = product(7, 68, 19)
-    assert_exact(shape, np.full((1, 7, 1, 68), x, np.uint8), np.full((19, 68, 1, 1), w, np.int8), 0)
+@pytest.mark.parametrize("rows", [1, 7])
+def test_the_largest_pairs_do_not_saturate(x: int, w: int, rows: int) -> None:
+    shape = product(rows, 68, 19)
+    assert_exact(shape, np.full((1, rows, 1, 68), x, np.uint8), np.full((19, 68, 1, 1), w, np.int8), 0)
 
 
 @pytest.mark.parametrize(
@@ -132,6 +134,32 @@ def test_a_smaller_last_tile_computes_the_same(rest: int, chunks: int) -> None:
     beside = replace(sizes(8, 24, (4, 12 + rest), (3, 3), pads=(1, 1)), dtype=dtypes.uint8)
     for merge in (False, True):
         assert_exact(beside, *operands(beside, np.random.default_rng()), 200, DotTile(5, 2, 1, 2, 1, merge))
+
+
+def test_few_rows_that_wait_for_weights_read_them_as_signed_bytes() -> None:
+    def is_narrow(rows: int, depth: int, columns: int, magnitudes: bool = True) -> bool:
+        tile = DotTile(1, 2, 1, rows, 1, True)
+        plan = DotPlan(product(rows, depth, columns), by_name("avx2"), tile, magnitudes=magnitudes)
+        assert plan.panel_bytes == plan.width * (4 + depth * (1 if plan.is_narrow else 2))
+        return plan.is_narrow
+
+    assert is_narrow(1, 64, 32)
+    assert not is_narrow(1, 64, 32, magnitudes=False)
+    assert not is_narrow(2, 768, 3072)
+    assert is_narrow(4, 4096, 11008)
+    assert not is_narrow(5, 4096, 11008)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4])
+@pytest.mark.parametrize(("depth", "columns"), [(4, 9), (12, 8), (68, 100), (130, 33)])
+@pytest.mark.parametrize("dtype", [dtypes.uint8, dtypes.int8], ids=str)
+def test_few_rows_are_exact(rows: int, depth: int, columns: int, dtype: DType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dot_shape, "_FAR", 0)
+    shape = product(rows, depth, columns, dtype)
+    x, w = operands(shape, np.random.default_rng())
+    w[:, ::3], w[:, 1::5] = -128, 127
+    assert_exact(shape, x, w, 3)
+    assert_exact(shape, x, w, 3, direct=True)
 
 
 def test_a_column_of_few_pixels_is_a_few_tasks_that_fetch_the_weights() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.dot_magnitudes import add_direct
@@ -18,7 +19,8 @@ class DirectSums(VectorSums):
     def along(self, e: Emitter, pixels: int, rows: Value, weights: Value, later: Value, totals: list[Value]) -> list[Value]:
         plan = self.plan
         paired, direct = (_read(e, weights, number) for number in range(ORDER_COUNTS))
-        row = plan.width * GROUP_BYTES  # a group that is multiplied as it is; others are two
+        row = plan.width * GROUP_BYTES  # a group that is multiplied as it is
+        last = plan.width * self.dots.weight_bytes
         unrolled = 2 - plan.depth % 2
 
         def pairs(k: Value, place: Value, totals: Sequence[Value]) -> list[Value]:
@@ -33,14 +35,14 @@ class DirectSums(VectorSums):
         def magnitudes(k: Value, place: Value, totals: Sequence[Value]) -> list[Value]:
             for step in range(unrolled):
                 at = self._row(e, rows, weights, k, step)
-                totals = self.multiply(e, pixels, at, e.gep(place, 2 * step * row, "i8"), totals)
+                totals = self.multiply(e, pixels, at, e.gep(place, step * last, "i8"), totals)
             return list(totals)
 
         carried, first = [e.gep(weights, plan.order_bytes, "i8"), *totals], e.const(0)
         for stop, step, nbytes, body in (
             (paired, 2, row, pairs),
             (direct, unrolled, row, single),
-            (e.const(plan.depth), unrolled, 2 * row, magnitudes),
+            (e.const(plan.depth), unrolled, last, magnitudes),
         ):
             with e.loop(first, stop, step, carried=carried) as loop:
                 self.fetch(e, later, loop.index, step)
@@ -55,12 +57,12 @@ class DirectSums(VectorSums):
 
     def _add(self, e: Emitter, pixels: int, rows: Sequence[Value], place: Value, totals: Sequence[Value]) -> list[Value]:
         """totals + the products of neighbouring groups of weights at `place`, each with what the first pixel reads at its row."""
-        plan, vectors = self.plan, len(totals) // pixels
+        plan, vectors, dots = self.plan, len(totals) // pixels, replace(self.dots, narrow=False)
         groups = vector_type("i32", plan.target.lanes)
         result = []
         for i in range(pixels):
             e.keep_order()  # weights are read by the instructions that multiply them
-            factors = [self.dots.spread(e, e.gep(row, i * plan.pixel_stride * plan.nbytes, "i8"))[0] for row in rows]
+            factors = [dots.spread(e, e.gep(row, i * plan.pixel_stride * plan.nbytes, "i8"))[0] for row in rows]
             for j in range(vectors):
                 at = [e.gep(place, (step * plan.width + j * plan.target.lanes) * GROUP_BYTES, "i8") for step in range(len(rows))]
                 products = [(factor, e.load(each, groups, GROUP_BYTES)) for factor, each in zip(factors, at, strict=True)]

@@ -18,6 +18,7 @@ from anycann.codegen.emitter import Emitter
 from anycann.codegen.values import Value, vector_type
 
 LANES = 8
+LESS_128 = -0x7F7F7F80  # turns unsigned bytes into signed ones
 TURNED, KEPT = 0x7F, 0x80  # what the bits of an unsigned byte are taken with, for a negative weight and for another
 
 
@@ -37,6 +38,17 @@ def lift(weights: npt.NDArray[np.int8], axis: int | tuple[int, ...]) -> npt.NDAr
     return lacking
 
 
+def magnitudes_of(e: Emitter, weights: Value) -> Value:
+    """Four signed bytes a lane -> their magnitudes, unsigned bytes."""
+    return _bitcast(e, e.intrinsic("abs", [_as_bytes(e, weights), e.const(0, "i1")]), weights.type)
+
+
+def turned_bits(e: Emitter, weights: Value) -> Value:
+    """Four signed bytes a lane -> what turns a byte less 128: all bits of those where a weight is negative."""
+    bytes_ = _as_bytes(e, weights)
+    return _bitcast(e, e.cast("sext", e.compare("slt", bytes_, e.zero(bytes_.type)), "i8"), weights.type)
+
+
 def add_magnitudes(e: Emitter, total: Value, x: Value, magnitudes: Value, signs: Value) -> Value:
     """total + the products of four bytes a lane: pairs in 16 bits, two of them in 32."""
     return add_direct(e, total, [(magnitudes, e.binary("xor", x, signs))])
@@ -44,10 +56,15 @@ def add_magnitudes(e: Emitter, total: Value, x: Value, magnitudes: Value, signs:
 
 def add_direct(e: Emitter, total: Value, products: Sequence[tuple[Value, Value]]) -> Value:
     """total + the products of unsigned and signed bytes, four a lane, whose sums of pairs, of all of them together, are in 16 bits."""
-    bytes_, words = vector_type("i8", 4 * total.lanes), vector_type("i16", 2 * total.lanes)
-    pairs = []
-    for product in products:
-        a, b = (e.op(f"bitcast {v.type} {v.text} to {bytes_}", bytes_) for v in product)
-        pairs.append(e.call("llvm.x86.avx2.pmadd.ub.sw", words, [a, b]))
+    words = vector_type("i16", 2 * total.lanes)
+    pairs = [e.call("llvm.x86.avx2.pmadd.ub.sw", words, [_as_bytes(e, v) for v in product]) for product in products]
     both = reduce(lambda a, b: e.binary("add", a, b), pairs)
     return e.binary("add", total, e.call("llvm.x86.avx2.pmadd.wd", total.type, [both, e.const(1, words)]))
+
+
+def _as_bytes(e: Emitter, lanes: Value) -> Value:
+    return _bitcast(e, lanes, vector_type("i8", 4 * lanes.lanes))
+
+
+def _bitcast(e: Emitter, value: Value, type_: str) -> Value:
+    return e.op(f"bitcast {value.type} {value.text} to {type_}", type_)

@@ -22,9 +22,10 @@ def pack_dots(
 
     The head of a panel of integers is an int32 a column: what the zero point of the input adds to its sums, or, where that is not known
     (None), what it adds times the zero point. `zero_point` counts from the least byte: that of an int8 input lies 128 higher.
-    By magnitudes it has their `lift` too, and groups are what `split_weights` makes of them, twice as many bytes. With `plan.direct` a
-    table follows the head, and groups lie in the order of `order_groups`; the bytes that some save are left over behind them. Weights that
-    are not `centred` have a zero point, one or one an output channel; its negative follows, for the sum of the input.
+    By magnitudes it has their `lift` too, and groups are what `split_weights` makes of them, twice as many bytes, unless the plan
+    `is_narrow`. With `plan.direct` a table follows the head, and groups lie in the order of `order_groups`; the bytes that some save are
+    left over behind them. Weights that are not `centred` have a zero point, one or one an output channel; its negative follows, for the
+    sum of the input.
     """
     outputs, channels, *kernel = weights.shape
     dtype = np.int16 if plan.dots.widens else weights.dtype
@@ -40,7 +41,7 @@ def pack_dots(
     if plan.direct:
         body, lacking = _in_order(plan, groups)
     else:
-        groups = split_weights(groups) if plan.magnitudes else groups
+        groups = split_weights(groups) if plan.magnitudes and not plan.is_narrow else groups
         body = np.ascontiguousarray(groups).view(np.int8).reshape(plan.all_panels, -1, plan.width * GROUP_BYTES)
     if not plan.head:
         return body
@@ -68,7 +69,8 @@ def _in_order(plan: DotPlan, groups: npt.NDArray[np.int8]) -> tuple[npt.NDArray[
     lacking = np.zeros((plan.all_panels, plan.width), np.int32)
     for panel, (taken, count) in enumerate(zip(order.taken, order.direct, strict=True)):
         direct, rest = groups[panel, taken[:count]], groups[panel, taken[count:]]
-        content = np.concatenate([direct.reshape(-1), split_weights(rest).view(np.int8).reshape(-1)])
+        last = rest if plan.is_narrow else split_weights(rest).view(np.int8)
+        content = np.concatenate([direct.reshape(-1), last.reshape(-1)])
         body[panel, plan.order_bytes : plan.order_bytes + content.size] = content
         lacking[panel] = lift(rest, (0, 2))
     return body.reshape(plan.all_panels, -1, plan.width * GROUP_BYTES), lacking.reshape(-1)

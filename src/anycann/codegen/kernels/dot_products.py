@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from anycann.codegen.emitter import Emitter
-from anycann.codegen.kernels.dot_magnitudes import LANES, add_magnitudes
+from anycann.codegen.kernels.dot_magnitudes import LANES, LESS_128, add_magnitudes, magnitudes_of, turned_bits
 from anycann.codegen.values import Value, vector_type
 from anycann.support.records import dataclass
 from anycann.target.target import Target
@@ -25,12 +25,14 @@ GROUP_BYTES = 4
 class DotProducts:
     """Dot products of groups of `dtype` (uint8, with int8 on the other side, or bfloat16) on a target.
 
-    magnitudes: bytes are multiplied by magnitudes, where `may_take_magnitudes`.
+    magnitudes: bytes are multiplied by magnitudes, where `may_take_magnitudes`. narrow: these, and the signs, are found where weights are
+    read, which are signed bytes in memory.
     """
 
     dtype: DType
     target: Target
     magnitudes: bool = False
+    narrow: bool = False
 
     @property
     def widens(self) -> bool:
@@ -45,7 +47,7 @@ class DotProducts:
     @property
     def weight_bytes(self) -> int:
         """Bytes of a group of the second operand."""
-        return 2 * GROUP_BYTES if self.magnitudes else GROUP_BYTES
+        return 2 * GROUP_BYTES if self.magnitudes and not self.narrow else GROUP_BYTES
 
     @property
     def nbytes(self) -> int:
@@ -89,6 +91,8 @@ class DotProducts:
 
     def first(self, e: Emitter, groups: Value) -> list[Value]:
         """A vector of groups (i32) as a first operand: unsigned bytes."""
+        if self.narrow:
+            return [e.binary("xor", groups, e.const(LESS_128, groups.type))]
         if self._name or self.takes_two_steps:
             return [groups]
         if self.dtype is dtypes.bfloat16:
@@ -98,6 +102,8 @@ class DotProducts:
     def second(self, e: Emitter, pointer: Value) -> list[Value]:
         """The groups of all lanes at `pointer` as a second operand: signed bytes, or magnitudes, which `signs` go with."""
         groups = e.load(pointer, vector_type("i32", self.target.lanes), GROUP_BYTES)
+        if self.narrow:
+            return [magnitudes_of(e, groups)]
         if self._name or self.takes_two_steps:
             return [groups]
         if self.dtype is dtypes.bfloat16:
@@ -109,6 +115,8 @@ class DotProducts:
         if not self.magnitudes:
             return []
         groups = vector_type("i32", self.target.lanes)
+        if self.narrow:
+            return [turned_bits(e, e.load(pointer, groups, GROUP_BYTES))]
         return [e.load(e.gep(pointer, self.target.lanes * GROUP_BYTES, "i8"), groups, GROUP_BYTES)]
 
     def ones(self, e: Emitter) -> list[Value]:

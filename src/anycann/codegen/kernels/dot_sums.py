@@ -87,7 +87,7 @@ class VectorSums:
         columns = [self.dots.second(e, at) for at in places]
         result = []
         for i in range(pixels):
-            if self.dots.magnitudes:
+            if self.dots.magnitudes and not self.dots.narrow:
                 e.keep_order()  # there are no registers for signs: each pixel reads them again
             factor = self.dots.spread(e, e.gep(rows, i * plan.pixel_stride * plan.nbytes, "i8"))
             seconds = [[*columns[j], *self.dots.signs(e, places[j])] for j in range(vectors)]
