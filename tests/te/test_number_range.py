@@ -52,6 +52,8 @@ CASES: dict[str, tuple[Expr, tuple[float, float] | None]] = {
     "not a number": (x.const(math.nan, dtypes.float32), None),
     "divided": (real(BYTE) / real(BYTE), None),
     "of two clamps": (held(held(FLOAT, -100.0, 100.0), -4.0, 300.0), (-4, 100)),
+    "looked up": (x.lookup(BYTE, bytes(range(256)), dtypes.uint8), None),
+    "an endless bound": (held(FLOAT, 0.0, math.inf), None),
     "another bound": (x.select(FLOAT > 2.0, FLOAT, x.const(1, dtypes.float32)), None),
 }
 
@@ -65,3 +67,12 @@ def test_bounds(name: str) -> None:
     else:
         assert found is not None
         assert (found.low, found.high) == wanted
+
+
+def test_a_long_chain_with_shared_parts_is_walked_once() -> None:
+    value: Expr = held(FLOAT, -1.0, 1.0)
+    for _ in range(2000):
+        value = value * value
+    found = number_range(value)
+    assert found is not None
+    assert (found.low, found.high) == (-1, 1)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from anycann.te import dtypes
 from anycann.te import expression as x
 from anycann.te.dtypes import DType
@@ -21,7 +19,6 @@ _UNSIGNED_ZERO = frozenset({
 })  # fmt: skip
 
 
-@lru_cache(maxsize=256)  # a kernel asks once for each vector of a tile
 def by_packing(body: Expr, dtype: DType) -> Expr:
     """cast(nearest(clamp(v)) + zero) -> cast(clamp(nearest(min(v)) + zero)), or `body` where it is something else; floats stay floats in v.
 

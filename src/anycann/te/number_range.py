@@ -2,33 +2,59 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Mapping
 import math
 
 from anycann.te import dtypes
 from anycann.te.dtypes import DType
 from anycann.te.expression import Const, Expr, Load, Op
 from anycann.te.simplify import Range
+from anycann.te.traversal import walk
 
 _INTEGERS = ("int", "uint")
+_LARGE = 1 << 64
 
 
-@lru_cache(maxsize=1024)  # a kernel asks for that of its one store once for each vector of a tile
 def number_range(expr: Expr) -> Range | None:
     """The least and the greatest number, give or take rounding; None where they are not known or it may be NaN. One may be infinite."""
+    known: dict[int, Range | None] = {}
+    for each in walk(expr):
+        known[id(each)] = _found(each, known)
+    return known[id(expr)]
+
+
+def _found(expr: Expr, known: Mapping[int, Range | None]) -> Range | None:
+    """The range of an expression from those of its operands."""
     if isinstance(expr, Const):
-        return Range(float(expr.value), float(expr.value)) if math.isfinite(expr.value) else None
+        return Range(float(expr.value), float(expr.value)) if _is_number(expr) else None
     if isinstance(expr, Load):
         return _all(expr.dtype)
     if not isinstance(expr, Op):
         return None
     if expr.name == "select":
-        return _held(*expr.operands)
-    ranges = [number_range(operand) for operand in expr.operands]
-    known = [each for each in ranges if each is not None and math.isfinite(each.low) and math.isfinite(each.high)]
-    if len(known) < len(ranges):
+        condition, value, bound = expr.operands
+        return _held(condition, value, bound, known)
+    ranges = [known[id(operand)] for operand in expr.operands]
+    finite = [each for each in ranges if each is not None and math.isfinite(each.low) and math.isfinite(each.high)]
+    if len(finite) < len(ranges):
         return None
-    return _of_cast(known[0], expr.operands[0].dtype, expr.dtype) if expr.name == "cast" else _of_operation(expr.name, known)
+    return _of_cast(finite[0], expr.operands[0].dtype, expr.dtype) if expr.name == "cast" else _of_operation(expr.name, finite)
+
+
+def _held(condition: Expr, value: Expr, bound: Expr, known: Mapping[int, Range | None]) -> Range | None:
+    """select(value > literal, value, literal), or with <: whatever the value is, NaN too, it ends at the literal."""
+    if not (isinstance(condition, Op) and condition.name in ("lt", "gt") and isinstance(bound, Const) and _is_number(bound)):
+        return None
+    if condition.operands[0] is not value or condition.operands[1] is not bound:
+        return None
+    inner, limit = known[id(value)] or Range(-math.inf, math.inf), float(bound.value)
+    choose = max if condition.name == "gt" else min
+    return Range(choose(inner.low, limit), choose(inner.high, limit))
+
+
+def _is_number(literal: Const) -> bool:
+    """False for what is not finite, and for tables, which are literals too."""
+    return abs(literal.value) < _LARGE
 
 
 def _all(dtype: DType) -> Range | None:
@@ -37,18 +63,6 @@ def _all(dtype: DType) -> Range | None:
         return None
     bits = 8 * dtype.nbytes
     return Range(0, (1 << bits) - 1) if dtype.kind == "uint" else Range(-(1 << bits - 1), (1 << bits - 1) - 1)
-
-
-def _held(condition: Expr, value: Expr, bound: Expr) -> Range | None:
-    """select(value > literal, value, literal), or with <: whatever the value is, NaN too, it ends at the literal."""
-    if not (isinstance(condition, Op) and condition.name in ("lt", "gt") and isinstance(bound, Const) and math.isfinite(bound.value)):
-        return None
-    if condition.operands[0] is not value or condition.operands[1] is not bound:
-        return None
-    inner, limit = number_range(value) or Range(-math.inf, math.inf), float(bound.value)
-    if condition.name == "gt":
-        return Range(max(inner.low, limit), max(inner.high, limit))
-    return Range(min(inner.low, limit), min(inner.high, limit))
 
 
 def _of_cast(inner: Range, source: DType, target: DType) -> Range | None:
