@@ -38,7 +38,10 @@ def _found(expr: Expr, known: Mapping[int, Range | None]) -> Range | None:
     finite = [each for each in ranges if each is not None and math.isfinite(each.low) and math.isfinite(each.high)]
     if len(finite) < len(ranges):
         return None
-    return _of_cast(finite[0], expr.operands[0].dtype, expr.dtype) if expr.name == "cast" else _of_operation(expr.name, finite)
+    if expr.name == "cast":
+        return _of_cast(finite[0], expr.operands[0].dtype, expr.dtype)
+    found = _of_operation(expr.name, finite)
+    return None if found is None or _wraps(found, expr.dtype) else found
 
 
 def _held(condition: Expr, value: Expr, bound: Expr, known: Mapping[int, Range | None]) -> Range | None:
@@ -65,13 +68,20 @@ def _all(dtype: DType) -> Range | None:
     return Range(0, (1 << bits) - 1) if dtype.kind == "uint" else Range(-(1 << bits - 1), (1 << bits - 1) - 1)
 
 
+def _wraps(found: Range, dtype: DType) -> bool:
+    """Whether integers of a type do not hold all of a range."""
+    bits = 8 * dtype.nbytes - (dtype.kind == "int")
+    return dtype.kind in _INTEGERS and not found.within(-(1 << bits) if dtype.kind == "int" else 0, (1 << bits) - 1)
+
+
 def _of_cast(inner: Range, source: DType, target: DType) -> Range | None:
     if source.kind not in _INTEGERS:
         return None
-    if target in (dtypes.float32, dtypes.float64, dtypes.int32, dtypes.int64):
+    if target in (dtypes.float32, dtypes.float64):
         return inner
-    whole = _all(target)
-    return inner if whole is not None and whole.low <= inner.low and inner.high <= whole.high else whole
+    if target.kind not in _INTEGERS:
+        return None
+    return _all(target) if _wraps(inner, target) else inner
 
 
 def _of_operation(name: str, ranges: list[Range]) -> Range | None:
