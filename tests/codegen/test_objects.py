@@ -1,13 +1,14 @@
 """IR text to object code: every target compiles, faults are reported with the text, code that cannot be loaded is refused."""
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from anycann.codegen.emitter import Emitter
-from anycann.codegen.objects import emit_assembly, emit_object, undefined_symbols
+from anycann.codegen.objects import SHORT_CHARACTERS, emit_assembly, emit_object, undefined_symbols
 from anycann.support.errors import InternalError
-from anycann.target.target import by_name, host
+from anycann.target.target import Target, by_name, host
 
 
 def square_kernel(lanes: int, addend: float = 1.5) -> tuple[str, str]:
@@ -33,6 +34,57 @@ def test_every_target_gives_an_elf_object_of_its_machine(name: str, machine: int
 def test_the_full_vector_width_is_used(name: str, register: str) -> None:
     target = by_name(name)
     assert register in emit_assembly(square_kernel(target.lanes)[1], target)
+
+
+def as_long(text: str) -> str:
+    """The same module with as much text as a kernel has whose functions are simplified one at a time."""
+    return text + "; more\n" * (SHORT_CHARACTERS // 7 + 1)
+
+
+def instructions(text: str, target: Target) -> list[str]:
+    return [line for line in emit_assembly(text, target).splitlines() if line.startswith("\t") and not line.startswith("\t.")]
+
+
+@pytest.mark.parametrize("name", ["sse", "avx2", "avx512", "neon"])
+def test_a_long_kernel_is_the_code_of_a_short_one(name: str) -> None:
+    target = by_name(name)
+    text = square_kernel(target.lanes)[1]
+    assert instructions(as_long(text), target) == instructions(text, target)
+
+
+@pytest.mark.parametrize("form", [str, as_long], ids=["short", "long"])
+def test_products_and_sums_are_neither_fused_nor_put_in_another_order(form: Callable[[str], str]) -> None:
+    text = (
+        "define float @f(float %a, float %b, float %c) {\n  %p = fmul float %a, %b\n  %s = fadd float %p, %c\n"
+        "  %t = fadd float %s, %a\n  %u = fsub float %t, %c\n  ret float %u\n}\n"
+    )
+    names = [line.split()[0] for line in instructions(form(text), by_name("avx2"))]
+    assert names == ["vmulss", "vaddss", "vaddss", "vsubss", "retq"]
+
+
+def test_functions_of_a_long_module_call_each_other() -> None:
+    e = Emitter()
+    with e.loop(e.begin, e.end) as loop:
+        e.store(e.const(1.0, "float"), e.gep(e.argument(0), loop.index, "float"), 4)
+    symbol, text = e.finish("ones")
+    inner = text.replace("define void", "define internal void").replace(") #0 {", ") noinline #0 {")
+    caller = (
+        "define void @twice(ptr %args, i64 %begin, i64 %end, ptr %scratch) {\n"
+        f"  call void @{symbol}(ptr %args, i64 0, i64 %begin, ptr null)\n"
+        f"  call void @{symbol}(ptr %args, i64 %begin, i64 %end, ptr null)\n  ret void\n}}\n"
+    )
+    assert undefined_symbols(emit_object(as_long(inner + caller), host())) == []
+
+
+def test_a_short_loop_of_two_rounds_in_a_short_kernel_becomes_none() -> None:
+    e = Emitter()
+    x, y = e.argument(0), e.argument(1)
+    with e.loop(e.begin, e.end) as row, e.loop(0, 12) as block, e.loop(0, 32, 16) as byte:
+        source = e.add(e.add(e.mul(row.index, 32), e.mul(block.index, 1024)), byte.index)
+        to = e.add(e.add(e.mul(row.index, 384), e.mul(block.index, 32)), byte.index)
+        e.store(e.load(e.gep(x, source, "i8"), "<16 x i8>", 1), e.gep(y, to, "i8"), 1)
+    jumps = [line for line in instructions(e.finish("rows")[1], by_name("avx2")) if line.startswith("\tj")]
+    assert len(jumps) == 3  # around all, and back in two loops
 
 
 def test_text_that_does_not_parse_is_an_internal_error_that_shows_it() -> None:

@@ -17,6 +17,8 @@ from anycann.target.target import Target
 
 __all__ = ["LIBRARY", "PIPELINE", "emit_assembly", "emit_object", "llvm_lock", "undefined_symbols"]
 
+# Kernels of less text get LLVM's whole list of passes: 4 % of the time of all, and small loops of two rounds become none.
+SHORT_CHARACTERS = 8_000
 # Held around every use of LLVM that takes time, and across fork, so that a child never inherits it locked.
 llvm_lock = threading.Lock()
 if hasattr(os, "register_at_fork"):
@@ -54,11 +56,22 @@ def _optimised(ir_text: str, target: Target) -> Iterator[tuple[llvm.ModuleRef, l
     with module:
         module.triple = target.triple
         module.data_layout = str(machine.target_data)
-        options = llvm.create_pipeline_tuning_options(speed_level=2)
-        options.loop_unrolling = options.slp_vectorization = options.loop_vectorization = False
+        _optimise(module, machine, len(ir_text) < SHORT_CHARACTERS or "alwaysinline" in ir_text)
+        yield module, machine
+
+
+def _optimise(module: llvm.ModuleRef, machine: llvm.TargetMachine, whole: bool) -> None:
+    """Run what simplifies one function, or the `whole` list, which also joins functions and simplifies before and after."""
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    options.loop_unrolling = options.slp_vectorization = options.loop_vectorization = False
+    if whole:
         builder = llvm.create_pass_builder(machine, options)
         builder.getModulePassManager().run(module, builder)
-        yield module, machine
+        return
+    for function in module.functions:
+        if not function.is_declaration:
+            builder = llvm.create_pass_builder(machine, options)  # for one run: it leaves callbacks in it that point to what it had
+            builder.getFunctionPassManager().run(function, builder)
 
 
 @lru_cache(maxsize=16)
