@@ -41,7 +41,7 @@ from anycann.passes.rules.quantised_gemm import IntegerQGemm
 from anycann.passes.rules.quantised_operators import QuantisedOperator
 from anycann.passes.rules.reciprocals import MultiplyBeforeErf
 from anycann.passes.rules.repeated_blocks import ExpandOfTile
-from anycann.passes.rules.requantise import QuantizeByProduct
+from anycann.passes.rules.requantise import QuantizeActivations, QuantizeByProduct
 from anycann.passes.rules.rule import Rule, replace
 from anycann.passes.rules.scaled_weights import FloatWeights, ScaledWeights
 from anycann.passes.rules.separate_pool import SeparatePool
@@ -56,7 +56,7 @@ from anycann.passes.rules.zero_points import SplitZeroPoint
 RULES: tuple[Rule, ...] = (
     QuantisedOperator(), PaddingOfConvolution(), UnsignedBytes(), DequantizeLater(), QuantizeBeforeMoving(), QuantizeEarlier(),
     QuantizedAgain(), IntegerConvolution(), IntegerTransposedConvolution(), IntegerMatMul(), IntegerActivations(), IntegerGemm(),
-    IntegerQGemm(), QuantizeByProduct(), ScaledWeights(), FloatWeights(),
+    IntegerQGemm(), QuantizeByProduct(), QuantizeActivations(), ScaledWeights(), FloatWeights(),
     DequantizeLSTM(), FoldBatchNormalization(), SumOfConvolutions(), SplitZeroPoint(), ProductOfEinsum(), ProductOfFourier(),
     ProductOfFrames(), MovedConvolution(), ScatterOfUnpool(),
     FuseAttention(), MultiHeadAttention(), PackedAttention(), LowerAttention(), ReshapeAttention(), TransposeAttention(),

@@ -186,8 +186,7 @@ class IntegerActivations(Rule):
     Both of attention's products: 12 times 197 x 64 x 197 take 490 us by words where they took 779, 197 x 197 x 64 427 for 680 (Zen 3).
     """
 
-    anchors = frozenset({("", "MatMul")})
-    early = True
+    anchors = frozenset({("", "MatMul")})  # not early: numpy multiplies integers slowly, and has what moves with open sizes
 
     def check(self, node: ir.Node) -> str | None:
         a, b = (dequantised(value) for value in node.inputs)

@@ -46,6 +46,12 @@ class QuantizeByProduct(Rule):
         return [*new, quantised]
 
 
+class QuantizeActivations(QuantizeByProduct):
+    """The same behind products that `IntegerActivations` made integers, once sizes were known."""
+
+    early = False
+
+
 def _from_integers(value: ir.Value | None) -> bool:
     """True if nothing but dequantised values, integer sums and constants goes into a value."""
     node = None if value is None else value.producer()
