@@ -11,14 +11,15 @@ from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.dot_direct import LEAST_DEPTH, gains_directly, order_groups
 from anycann.codegen.kernels.dot_packing import pack_dots
+from anycann.codegen.kernels.dot_plane import as_plane
 from anycann.codegen.kernels.dot_products import may_take_magnitudes
 from anycann.codegen.kernels.dot_shape import DotPlan, DotTile
 from anycann.codegen.kernels.dot_space import DotSpace
 from anycann.target.target import NAMED, Target, by_name
 from anycann.te import dtypes
 from anycann.te.dtypes import DType
-from tests.codegen.kernels.jit import assert_compiles_everywhere
-from tests.codegen.kernels.test_dot_convolution import GROUPED, SHAPES, Array, operands, write_kernel
+from tests.codegen.kernels.jit import Compiled, assert_compiles_everywhere, runs
+from tests.codegen.kernels.test_dot_convolution import GROUPED, SHAPES, Array, naive, operands, sizes, write_kernel
 from tests.codegen.kernels.test_dot_magnitudes import assert_exact, product
 
 AVX2 = by_name("avx2")
@@ -158,11 +159,27 @@ def test_trained_weights_gain_and_uniform_ones_do_not() -> None:
     assert gains_directly(plan_of(255, 3), trained[:3, :255])
 
 
+def test_groups_that_lie_farther_apart_than_a_table_can_tell_are_not_taken() -> None:
+    """Two planes of 2 GiB: the place of the second one has 32 bits, without its sign."""
+    weights = np.ones((8, 64, 2, 1), np.int8)
+    near, far = (as_plane(sizes(64, 8, (3, size, 1 << 13), (2, 1, 1), (1, 1, 1), (0, 0, 0), (1, 1, 1))) for size in (1 << 11, 1 << 12))
+    plans = [DotSpace(shape, AVX2, magnitudes=True).plan(DotTile(1, 1, 1, 1, 1)) for shape in (near, far)]
+    assert [plan.copied for plan in plans] == [False, False]
+    assert [gains_directly(plan, weights) for plan in plans] == [True, False]
+
+
+@pytest.mark.skipif(not runs(AVX2), reason="this machine has no AVX2")
 def test_one_kernel_serves_any_weights() -> None:
     plan = replace(plan_of(64, 40), direct=True)
+    e, tasks = write_kernel(plan, 3)
+    kernel = Compiled(e, "dots", AVX2, plan.scratch_bytes)
     rng = np.random.default_rng()
-    shapes = {pack_dots(plan, w, 3).shape for w in (mixed((40, 64, 1, 1), rng), np.full((40, 64, 1, 1), -128, np.int8))}
-    assert len(shapes) == 1
+    x = operands(plan.shape, rng)[0]
+    for w in (mixed((40, 64, 1, 1), rng), np.full((40, 64, 1, 1), -128, np.int8), np.zeros((40, 64, 1, 1), np.int8)):
+        want = naive(x, w, plan.shape, 3)
+        y = np.full(want.shape, 77, np.int32)
+        kernel([x, pack_dots(plan, w, 3), y, y], tasks)
+        np.testing.assert_array_equal(y, want)
 
 
 def test_kernels_compile_for_processors_that_are_not_here() -> None:

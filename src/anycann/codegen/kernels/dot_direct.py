@@ -20,6 +20,7 @@ MOST = 128
 # Loops of their own pay from so many groups a panel and so large a share of these on: with 0.9 of the groups products of 196 x 64 x 128
 # take 0.90 of the time, x 192 0.85; with 0.5 1.02 and 0.98 (Zen 3).
 LEAST_DEPTH, LEAST_SHARE = 16, 0.4
+_FARTHEST = np.iinfo(np.int32).max  # what the table of a panel holds
 _SAMPLE = 4  # panels that tell the share
 _ROUNDS = 4
 Groups: TypeAlias = npt.NDArray[np.int8]
@@ -40,7 +41,7 @@ class GroupOrder:
 
 def gains_directly(plan: DotPlan, weights: Groups) -> bool:
     """True if so many groups of the weights [O, C / groups, (kd,) kh, kw] are small that it pays to look for them in each panel."""
-    if not plan.magnitudes or plan.depth < LEAST_DEPTH:
+    if not plan.magnitudes or plan.depth < LEAST_DEPTH or group_offsets(plan).max() > _FARTHEST:
         return False
     firsts = np.linspace(0, max(0, len(weights) - plan.width), _SAMPLE).astype(int)
     some = np.stack([np.moveaxis(weights[first : first + plan.width], 1, -1) for first in firsts])
@@ -72,7 +73,7 @@ def order_groups(groups: Groups) -> GroupOrder:
     return GroupOrder(np.argsort(rank, axis=1, kind="stable"), paired, paired + singles - (0 if depth % 2 else singles % 2))
 
 
-def group_offsets(plan: DotPlan) -> npt.NDArray[np.int32]:
+def group_offsets(plan: DotPlan) -> Counts:
     """[depth]: bytes from the first that a pixel reads to each group of its window."""
     planes, rows, parts, groups = plan.runs
     place = [np.arange(count) * step for count, step in zip((rows, parts), plan.shape.dilations[-2:], strict=True)]
@@ -84,7 +85,7 @@ def group_offsets(plan: DotPlan) -> npt.NDArray[np.int32]:
         lines, column = np.arange(rows) * plan.row_step, place[1]
     pixels = (np.arange(planes) * plan.plane_pixels)[:, None, None] + (lines * plan.pitch)[:, None] + column
     offsets = pixels[..., None] * (plan.channels * plan.nbytes) + np.arange(groups) * GROUP_BYTES
-    return offsets.reshape(-1).astype(np.int32)
+    return offsets.reshape(-1)
 
 
 def _sums(groups: Groups) -> npt.NDArray[np.uint8]:
