@@ -125,6 +125,20 @@ def test_a_float_keeps_the_zero_that_an_integer_makes() -> None:
         assert with_floats(kept) is kept
 
 
+def test_what_branches_share_is_rounded_once() -> None:
+    """v = v * byte(v) over and over: each turn once made two of what both branches read, 14 turns 600 times the expression."""
+    least, most = x.const(0, dtypes.float32), x.const(255, dtypes.float32)
+
+    def byte(value: x.Expr) -> x.Expr:
+        upper = x.select(value > least, value, least)
+        return x.cast(x.unary("nearest", x.select(upper < most, upper, most), dtypes.int32), dtypes.float32)
+
+    value = x.cast(te.placeholder("b", (4,), dtypes.uint8)[0], dtypes.float32)
+    for _ in range(14):
+        value = byte(value * byte(value * 0.5))
+    assert len(walk(with_floats(value))) <= len(walk(value))
+
+
 def test_one_comparison_of_floats_is_left() -> None:
     """Where packing saturates and the zero point can't wrap; not where the value may fall below all integers and is made smaller still."""
     for zero, comparisons in ((0, 1), (9, 1), (-9, 2)):

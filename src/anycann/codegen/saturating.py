@@ -48,6 +48,7 @@ def by_packing(body: Expr, dtype: DType) -> Expr:
 
 def with_floats(value: Expr) -> Expr:
     """cast(nearest(v), float32) -> round(v) below what becomes an integer: one instruction, but for the sign of a zero."""
+    memo: dict[int, Expr] = {}  # one for all that is below, or what two branches share would be two, and four behind the next two
 
     def whole(expr: Expr) -> Expr | None:
         if not isinstance(expr, Op) or expr.name not in _UNSIGNED_ZERO:
@@ -55,9 +56,9 @@ def with_floats(value: Expr) -> Expr:
         number = _operand(_operand(expr, "cast"), "nearest") if expr.dtype is dtypes.float32 else None
         if number is None or number.dtype is not dtypes.float32 or not _is_small(number):
             return None
-        return x.unary("round", rewrite(number, whole))
+        return x.unary("round", rewrite(number, whole, memo))
 
-    return rewrite(value, whole)
+    return rewrite(value, whole, memo)
 
 
 def _is_small(value: Expr) -> bool:
