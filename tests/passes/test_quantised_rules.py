@@ -304,3 +304,18 @@ def test_a_dequantised_constant_that_two_results_add_is_scaled_for_each() -> Non
     (wanted,) = by_definition(model, feeds)
     (got,) = run(model, feeds)
     np.testing.assert_allclose(got, wanted, rtol=0, atol=0.051)  # a step of each
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_product_whose_sums_no_int32_holds_stays_one_of_floats(known: bool) -> None:
+    nodes = "ad = DequantizeLinear(a, s, z) bd = DequantizeLinear(b, s, z) y = MatMul(ad, bd)"
+    for depth, floating in ((33_025, False), (33_026, True)):  # times 255 x 255
+        a, b = np.zeros((1, depth), np.uint8), np.zeros((depth, 17), np.uint8)
+        given, computed = ({"b": b}, "") if known else ({}, f", uint8[{depth},17] b")
+        model = parse(
+            f"g (uint8[1,{depth}] a{computed}) => (float[1,17] y) {{ {nodes} }}", s=scale(0.01), z=np.array(255, np.uint8), **given
+        )
+        (y,) = run(model, {"a": a} if known else {"a": a, "b": b}, target=by_name("avx2"))
+        np.testing.assert_allclose(y, np.full((1, 17), depth * 2.55**2), rtol=1e-3)
+        lines = told(model, "early rules" if known else "rules", by_name("avx2"))
+        assert any("more than int32 holds" in line for line in lines) is floating
