@@ -14,9 +14,13 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
 from anycann.codegen.kernel_cache import KernelCache
+from anycann.codegen.kernels.dot_direct import gains_directly
+from anycann.codegen.kernels.dot_shape import DotTile
+from anycann.codegen.kernels.dot_space import DotSpace
 from anycann.codegen.nest_kernel import Output
 from anycann.codegen.recipe import Recipe
 from anycann.codegen.space import Choices
@@ -24,15 +28,17 @@ from anycann.support.errors import UsageError
 from anycann.target.target import NAMED, host
 from anycann.te import dtypes
 from anycann.te import tensor as te
+from anycann.te.contractions import MatMul
 from anycann.tuning.cost_model import CostModel
 from anycann.tuning.identity import key_of
 from anycann.tuning.journal import Journal, Line, candidates_since_better
 from anycann.tuning.measuring import Candidate, Job, Measurer, Timing
-from anycann.tuning.operands import inputs_of, outputs_of
+from anycann.tuning.operands import KEPT_BYTES, inputs_of, outputs_of
 from anycann.tuning.search import propose, searches
 from anycann.tuning.study import Key, Study
 from anycann.tuning.task import TuningTask, task_of
 from anycann.tuning.tuner import Outcome, Tuner, TuningOptions, candidate_of
+from tests.codegen.kernels.test_dot_convolution import sizes
 from tests.tuning.cases import attention_task, convolution_task, matmul_task, nest_task
 
 
@@ -94,6 +100,23 @@ def job_of(task: TuningTask, cache: KernelCache, count: int = 3) -> Job:
     code = compile_kernels({g.kernel.symbol: g.kernel.ir for g in generated}, host(), 1, cache=cache)
     candidates = tuple(candidate_of(g, code) for g in generated)
     return Job(candidates, inputs_of(task.recipe, task.constants), outputs_of(task.recipe), host(), 1, rounds=3)
+
+
+def test_large_weights_of_bytes_are_as_small_in_measured_kernels_as_in_the_model() -> None:
+    """How bytes are multiplied depends on them: made up ones of up to 100 took another kernel than those that were trained."""
+    rng, target = np.random.default_rng(), NAMED["avx2"]
+    a, b = te.placeholder("a", (7, 400), dtypes.uint8), te.placeholder("b", (400, 400), dtypes.int8)
+    product = te.contraction(MatMul(a, b), (7, 400), dtypes.int32)
+    recipe = Recipe((Output("y", te.compute((7, 400), lambda i, j: product[i, j])),), {}, target)
+    plan = DotSpace(sizes(400, 400, (7, 1)), target, magnitudes=True).plan(DotTile(5, 2, 1, 7, 1, True))
+    for sigma, direct in ((25, True), (200, False)):
+        trained = np.clip(rng.normal(0, sigma, (400, 400)), -127, 127).astype(np.int8)
+        assert trained.nbytes > KEPT_BYTES
+        task = task_of(recipe, {"b": trained}.get, Choices())
+        assert task is not None
+        weights = task.constants["b"].array()
+        assert weights.shape == trained.shape
+        assert gains_directly(plan, weights.T.reshape(400, 400, 1, 1)) == direct
 
 
 def broken(candidate: Candidate, body: str, cache: KernelCache) -> Candidate:
@@ -225,6 +248,7 @@ from pathlib import Path
 from anycann.codegen.kernel_cache import KernelCache
 from anycann.tuning.journal import Journal
 from anycann.tuning.tuner import Tuner, TuningOptions
+from tests.codegen.kernels.test_dot_convolution import sizes
 from tests.tuning.cases import attention_task, convolution_task
 folder = Path(sys.argv[1])
 tasks = [convolution_task(size=size) for size in range(20, 40)]

@@ -19,7 +19,8 @@ from anycann.te.traversal import walk
 
 Array = npt.NDArray[Any]
 
-# Larger constants are made up again when they are needed; their values do not matter for speed.
+# Of larger constants so much is kept of whole numbers, and repeated, for kernels of bytes depend on how large these are (`dot_direct.py`);
+# floats do not matter for speed and are made up.
 KEPT_BYTES = 64 * 1024
 
 
@@ -35,7 +36,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class Known:
-    """A constant of the model: its value, or shape and dtype of one whose value was not kept."""
+    """A constant of the model: its value, or the first elements of a large one, or none."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -44,10 +45,8 @@ class Known:
     def array(self) -> Array:
         """The value, or one as likely."""
         if self.value is not None:
-            return self.value
+            return np.resize(self.value, self.shape)
         rng = np.random.default_rng(len(self.shape) + sum(self.shape))
-        if self.dtype.kind in "iub":
-            return rng.integers(0, 100, self.shape).astype(self.dtype)
         return (rng.standard_normal(self.shape, np.float32) / 16).astype(self.dtype)
 
 
@@ -72,13 +71,19 @@ def outputs_of(recipe: Recipe) -> dict[str, Operand]:
 
 
 def known_constants(recipe: Recipe, constants: Constants) -> dict[str, Known]:
-    """The constants among the operands, small ones with their values."""
+    """The constants among the operands, with what is kept of them."""
     found = {}
     for source in _placeholders([o.tensor for o in recipe.outputs]):
         value = None if isinstance(source, Constant) else constants(source.name)
         if value is not None:
-            found[source.name] = Known(value.shape, value.dtype, value.copy() if value.nbytes <= KEPT_BYTES else None)
+            found[source.name] = Known(value.shape, value.dtype, _kept(value))
     return found
+
+
+def _kept(value: Array) -> Array | None:
+    if value.nbytes <= KEPT_BYTES:
+        return value.copy()
+    return value.reshape(-1)[: KEPT_BYTES // value.itemsize].copy() if value.dtype.kind in "iub" else None
 
 
 def _placeholders(roots: list[Tensor]) -> Iterator[Placeholder]:
