@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
+from anycann.target.target import by_name
 from tests.passes.graphs import by_definition, floats, kernels, parse, run
 
 RNG = np.random.default_rng(5)
@@ -52,6 +53,15 @@ def test_windows_that_meet_or_not_are_sums_of_integers(data: str, result: str, f
     steps = np.abs(got - wanted) / 0.003
     assert steps.max() < 1.01
     assert (steps > 0.5).mean() < 0.01
+
+
+@pytest.mark.parametrize("channels", [16, 32, 48])
+def test_vectors_at_two_places_of_a_window_are_not_joined(channels: int) -> None:
+    """Panels of three vectors: the second begins with the end of one place, and what is behind it lies far away."""
+    quantised = model("2,7,9", f"2,{channels},72", "strides=[8], pads=[4,4]", constants(7, channels, 16))
+    feeds = {"x": floats(2, 7, 9)}
+    (got,), (wanted,) = run(quantised, feeds, target=by_name("avx2")), by_definition(quantised, feeds)
+    assert np.abs(got - wanted).max() < 0.003 * 1.01
 
 
 def test_bytes_of_the_model_become_larger_planes() -> None:

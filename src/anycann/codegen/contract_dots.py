@@ -151,7 +151,9 @@ def generate_dot_convolution(
         def write(e: Emitter, image: Value, channel: Value, row: Value, column: Value, sums: Value, mask: Value | None) -> None:
             tail.write(writer, e, output_place(e, operator, shape, image, row, column, channel), sums, None if blocked else mask)
 
-        tasks = method.emit(e, *pointers, write, zero_point, 1 if blocked else joined_vectors(target))
+        # neighbours of a transposed convolution may lie at two places of its window
+        joined = 1 if blocked or operator.transposed else joined_vectors(target)
+        tasks = method.emit(e, *pointers, write, zero_point, joined)
         symbol, ir = e.finish(method.family)
         arguments = (x, method.weights.name, *zero, *tail.inputs, *(o.name for o in outputs))
         return Kernel(symbol, ir, arguments, tasks, method.scratch_bytes, shape.flops, method.rows, method.resumes)
