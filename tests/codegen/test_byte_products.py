@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from anycann.codegen import contract_dots
+from anycann.codegen import contract_dot_matmul, contract_dots
 from anycann.codegen.kernels.dot_direct import gains_directly
 from anycann.codegen.kernels.dot_products import may_take_magnitudes
 from anycann.codegen.kernels.dot_shape import DotPlan
@@ -32,7 +32,8 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         seen.append(made.magnitudes)
         return made
 
-    monkeypatch.setattr(contract_dots, "DotPlan", plan)
+    for module in (contract_dot_matmul, contract_dots):
+        monkeypatch.setattr(module, "DotPlan", plan)
     return seen
 
 
@@ -108,7 +109,8 @@ def test_trained_weights_are_multiplied_as_they_are_where_they_are_small(
         chosen.append(gains_directly(plan, weights))
         return chosen[-1]
 
-    monkeypatch.setattr(contract_dots, "gains_directly", gains)
+    for module in (contract_dot_matmul, contract_dots):
+        monkeypatch.setattr(module, "gains_directly", gains)
     w = np.clip(RNG.normal(0, 30, (40, 16, 2, 3)), -128, 127).astype(np.int8)
     x = RNG.integers(0, 256, (1, 16, 6, 7)).astype(np.uint8).view(dtype)
     text = IMAGE.format(channels=16, more="", zeros=", a").replace("uint8", dtype)

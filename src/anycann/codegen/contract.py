@@ -10,14 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from anycann.codegen.contract_convolution import convolution_layout, convolution_rows, generate_convolution, refuse_convolution
 from anycann.codegen.contract_convolution import gains_by_planes as convolution_gains
-from anycann.codegen.contract_dots import (
-    dot_layout,
-    dot_rows,
-    generate_dot_convolution,
-    generate_dot_matmul,
-    takes_convolution,
-    takes_matmul,
-)
+from anycann.codegen.contract_dot_matmul import generate_dot_matmul, takes_matmul
+from anycann.codegen.contract_dots import dot_layout, dot_rows, generate_dot_convolution, takes_convolution
 from anycann.codegen.contract_layouts import check_layouts
 from anycann.codegen.contract_matmul import generate_matmul, refuse_matmul
 from anycann.codegen.contract_words import generate_words, takes_words

@@ -1,4 +1,4 @@
-"""Convolutions and matrix products of bytes and bfloat16 by dot products: their operands, their weights, and the kernel with its tail."""
+"""Convolutions of bytes and bfloat16 by dot products: their operands, their weights, and the kernel with its tail."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel, RowTasks
 from anycann.codegen.kernels.arithmetic_rate import multiplies_bfloat
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
-from anycann.codegen.kernels.convolution_write import digits
 from anycann.codegen.kernels.dot_convolution import DotWrite, emit_dot_convolution
 from anycann.codegen.kernels.dot_direct import gains_directly
 from anycann.codegen.kernels.dot_packing import pack_dots
 from anycann.codegen.kernels.dot_plane import as_plane, used_taps, with_taps
-from anycann.codegen.kernels.dot_products import DotProducts, may_take_magnitudes
+from anycann.codegen.kernels.dot_products import DotProducts
 from anycann.codegen.kernels.dot_reading import is_column
 from anycann.codegen.kernels.dot_shape import DotPlan
 from anycann.codegen.kernels.dot_space import DotSpace, gains_by_magnitudes
@@ -37,7 +36,7 @@ from anycann.codegen.values import Value
 from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te import dtypes
-from anycann.te.contractions import Convolution, MatMul
+from anycann.te.contractions import Convolution
 from anycann.te.expression import Const
 from anycann.te.layout import NC1HWC0, ND, NHWC, WINDOW, window_rows
 from anycann.te.tensor import Compute, Contraction, Placeholder, Tensor
@@ -45,7 +44,6 @@ from anycann.te.tensor import Compute, Contraction, Placeholder, Tensor
 Array: TypeAlias = np.ndarray[Any, Any]
 
 FLOATS = (dtypes.bfloat16, dtypes.float32)  # weights that are rounded to bfloat16 when they are packed
-WORDS = (*BYTES, dtypes.int16)  # weights that are multiplied as 16-bit integers, so with any zero point of bytes taken off
 PLANAR_CHANNELS = 4  # up to so many channels, a copy gathers the planes of a row-major image as fast as it copies
 
 
@@ -130,7 +128,7 @@ def generate_dot_convolution(
     weights, weight_zero = _signed_weights(operator, constants)
     weights = product_weights(operator, weights)
     window = window_rows(layouts.get(x, ND)) or 0
-    known = _known_zero(operator.zero_point, constants, sizes)
+    known = known_zero(operator.zero_point, constants, sizes)
     kept = weights[(slice(None), slice(None), *taps)].reshape(*weights.shape[:2], *shape.kernel)
     magnitudes = not (planar or window or known is None) and weight_zero is None and gains_by_magnitudes(shape, target)
     method = None if planar or window or operator.transposed else _by_winograd(shape, target, choices, kept, weight_zero, magnitudes)
@@ -231,7 +229,7 @@ def _signed_weights(operator: Convolution, constants: Constants) -> tuple[np.nda
     return weights, zero if zero.any() else None
 
 
-def _known_zero(zero: Tensor | None, constants: Constants, shape: ConvolutionShape) -> int | None:
+def known_zero(zero: Tensor | None, constants: Constants, shape: ConvolutionShape) -> int | None:
     """The zero point of the input, counted from the least byte, if it is known."""
     lift = 128 if shape.dtype is dtypes.int8 else 0
     if zero is None or shape.dtype is dtypes.bfloat16:
@@ -248,66 +246,3 @@ def _load_zero(e: Emitter, shape: ConvolutionShape) -> Value:
     if shape.dtype is dtypes.int8:
         raw = e.binary("xor", raw, e.const(-128, "i8"))
     return e.cast("zext", raw, "i32")
-
-
-# ---- matrix products
-def takes_matmul(operator: MatMul, constants: Constants, target: Target) -> bool:
-    """True for bytes or bfloat16 times one known matrix, where the processor has no better way; for words where bytes are widened."""
-    a, b = operator.a, operator.b
-    if operator.scale is not None or a.rank < 2 or b.rank != 2 or operator.transpose_a or 0 in (*a.shape, *b.shape) or 1 in b.shape:
-        return False
-    if a.dtype is dtypes.bfloat16:
-        return b.dtype in FLOATS and multiplies_bfloat(target) and known_value(b, constants) is not None
-    if a.dtype not in BYTES or known_value(b, constants) is None:
-        return False
-    if DotProducts(a.dtype, target).widens:
-        return b.dtype in WORDS
-    if b.dtype not in BYTES:
-        return False
-    others = target.lanes == 16 and target.has("avx512vnni")  # another generator, which copies nothing and takes unsigned columns too
-    return not others or (a.dtype is dtypes.uint8 and (b.dtype is dtypes.int8 or has_tiles(target, a.dtype)))
-
-
-def generate_dot_matmul(
-    anchor: Contraction,
-    operator: MatMul,
-    outputs: Sequence[Output],
-    layouts: Mapping[str, str],
-    target: Target,
-    constants: Constants,
-    choices: Choices,
-    repeats: Repeats,
-) -> Generated:
-    """The kernel of a product and its tail: a 1x1 convolution of as many pixels as A has rows."""
-    *rows, depth = operator.a.shape
-    pixels = int(np.prod(rows, dtype=np.int64))
-    columns = operator.b.shape[0 if operator.transpose_b else 1]
-    one = (1, 1)
-    shape = ConvolutionShape(1, depth, columns, 1, (pixels, 1), one, one, one, (0, 0), (pixels, 1), operator.a.dtype)
-    widens = DotProducts(shape.dtype, target).widens
-    zero = np.full((), -128, np.int32) if operator.b.dtype is dtypes.uint8 and not widens else None
-    magnitudes = shape.dtype in BYTES and operator.b.dtype is dtypes.int8 and may_take_magnitudes(target)
-    tile = choices.tile(DotSpace(shape, target, magnitudes=magnitudes))
-    plan = DotPlan(shape, target, tile, centred=zero is None, magnitudes=magnitudes)
-    matrix = np.asarray(known_value(operator.b, constants))
-    weights = (matrix if operator.transpose_b else matrix.T).reshape(columns, depth, 1, 1)
-    weights = weights.astype(dtypes.bfloat16.numpy) if shape.dtype is dtypes.bfloat16 else weights
-    weights = weights if zero is None else (weights ^ np.uint8(128)).view(np.int8)
-    plan = replace(plan, direct=gains_directly(plan, weights))
-    packed = pack("dots", pack_dots(plan, weights, _known_zero(None, constants, shape), zero))
-
-    def written() -> Kernel:
-        tail = Tail(anchor, outputs, layouts, target, len(anchor.shape) - 1, split=False)
-        e = Emitter()
-        pointers = (e.argument(0), e.argument(1))
-        writer = tail.writer(e, 2)
-
-        def write(e: Emitter, image: Value, channel: Value, row: Value, column: Value, sums: Value, mask: Value | None) -> None:
-            tail.write(writer, e, [*digits(e, row, rows), channel], sums, mask)
-
-        tasks = emit_dot_convolution(e, plan, *pointers, write, joined=joined_vectors(target))
-        symbol, ir = e.finish("dots")
-        arguments = (memory_name(operator.a), packed.name, *tail.inputs, *(o.name for o in outputs))
-        return Kernel(symbol, ir, arguments, tasks, plan.scratch_bytes, shape.flops)
-
-    return Generated(repeats.kernel(plan, outputs, layouts, (packed.name,), written), (packed,))

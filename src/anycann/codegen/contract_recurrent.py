@@ -8,7 +8,7 @@ from typing import Literal, cast
 
 import numpy as np
 
-from anycann.codegen.contract_dots import generate_dot_matmul, takes_matmul
+from anycann.codegen.contract_dot_matmul import generate_dot_matmul, takes_matmul
 from anycann.codegen.contract_layouts import check_layouts
 from anycann.codegen.contract_matmul import generate_matmul
 from anycann.codegen.emitter import Emitter
