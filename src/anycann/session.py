@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import ml_dtypes
@@ -187,7 +187,7 @@ def _specs(args: Sequence[NodeArg], values: Sequence[object]) -> tuple[TensorSpe
     return tuple(specs)
 
 
-@cache
+@lru_cache(maxsize=64)  # strings have one for each length
 def _dtype_name(dtype: np.dtype[Any]) -> str:
     """Of a spec; numpy writes it anew each time it is asked."""
     return "object" if dtype.kind in "OUST" else dtype.name

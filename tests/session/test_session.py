@@ -10,6 +10,7 @@ import onnxruntime
 import pytest
 
 from anycann import InferenceSession, SessionOptions
+from anycann.session import _dtype_name
 from anycann.support.errors import UsageError
 from tests.session.models import FIXED, OPEN, PRODUCT, Feeds, assert_agrees, floats, offline, parse
 
@@ -201,6 +202,13 @@ def test_dropout_that_trains_is_not_taken_for_an_identity() -> None:
     )
     (y,) = InferenceSession(model).run(None, {"x": np.ones(1000, np.float32)})
     assert set(np.unique(y)) == {0.0, 2.0}
+
+
+def test_names_of_types_are_kept_for_few_lengths_of_strings() -> None:
+    session = InferenceSession(parse("g (string[N] x) => (string[N] y) { y = Identity(x) }"))
+    for length in range(1, 100):
+        assert session.run(None, {"x": np.array(["a" * length])})[0].tolist() == ["a" * length]
+    assert _dtype_name.cache_info().currsize < 99
 
 
 def test_engines_say_what_runs_on_the_host_and_why() -> None:
