@@ -47,7 +47,7 @@ class QuantizeByProduct(Rule):
 
 
 class QuantizeActivations(QuantizeByProduct):
-    """The same behind products that `IntegerActivations` made integers, once sizes were known."""
+    """QuantizeLinear(i, s) -> QuantizeLinear(i * (1 / s), 1), for what `IntegerActivations` made integers, late."""
 
     early = False
 
