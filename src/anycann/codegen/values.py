@@ -60,6 +60,13 @@ def literal(number: float, type_: str) -> Value:
     return Value(f"splat ({element} {text})" if lanes > 1 else text, type_)
 
 
+def first_lanes(count: int, lanes: int) -> Value | None:
+    """The mask of the first `count` lanes; None for all of them."""
+    if count >= lanes:
+        return None
+    return Value("<" + ", ".join(f"i1 {'true' if i < count else 'false'}" for i in range(lanes)) + ">", vector_type("i1", lanes))
+
+
 def is_integer_literal(value: Value) -> bool:
     """Whether the value is a number that is known while the code is written."""
     return value.text.lstrip("-").isdigit()

@@ -17,10 +17,10 @@ from anycann.codegen.kernels.attention_softmax import changed_scores, exp_of_dif
 from anycann.codegen.kernels.matmul_default import default_tile
 from anycann.codegen.kernels.matmul_dot import dot_scratch, emit_groups
 from anycann.codegen.kernels.matmul_kernel import PanelKernel
-from anycann.codegen.kernels.matmul_shape import MatmulShape, Operand, Strides, first_lanes, multiply_add
+from anycann.codegen.kernels.matmul_shape import MatmulShape, Operand, Strides, multiply_add
 from anycann.codegen.kernels.matmul_tile import MatmulTile, method
 from anycann.codegen.kernels.matmul_writer import MatmulIndex, batch_index
-from anycann.codegen.values import Value, vector_type
+from anycann.codegen.values import Value, first_lanes, vector_type
 from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te import dtypes
@@ -181,7 +181,7 @@ def _emit_sums(e: Emitter, few: _Few, batch: tuple[Value, ...], first: int, rows
             total = e.load(few.at(e, "total", first + i), "float", 4)
             results = finished_results(e, few.shape, sums[i * vectors : (i + 1) * vectors], total)
             for column, result in zip(range(start * few.lanes, few.shape.width, few.lanes), results, strict=False):
-                mask = first_lanes(e, min(few.lanes, few.shape.width - column), few.lanes)
+                mask = first_lanes(min(few.lanes, few.shape.width - column), few.lanes)
                 few.write(e, (*batch, e.const(first + i), e.const(column)), result, mask)
 
 
@@ -218,7 +218,7 @@ def _add_key(
     """sums + weights[row, key] * value[key]."""
     shape, lanes = few.shape, few.lanes
     line = few.operand.step(e, few.pointers.value, address(e, shape.value, (*batch, key, e.const(column))))
-    tail = first_lanes(e, min(lanes, shape.width - column - (vectors - 1) * lanes), lanes)
+    tail = first_lanes(min(lanes, shape.width - column - (vectors - 1) * lanes), lanes)
     loaded = [few.operand.load(e, few.operand.step(e, line, j * lanes), lanes, tail if j == vectors - 1 else None) for j in range(vectors)]
     totals = []
     for i in range(rows):

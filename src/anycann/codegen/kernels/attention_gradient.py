@@ -18,8 +18,8 @@ from anycann.codegen.kernels.attention_softmax import exp_of_difference, greates
 from anycann.codegen.kernels.block_product import Matrix, emit_product, product_width
 from anycann.codegen.kernels.convolution_write import digits
 from anycann.codegen.kernels.matmul_packing import PanelCopy, emit_copy
-from anycann.codegen.kernels.matmul_shape import Operand, first_lanes, multiply_add
-from anycann.codegen.values import Value, vector_type
+from anycann.codegen.kernels.matmul_shape import Operand, multiply_add
+from anycann.codegen.values import Value, first_lanes, vector_type
 from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te import dtypes
@@ -224,7 +224,7 @@ def _score(e: Emitter, kernel: _Kernel, head: _Head, number: Value, key: Value, 
 def _seen(e: Emitter, kernel: _Kernel, key: Value, seen: Value) -> Value:
     """Which of the keys from `key` on are seen."""
     if seen.text.isdigit() and kernel.shape.keys % kernel.lanes == 0:
-        every = first_lanes(e, kernel.lanes, kernel.lanes)
+        every = first_lanes(kernel.lanes, kernel.lanes)
         assert every is None
         return Value("splat (i1 true)", vector_type("i1", kernel.lanes))
     numbers = e.add(e.splat(key, kernel.lanes), e.lane_numbers(kernel.lanes))

@@ -9,8 +9,8 @@ from anycann.codegen.kernels.attention_kernel import Kernel, Rows, emit_turns
 from anycann.codegen.kernels.attention_shape import AttentionShape, Write, address
 from anycann.codegen.kernels.attention_softmax import finished_results
 from anycann.codegen.kernels.matmul_packing import PanelCopy, emit_copy
-from anycann.codegen.kernels.matmul_shape import Operand, first_lanes, multiply_add
-from anycann.codegen.values import Value, vector_type
+from anycann.codegen.kernels.matmul_shape import Operand, multiply_add
+from anycann.codegen.values import Value, first_lanes, vector_type
 from anycann.te import dtypes
 
 
@@ -66,7 +66,7 @@ def _write_quotients(e: Emitter, kernel: Kernel, rows: Rows, row: Value, column:
             result = e.binary("fmul", sums[i * vectors + j], scale)
             result = e.select(some, result, e.zero(kernel.vector)) if shape.empty_is_zero else result
             place = (*rows.batch, e.add(rows.first, e.add(row, i)), e.const(column + j * lanes))
-            kernel.write(e, place, result, first_lanes(e, min(lanes, shape.width - column - j * lanes), lanes))
+            kernel.write(e, place, result, first_lanes(min(lanes, shape.width - column - j * lanes), lanes))
 
 
 def _summed(
@@ -82,7 +82,7 @@ def _summed(
     else:
         operand, step = kernel.operand, shape.value.axes[-2].step or 0
         corner = operand.step(e, kernel.pointers.value, address(e, shape.value, (*rows.batch, first, e.const(column))))
-        tail = first_lanes(e, min(lanes, shape.width - column - (vectors - 1) * lanes), lanes)
+        tail = first_lanes(min(lanes, shape.width - column - (vectors - 1) * lanes), lanes)
 
     def added(t: Value, before: list[Value]) -> list[Value]:
         line = operand.step(e, corner, e.mul(t, step))
@@ -124,4 +124,4 @@ def emit_quotients(
         sums = [e.load(e.gep(line, column, "float"), vector_type("float", lanes), 4) for column in columns]
         for column, result in zip(columns, finished_results(e, shape, sums, total), strict=True):
             place = (*batch, e.add(first, row.index), e.const(column))
-            write(e, place, result, first_lanes(e, min(lanes, shape.width - column), lanes))
+            write(e, place, result, first_lanes(min(lanes, shape.width - column), lanes))

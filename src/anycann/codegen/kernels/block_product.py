@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution_products import multiply_add
-from anycann.codegen.kernels.matmul_shape import first_lanes
-from anycann.codegen.values import Value, vector_type
+from anycann.codegen.values import Value, first_lanes, vector_type
 from anycann.support.records import dataclass
 from anycann.target.target import Target
 
@@ -41,7 +40,7 @@ def emit_product(
         size = -(-vectors // -(-vectors // most))
         for first in range(0, vectors, size):
             here = min(size, vectors - first)
-            mask = first_lanes(e, min(target.lanes, columns - (first + here - 1) * target.lanes), target.lanes)
+            mask = first_lanes(min(target.lanes, columns - (first + here - 1) * target.lanes), target.lanes)
             _emit_rows(e, target, a, b, c, rows, e.const(first * target.lanes), here, depth, mask, adds)
         return
     width = min(product_width(target, b.row), b.row)

@@ -18,10 +18,9 @@ from anycann.codegen.kernels.convolution_method import channel_block, method
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape, used_axes
 from anycann.codegen.kernels.convolution_write import digits
 from anycann.codegen.kernels.matmul_packing import transpose
-from anycann.codegen.kernels.matmul_shape import first_lanes
 from anycann.codegen.kernels.winograd_algorithm import WinogradAlgorithm
 from anycann.codegen.kernels.winograd_transform import transform_weights
-from anycann.codegen.values import Value, vector_type
+from anycann.codegen.values import Value, first_lanes, vector_type
 from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te.dtypes import DType
@@ -206,7 +205,7 @@ def _emit_windows(e: Emitter, rows: _Rows, piece: Piece, count: Value, keep: Kee
             size = min(lanes, shape.taps - start)
             here = [(number, piece.taps[number]) for number in sorted(piece.used) if start <= piece.taps[number] < start + size]
             if here:
-                square = rows.square(e.add(offset, start), first_lanes(e, size, lanes))
+                square = rows.square(e.add(offset, start), first_lanes(size, lanes))
                 for number, tap in here:
                     keep(channel.index, number, square[tap - start])
 

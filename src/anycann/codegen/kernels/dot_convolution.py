@@ -20,7 +20,7 @@ from anycann.codegen.kernels.dot_direct_sums import DirectSums
 from anycann.codegen.kernels.dot_products import GROUP_BYTES
 from anycann.codegen.kernels.dot_shape import DotPlan
 from anycann.codegen.kernels.dot_sums import Sums, TileSums, VectorSums, sum_of_input
-from anycann.codegen.values import Value
+from anycann.codegen.values import Value, first_lanes
 from anycann.support.records import dataclass
 from anycann.te import dtypes
 
@@ -159,7 +159,7 @@ class _Kernel:
         while first < -(-panel.columns // lanes):
             count = self.joined if first + self.joined <= whole else 1
             sums = [self._sums(e, panel, pixel, j, read) for j in range(first, first + count)]
-            mask = existing_lanes(panel.columns - first * lanes, lanes) if count == 1 else None
+            mask = first_lanes(panel.columns - first * lanes, lanes) if count == 1 else None
             self.write_out(e, panel.image, e.add(panel.channel, first * lanes), y, x, e.join(sums), mask)
             first += count
 
@@ -205,10 +205,3 @@ class _Panel:
     weights: Value
     channel: Value
     columns: int
-
-
-def existing_lanes(count: int, lanes: int) -> Value | None:
-    """The mask of the first `count` lanes; None for all."""
-    if count >= lanes:
-        return None
-    return Value("<" + ", ".join(f"i1 {'true' if i < count else 'false'}" for i in range(lanes)) + ">", f"<{lanes} x i1>")

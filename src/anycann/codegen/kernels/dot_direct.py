@@ -91,7 +91,6 @@ def group_offsets(plan: DotPlan) -> Counts:
 def _sums(groups: Groups) -> npt.NDArray[np.uint8]:
     """[panels, depth, lanes]: magnitudes of the weights that are added in a lane of 16 bits, above zero and below; 255 if they are more."""
     above = np.maximum(groups, 0).view(np.uint8)
-    below = np.minimum(groups, 0).view(np.uint8)
-    below = np.negative(below)
+    below = np.negative(np.minimum(groups, 0).view(np.uint8))
     pairs = [half[..., 0::2].astype(np.uint16) + half[..., 1::2] for half in (above, below)]
     return np.minimum(np.concatenate(pairs, axis=-1), 255).astype(np.uint8).reshape(*groups.shape[:2], -1)

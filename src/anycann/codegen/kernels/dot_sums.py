@@ -10,7 +10,7 @@ from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.dot_products import GROUP_BYTES
 from anycann.codegen.kernels.dot_shape import DotPlan
 from anycann.codegen.kernels.dot_tiles import ROW_BYTES, TileRegisters
-from anycann.codegen.values import Value, vector_type
+from anycann.codegen.values import Value, first_lanes, vector_type
 
 # Weights come from the second-level cache or from beyond it: a network has more of them than fit. They are fetched so far ahead of the
 # products, where there are four, which leave the load ports time for it. ResNet-50 of bytes took 6.5 ms where it took 6.9, of bfloat16 10.7
@@ -149,7 +149,7 @@ def sum_of_input(e: Emitter, plan: DotPlan, row: Value) -> Value:
     dots, lanes = plan.dots, plan.target.lanes
     groups, type_ = plan.runs[-1], vector_type("i32", plan.target.lanes)
     whole = groups - groups % lanes
-    mask = Value("<" + ", ".join(f"i1 {'true' if i < groups % lanes else 'false'}" for i in range(lanes)) + ">", vector_type("i1", lanes))
+    mask = first_lanes(groups % lanes or lanes, lanes)
 
     def body(offset: Value, k: Value, totals: Sequence[Value]) -> list[Value]:
         part = e.gep(row, offset, "i8")
@@ -157,7 +157,7 @@ def sum_of_input(e: Emitter, plan: DotPlan, row: Value) -> Value:
             data = e.load(e.gep(part, loop.index, "i32"), type_, 1)
             loop.carry([dots.add(e, loop.values[0], dots.first(e, data), dots.ones(e))])
         total = loop.values[0]
-        if groups % lanes:
+        if mask is not None:
             data = e.masked_load(e.gep(part, whole, "i32"), type_, 1, mask, e.zero(type_))
             total = dots.add(e, total, dots.first(e, data), dots.ones(e))
         return [total]

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.matmul_kernel import PanelKernel
-from anycann.codegen.kernels.matmul_shape import Operand, addition, first_lanes, multiply_add
+from anycann.codegen.kernels.matmul_shape import Operand, addition, multiply_add
 from anycann.codegen.kernels.matmul_writer import MatmulIndex, batch_index, offset
-from anycann.codegen.values import Value
+from anycann.codegen.values import Value, first_lanes
 from anycann.support.records import dataclass
 
 STREAMS = 4
@@ -116,7 +116,7 @@ def _sums(e: Emitter, dots: _Dots, starts: list[Value], others: list[Value]) -> 
         loop.carry(_step(e, dots, starts, others, loop.index, loop.values, None))
     sums = loop.values
     if k % lanes:
-        sums = _step(e, dots, starts, others, e.const(k - k % lanes), sums, first_lanes(e, k % lanes, lanes))
+        sums = _step(e, dots, starts, others, e.const(k - k % lanes), sums, first_lanes(k % lanes, lanes))
     return [sums[i * len(starts) : (i + 1) * len(starts)] for i in range(len(others))]
 
 
@@ -153,11 +153,11 @@ def _write_row(e: Emitter, kernel: PanelKernel, batch: tuple[Value, ...], m: Val
         total = e.binary(addition(total), total, kernel.start(e, place))
     full, rest = divmod(kernel.shape.n, kernel.lanes)
     if not (full and rest):
-        kernel.write(e, place, total, first_lanes(e, rest or kernel.lanes, kernel.lanes))
+        kernel.write(e, place, total, first_lanes(rest or kernel.lanes, kernel.lanes))
         return
     for predicate, count in (("slt", kernel.lanes), ("sge", rest)):
         with e.when(e.compare(predicate, n, e.const(full * kernel.lanes))):
-            kernel.write(e, place, total, first_lanes(e, count, kernel.lanes))
+            kernel.write(e, place, total, first_lanes(count, kernel.lanes))
 
 
 def _write_column(e: Emitter, kernel: PanelKernel, batch: tuple[Value, ...], first: Value, total: Value) -> None:

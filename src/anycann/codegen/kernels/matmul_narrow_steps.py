@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.matmul_kernel import PanelKernel
-from anycann.codegen.kernels.matmul_shape import MatmulShape, Operand, addition, first_lanes, multiply_add
+from anycann.codegen.kernels.matmul_shape import MatmulShape, Operand, addition, multiply_add
 from anycann.codegen.kernels.matmul_writer import MatmulIndex
-from anycann.codegen.values import Value
+from anycann.codegen.values import Value, first_lanes
 
 
 def emit_narrow_copy(e: Emitter, shape: MatmulShape, lanes: int, group: int, source: Value, count: Value, to: Value) -> None:
@@ -53,7 +53,7 @@ def finished(e: Emitter, kernel: PanelKernel, place: MatmulIndex, total: Value) 
 
 def _spread(e: Emitter, left: Operand, pointer: Value, lanes: int, group: int, count: int) -> Value:
     """`group` neighbours of A over and over; those from `count` on are not read and are zero."""
-    few = left.load(e, pointer, group, first_lanes(e, count, group))
+    few = left.load(e, pointer, group, first_lanes(count, group))
     return e.shuffle(few, few, [lane % group for lane in range(lanes)])
 
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from anycann.codegen.emitter import Emitter
-from anycann.codegen.kernels.matmul_shape import Operand, first_lanes
-from anycann.codegen.values import Value
+from anycann.codegen.kernels.matmul_shape import Operand
+from anycann.codegen.values import Value, first_lanes
 from anycann.support.arrangement import Arrangement
 from anycann.support.records import dataclass
 
@@ -92,7 +92,7 @@ def _copy_rows(e: Emitter, copy: PanelCopy, source: Value, count: Value, panel: 
             for line in range(0, copy.columns * copy.operand.dtype.nbytes, _LINE_BYTES):
                 e.prefetch(e.gep(later, line, "i8"))
         for first in range(0, copy.columns, copy.lanes):
-            mask = first_lanes(e, min(copy.lanes, copy.columns - first), copy.lanes)
+            mask = first_lanes(min(copy.lanes, copy.columns - first), copy.lanes)
             value = copy.operand.load(e, copy.operand.step(e, row, first), copy.lanes, mask)
             panels, column = divmod(first, copy.width) if copy.apart else (0, first)
             e.store(value, e.gep(to, panels * copy.apart + column, copy.element), copy.nbytes)
@@ -109,7 +109,7 @@ def _copy_square(e: Emitter, copy: PanelCopy, source: Value, k: Value, panel: Va
 
 
 def _transpose_square(e: Emitter, copy: PanelCopy, source: Value, k: Value, panel: Value, rows: int, first: Value, columns: int) -> None:
-    lanes, mask = copy.lanes, first_lanes(e, rows, copy.lanes)
+    lanes, mask = copy.lanes, first_lanes(rows, copy.lanes)
     corner = copy.operand.step(e, source, e.add(k, e.mul(first, copy.column)))
     loaded = [copy.operand.load(e, copy.operand.step(e, corner, i * copy.column), lanes, mask) for i in range(columns)]
     loaded += [e.zero(loaded[0].type)] * (lanes - columns)

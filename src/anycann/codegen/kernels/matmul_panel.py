@@ -14,10 +14,10 @@ from anycann.codegen.kernels.matmul_narrow_steps import emit_narrow_copy, finish
 from anycann.codegen.kernels.matmul_packing import PanelCopy, emit_copy
 from anycann.codegen.kernels.matmul_pairs import emit_pair_sums, pair_panel_bytes
 from anycann.codegen.kernels.matmul_scaled import ScaledCopy, emit_scaled_copy
-from anycann.codegen.kernels.matmul_shape import Operand, addition, first_lanes
+from anycann.codegen.kernels.matmul_shape import Operand, addition
 from anycann.codegen.kernels.matmul_tile import row_chunks
 from anycann.codegen.kernels.matmul_writer import MatmulIndex, batch_index, offset
-from anycann.codegen.values import Value
+from anycann.codegen.values import Value, first_lanes
 
 
 def emit_panels(e: Emitter, kernel: PanelKernel) -> int:
@@ -68,7 +68,7 @@ def describe(e: Emitter, kernel: PanelKernel, batch: tuple[Value, ...], panel: V
     tile = e.mul(chunk, kernel.tile.row_blocks)
     tile_end = e.smin(e.add(tile, kernel.tile.row_blocks), e.const(heights.count))
     vectors = -(-columns // kernel.lanes)
-    mask = first_lanes(e, columns - (vectors - 1) * kernel.lanes, kernel.lanes)
+    mask = first_lanes(columns - (vectors - 1) * kernel.lanes, kernel.lanes)
     rows = heights.start(e, tile), heights.start(e, tile_end)
     return Panel(batch, tile, tile_end, *rows, e.mul(panel, kernel.width), panel, columns, vectors, mask)
 

@@ -8,8 +8,8 @@ away, often in the same set of the cache and always on another page. Rows that l
 from __future__ import annotations
 
 from anycann.codegen.emitter import Emitter
-from anycann.codegen.kernels.matmul_shape import Operand, first_lanes
-from anycann.codegen.values import Value
+from anycann.codegen.kernels.matmul_shape import Operand
+from anycann.codegen.values import Value, first_lanes
 from anycann.support.records import dataclass
 
 ROW_BLOCK = 8  # steps of k in a turn of the innermost loop: where in a block they read is said by their instructions
@@ -34,7 +34,7 @@ def emit_blocks(e: Emitter, source: Value, row: int, part: tuple[Value, Value, i
         block(turn.index, None)
     if whole < k:
         with e.when(e.compare("eq", end, e.const(k))):
-            block(e.sub(e.const(whole), begin), first_lanes(e, k - whole, ROW_BLOCK))
+            block(e.sub(e.const(whole), begin), first_lanes(k - whole, ROW_BLOCK))
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def _move(e: Emitter, gather: RowGather, line: Value, first: Value, tile: Value,
     place = e.gep(first, e.mul(tile, gather.k * gather.rows), _element(gather))
     for start in range(0, gather.rows, gather.lanes):
         size = min(gather.lanes, gather.rows - start)
-        exists = first_lanes(e, size, gather.lanes)
+        exists = first_lanes(size, gather.lanes)
         mask = exists
         if count is not None:
             present = e.compare("slt", e.add(e.lane_numbers(gather.lanes), start), e.splat(count, gather.lanes))

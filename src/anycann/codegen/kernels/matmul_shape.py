@@ -139,10 +139,3 @@ def multiply_add(e: Emitter, a: Value, b: Value, total: Value) -> Value:
 def addition(value: Value) -> str:
     """The instruction that adds values of this type."""
     return "fadd" if value.element in ("float", "double") else "add"
-
-
-def first_lanes(e: Emitter, count: int, lanes: int) -> Value | None:
-    """The mask of the first `count` lanes; None for all of them."""
-    if count == lanes:
-        return None
-    return Value("<" + ", ".join(f"i1 {'true' if i < count else 'false'}" for i in range(lanes)) + ">", vector_type("i1", lanes))

@@ -9,13 +9,12 @@ from functools import cached_property
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution_write import digits
-from anycann.codegen.kernels.dot_convolution import existing_lanes
 from anycann.codegen.kernels.dot_products import add_word_pairs
 from anycann.codegen.kernels.matmul_kernel import Heights, even_heights
 from anycann.codegen.kernels.matmul_shape import MatmulShape
 from anycann.codegen.kernels.matmul_words_copy import PAIR, WORD_BYTES, Bytes, emit_word_panel, emit_word_rows
 from anycann.codegen.kernels.matmul_writer import MatmulIndex, Write, batch_index, offset
-from anycann.codegen.values import Value, vector_type
+from anycann.codegen.values import Value, first_lanes, vector_type
 from anycann.support.records import dataclass
 from anycann.target.target import Target
 
@@ -206,4 +205,4 @@ def _write_rows(e: Emitter, plan: WordPlan, part: _Part, m: Value, first: Value,
         for j in range(vectors):
             total = e.load(e.gep(line, j * plan.lanes, "i32"), vector_type("i32", plan.lanes), _SUM_BYTES)
             place = MatmulIndex(part.batch, e.add(m, e.sub(row.index, first)), e.add(part.n, j * plan.lanes))
-            write(e, place, total, existing_lanes(part.columns - j * plan.lanes, plan.lanes))
+            write(e, place, total, first_lanes(part.columns - j * plan.lanes, plan.lanes))

@@ -18,8 +18,8 @@ import math
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.attention_softmax import exp_of_difference, greater, greatest_lane
 from anycann.codegen.kernels.matmul_dot import add_across
-from anycann.codegen.kernels.matmul_shape import first_lanes, multiply_add
-from anycann.codegen.values import INDEX, Value, vector_type
+from anycann.codegen.kernels.matmul_shape import multiply_add
+from anycann.codegen.values import INDEX, Value, first_lanes, vector_type
 from anycann.support.records import dataclass
 from anycann.target.target import Target
 
@@ -164,7 +164,7 @@ def _sums(e: Emitter, head: _Head, queries: Sequence[Value], keys: Sequence[Valu
     whole = depth - depth % lanes
     with e.loop(0, whole, lanes, carried=[e.zero(head.vector)] * (len(queries) * len(keys))) as d:
         d.carry(added(d.index, d.values, None))
-    return added(e.const(whole), d.values, first_lanes(e, depth % lanes, lanes)) if depth % lanes else d.values
+    return added(e.const(whole), d.values, first_lanes(depth % lanes, lanes)) if depth % lanes else d.values
 
 
 def _loaded(e: Emitter, head: _Head, place: Value, mask: Value | None) -> Value:
@@ -210,7 +210,7 @@ def _emit_weights(e: Emitter, head: _Head, scores: Value, most: Value) -> Value:
 def _emit_results(e: Emitter, head: _Head, rows: Sequence[Value], totals: Sequence[Value], column: int, vectors: int) -> None:
     """Some columns of the results of the rows."""
     lanes, width = head.lanes, head.what.width
-    tail = first_lanes(e, min(lanes, width - column - (vectors - 1) * lanes), lanes)
+    tail = first_lanes(min(lanes, width - column - (vectors - 1) * lanes), lanes)
     masks = [tail if j == vectors - 1 else None for j in range(vectors)]
     with e.loop(0, head.sizes[Size.KEYS], carried=[e.zero(head.vector)] * (len(rows) * vectors)) as key:
         line = e.gep(head.row(e, Argument.VALUE, key.index), column, "float")

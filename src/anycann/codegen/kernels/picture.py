@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from anycann.codegen.emitter import Emitter
-from anycann.codegen.kernels.matmul_shape import first_lanes
-from anycann.codegen.values import Value, vector_type
+from anycann.codegen.values import Value, first_lanes, vector_type
 from anycann.support.records import dataclass
 from anycann.te.picture_table import PIXEL_BYTES, WORDS, Format, Word
 
@@ -223,4 +222,4 @@ def _write_row(e: Emitter, shape: PictureShape, lanes: int, line: _Line, image: 
     with e.loop(0, whole, lanes) as column:
         at(column.index, None)
     if whole < shape.width:
-        at(e.const(whole), first_lanes(e, shape.width - whole, lanes))
+        at(e.const(whole), first_lanes(shape.width - whole, lanes))

@@ -12,8 +12,7 @@ from anycann.codegen.kernels.convolution_estimate import estimate
 from anycann.codegen.kernels.convolution_kernel import INLINE_CYCLES
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape, used_axes
 from anycann.codegen.kernels.convolution_tile import default_tile, even_cuts
-from anycann.codegen.kernels.matmul_shape import first_lanes
-from anycann.codegen.values import Value
+from anycann.codegen.values import Value, first_lanes
 from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te import dtypes
@@ -38,7 +37,7 @@ class RowPart:
 
     def stored(self, e: Emitter, shape: ConvolutionShape, lanes: int, number: int) -> Value | None:
         """The lanes of vector `number` that exist; None for all. Only the last tile of a row, alone in its part, lacks some."""
-        return first_lanes(e, min(lanes, self.stop - self.first - number * lanes) if self.edge and self._alone(lanes) else lanes, lanes)
+        return first_lanes(min(lanes, self.stop - self.first - number * lanes) if self.edge and self._alone(lanes) else lanes, lanes)
 
     def _alone(self, lanes: int) -> bool:
         return self.stop - self.first <= self.vectors * lanes

@@ -5,8 +5,7 @@ from __future__ import annotations
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.dot_tiles import ROW_BYTES, TILE_GROUPS
 from anycann.codegen.kernels.matmul_packing import transpose
-from anycann.codegen.kernels.matmul_shape import first_lanes
-from anycann.codegen.values import Value, vector_type
+from anycann.codegen.values import Value, first_lanes, vector_type
 from anycann.support.records import dataclass
 
 _COLUMNS, _PAIRS = 16, TILE_GROUPS
@@ -30,7 +29,7 @@ class TileSource:
 def emit_row(e: Emitter, source: Value, count: int, to: Value) -> None:
     """`count` 16-bit elements that lie side by side, and zeros up to whole rows of tiles."""
     for first in range(0, count, _LINE):
-        value = _load(e, e.gep(source, first, "i16"), first_lanes(e, min(_LINE, count - first), _LINE), _LINE)
+        value = _load(e, e.gep(source, first, "i16"), first_lanes(min(_LINE, count - first), _LINE), _LINE)
         e.store(value, e.gep(to, first, "i16"), 2)
 
 

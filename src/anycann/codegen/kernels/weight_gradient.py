@@ -20,9 +20,9 @@ from anycann.codegen.kernels.convolution_shape import Axis, ConvolutionShape, ax
 from anycann.codegen.kernels.convolution_sums import Range, nest
 from anycann.codegen.kernels.convolution_write import digits
 from anycann.codegen.kernels.matmul_packing import transpose
-from anycann.codegen.kernels.matmul_shape import Operand, first_lanes
+from anycann.codegen.kernels.matmul_shape import Operand
 from anycann.codegen.kernels.weight_gradient_tile import GradientTile, group_blocks, rows_are_taps
-from anycann.codegen.values import Value, vector_type
+from anycann.codegen.values import Value, first_lanes, vector_type
 from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te import dtypes
@@ -267,7 +267,7 @@ def _write(e: Emitter, kernel: _Kernel, block: Value, first: Value) -> None:
         size = min(lanes, run - start)
         rows = [e.load(kernel.sum_at(e, e.const(start + i), j), kernel.vector, 4 * lanes) for i in range(size)]
         rows += [e.zero(kernel.vector)] * (lanes - size)
-        mask = first_lanes(e, size, lanes)
+        mask = first_lanes(size, lanes)
         for lane, vector in enumerate(transpose(e, rows) if lanes > 1 else rows):
             channel = e.add(e.mul(e.add(block, j), lanes), lane)
             to = e.gep(kernel.dw, e.add(e.add(e.mul(channel, channel_size), first), start), kernel.dtype.storage)

@@ -15,7 +15,7 @@ from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_sums import nest
 from anycann.codegen.kernels.convolution_write import digits
-from anycann.codegen.kernels.dot_convolution import DotWrite, existing_lanes
+from anycann.codegen.kernels.dot_convolution import DotWrite
 from anycann.codegen.kernels.dot_copy import pieces
 from anycann.codegen.kernels.dot_products import add_word_pairs
 from anycann.codegen.kernels.winograd import inside
@@ -24,7 +24,7 @@ from anycann.codegen.kernels.winograd_words_lines import WordAlgorithm
 from anycann.codegen.kernels.winograd_words_tile import WordTile, WordWinograd
 from anycann.codegen.kernels.winograd_words_transform import transform_bytes, transform_sums
 from anycann.codegen.resuming import resumed
-from anycann.codegen.values import POINTER, Value, vector_type
+from anycann.codegen.values import POINTER, Value, first_lanes, vector_type
 from anycann.support.records import dataclass
 from anycann.te import dtypes
 
@@ -239,7 +239,7 @@ class _Kernel:
                 with e.loop(0, full) as vector:
                     self._results(e, group, kept, vector.index, tile.index, first, None)
             if channels % lanes:
-                self._results(e, group, kept, e.const(full), tile.index, first, existing_lanes(channels % lanes, lanes))
+                self._results(e, group, kept, e.const(full), tile.index, first, first_lanes(channels % lanes, lanes))
 
     def _results(self, e: Emitter, group: Value, kept: Value, vector: Value, tile: Value, first: Value, mask: Value | None) -> None:
         plan, lanes = self.plan, self.plan.target.lanes
