@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
 
 import onnx_ir as ir
 
@@ -21,22 +22,24 @@ class GrowingConcat(Rule):
     anchors = frozenset([("", "Concat")])
 
     def check(self, node: ir.Node) -> str | None:
-        return None if _before(node, node.inputs) is not None else ""
+        prefixes = _prefixes(node, node.inputs)
+        return None if prefixes and any(other in prefixes for other in _earlier(node)) else ""
 
     def rewrite(self, graph: ir.Graph, node: ir.Node) -> Sequence[ir.Node]:
-        operands = list(node.inputs)
-        while (shorter := _before(node, operands)) is not None:  # which has become one of few operands itself
-            operands = [shorter.outputs[0], *operands[len(shorter.inputs) :]]
+        operands, earlier = list(node.inputs), set(_earlier(node))
+        while shorter := [other for other in _prefixes(node, operands) if other in earlier]:
+            longest = max(shorter, key=lambda other: len(other.inputs))  # which has become one of few operands itself
+            operands = [longest.outputs[0], *operands[len(longest.inputs) :]]
         return [ir.Node("", "Concat", operands, [node.attributes["axis"]], name=node.name)]
 
 
-def _before(node: ir.Node, operands: Sequence[ir.Value | None]) -> ir.Node | None:
-    """The Concat before `node`, which joins `operands`, that joins the most of the first of them."""
+def _prefixes(node: ir.Node, operands: Sequence[ir.Value | None]) -> list[ir.Node]:
+    """The Concats beside `node`, which joins `operands`, that join several of the first of them, and no more."""
     first, type_ = operands[0], static_type(node.outputs[0])
     if first is None or type_ is None or len(operands) <= 2:
-        return None
+        return []
     axis, rank = node.attributes["axis"].as_int(), len(type_.shape)
-    found = [
+    return [
         other
         for other in dict.fromkeys(first.consumers())
         if (other.domain, other.op_type) == ("", "Concat")
@@ -45,10 +48,9 @@ def _before(node: ir.Node, operands: Sequence[ir.Value | None]) -> ir.Node | Non
         and 1 < len(other.inputs) < len(operands)
         and all(a is b for a, b in zip(other.inputs, operands, strict=False))
     ]
-    return max((other for other in found if _is_before(other, node)), key=lambda other: len(other.inputs), default=None)
 
 
-def _is_before(one: ir.Node, other: ir.Node) -> bool:
-    """In the order of their graph."""
-    assert isinstance(one.graph, ir.Graph)
-    return next(node for node in one.graph if node is one or node is other) is one
+def _earlier(node: ir.Node) -> Iterator[ir.Node]:
+    """The nodes before one in its graph, in their order."""
+    assert isinstance(node.graph, ir.Graph)
+    return takewhile(lambda other: other is not node, node.graph)
