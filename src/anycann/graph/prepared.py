@@ -11,12 +11,10 @@ from onnx.reference.op_run import OpFunction, OpRun, RuntimeContextError
 from onnx.reference.ops._op import OpRunBinaryNumpy
 
 from anycann.graph.evaluate import CACHED_NODE_BYTES, build_evaluator, evaluate_node
-from anycann.graph.ops import shape_on_host
 from anycann.graph.registry import library
 from anycann.support.errors import AnyCANNError, ModelError
 
 _HOST_TYPES = frozenset((np.ndarray, list))
-_MOVING = shape_on_host.__name__  # whose functions compute nothing that numpy would warn of
 
 
 class PreparedNode:
@@ -32,7 +30,7 @@ class PreparedNode:
         run: Callable[..., Sequence[object]] | None = None if operator is None else _function(operator)
         if defined is not None:
             run = (defined.quick if quick else None) or defined.host or run
-        self._run = run if run is None or quiet or getattr(run, "__module__", "") == _MOVING else without_warnings(run)
+        self._run = run if run is None or quiet else without_warnings(run)
         self._inputs, self._outputs = len(node.input), len(node.output)
         self._attributes = _stated(node) if operator is None else {name: getattr(operator, name) for name in operator.attributes_names_}
         self._unnamed = [number for number, name in enumerate(node.output) if not name]
