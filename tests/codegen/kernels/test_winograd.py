@@ -18,11 +18,12 @@ from anycann.codegen.kernels.winograd_tile import (
     all_blocks,
     all_groups,
     all_tiles,
-    channel_tasks,
+    channel_runs,
     first_block,
     first_group,
+    run_groups,
+    run_tasks,
     scratch_bytes,
-    task_groups,
     tile_sizes,
     winograd_algorithm,
     winograd_refusal,
@@ -88,9 +89,12 @@ def test_points_of_4x4_results_are_those_of_a_small_error(target):
 
 
 @TARGETS
-def test_calls_of_one_thread_that_go_on_give_the_same_bits(target):
+@pytest.mark.parametrize("by_point", [False, True])
+@pytest.mark.parametrize("splits", [1, 2, 4])
+def test_calls_of_one_thread_that_go_on_give_the_same_bits(splits, by_point, target):
     shape = shape_of(3 * target.lanes, 5 * target.lanes, (15, 18), 3, pads=1)
-    tile = replace(next(tile for tile in winograd_tiles(shape, target) if tile.tiles < all_tiles(shape, tile.size)), blocks=1, splits=4)
+    tile = next(tile for tile in winograd_tiles(shape, target) if tile.tiles < all_tiles(shape, tile.size))
+    tile = replace(tile, blocks=1, splits=splits, by_point=by_point)
     e, launch = _emit(shape, target, tile)
     native = load(e, target, launch.tasks, launch.scratch_bytes)
     x, w, _ = operands(shape, 5)
@@ -110,9 +114,16 @@ def test_calls_of_one_thread_that_go_on_give_the_same_bits(target):
 
 def test_no_task_is_without_output_channels():
     shape, target = shape_of(16, 5 * 8, (15, 18), 3, pads=1), by_name("avx2")
-    tile = replace(default_winograd_tile(shape, target), blocks=1)
-    tasks = [_emit(shape, target, replace(tile, splits=splits))[1].tasks // all_blocks(shape, tile) for splits in range(1, 6)]
-    assert tasks == [1, 2, 3, 3, 5]
+    tiles = [replace(default_winograd_tile(shape, target), blocks=1, splits=splits) for splits in range(1, 6)]
+    assert [channel_runs(shape, 8, tile) for tile in tiles] == [1, 2, 3, 3, 5]
+    assert [_emit(shape, target, tile)[1].tasks // all_blocks(shape, tile) for tile in tiles] == [5, 4, 3, 3, 5]
+
+
+def test_few_tasks_are_cut_into_groups_and_many_are_not():
+    shape = shape_of(16, 8 * 8, (32, 32), 3, pads=1)
+    tile = replace(default_winograd_tile(shape, by_name("avx2")), blocks=1, splits=1)
+    for tiles, each in ((64, 8), (16, 8), (8, 4), (3, 2), (2, 1), (1, 1)):
+        assert run_tasks(shape, 8, replace(tile, tiles=tiles)) == each
 
 
 @pytest.mark.parametrize("blocks", [5, 7, 16, 32, 33, 64])
@@ -120,17 +131,21 @@ def test_groups_differ_by_a_block_and_two_threads_have_half_of_them_each(blocks)
     shape = shape_of(16, blocks * 8, (7, 7), 3, pads=1)
     for size in range(1, 9):
         tile = replace(default_winograd_tile(shape, by_name("avx2")), tiles=16, blocks=size, splits=8)
-        groups, tasks = all_groups(shape, 8, tile), channel_tasks(shape, 8, tile)
+        groups, runs = all_groups(shape, 8, tile), channel_runs(shape, 8, tile)
         bounds = [first_block(blocks, group, groups) for group in range(groups + 1)]
         sizes = {stop - first for first, stop in itertools.pairwise(bounds)}
         assert bounds[0] == 0
         assert bounds[-1] == blocks
         assert 0 < min(sizes) <= max(sizes) <= min(size, min(sizes) + 1)
-        parts = [first_group(groups, task, tasks) for task in range(tasks + 1)]
-        assert all(0 < stop - first <= task_groups(shape, 8, tile) for first, stop in itertools.pairwise(parts))
-        if tasks < groups:
-            assert tasks % 2 == 0
-            assert abs(2 * bounds[parts[tasks // 2]] - blocks) <= size
+        parts = [first_group(groups, run, runs) for run in range(runs + 1)]
+        assert all(0 < stop - first <= run_groups(shape, 8, tile) for first, stop in itertools.pairwise(parts))
+        each = run_tasks(shape, 8, tile)
+        finer = [first_group(groups, task, runs * each) for task in range(runs * each + 1)]
+        assert finer[::each] == parts
+        assert all(first < stop for first, stop in itertools.pairwise(finer))
+        if runs < groups:
+            assert runs % 2 == 0
+            assert abs(2 * bounds[parts[runs // 2]] - blocks) <= size
 
 
 @TARGETS

@@ -23,13 +23,14 @@ from anycann.codegen.kernels.winograd_tile import (
     all_blocks,
     all_groups,
     all_tiles,
-    channel_tasks,
+    channel_runs,
     input_stride,
     out_planes,
     plane_reach,
     plane_taps,
     product_stride,
     read_positions,
+    run_tasks,
     scratch_bytes,
     tile_grid,
     tile_points,
@@ -73,21 +74,27 @@ def emit_winograd(
         return WinogradLaunch(0, 0)
     goes_on = resumed(e)
     kernel = _kernel(e, shape, target, tile, input_pointer, weights, write, initial)
-    groups, splits = all_groups(shape, target.lanes, tile), channel_tasks(shape, target.lanes, tile)
-    before = e.select(goes_on, e.udiv(e.sub(e.begin, 1), splits), e.const(-1))
-    with e.loop(e.begin, e.end, 1, [before]) as tasks:
-        block, split = digits(e, tasks.index, [all_blocks(shape, tile), splits])
+    sizes = shape, target.lanes, tile
+    groups, runs, each = all_groups(*sizes), channel_runs(*sizes), run_tasks(*sizes)
+    tasks = runs * each
+    before = e.select(goes_on, e.udiv(e.sub(e.begin, 1), tasks), e.const(-1))
+    with e.loop(e.udiv(e.begin, each), e.udiv(e.add(e.end, each - 1), each), 1, [before]) as loop:
+        block, run = digits(e, loop.index, [all_blocks(shape, tile), runs])
         part = _part(e, kernel, block)
-        with e.when(e.compare("ne", block, tasks.values[0])):  # the next split of a block finds its inputs transformed
+        with e.when(e.compare("ne", block, loop.values[0])):  # the next run of a block finds its inputs transformed
             _transform_inputs(e, kernel, part)
-        first, stop = (e.udiv(e.mul(number, groups), splits) for number in (split, e.add(split, 1)))  # `first_group`
+        low, high = e.mul(run, each), e.mul(e.add(run, 1), each)
+        if each > 1:  # a call may begin and end within a run
+            skipped = e.mul(block, tasks)
+            low, high = e.smax(low, e.sub(e.begin, skipped)), e.smin(high, e.sub(e.end, skipped))
+        first, stop = (e.udiv(e.mul(number, groups), tasks) for number in (low, high))  # `first_group`
         if tile.by_point:
             _finish(e, kernel, first, stop, part)
         else:
             with e.loop(first, stop) as group:
                 _finish(e, kernel, group.index, e.add(group.index, 1), part)
-        tasks.carry([block])
-    return WinogradLaunch(all_blocks(shape, tile) * splits, scratch_bytes(shape, target.lanes, tile))
+        loop.carry([block])
+    return WinogradLaunch(all_blocks(shape, tile) * tasks, scratch_bytes(shape, target.lanes, tile))
 
 
 def _kernel(

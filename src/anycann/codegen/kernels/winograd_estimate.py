@@ -16,7 +16,7 @@ from anycann.codegen.kernels.winograd_tile import (
     all_blocks,
     all_groups,
     all_tiles,
-    channel_tasks,
+    channel_runs,
     first_block,
     first_group,
     out_planes,
@@ -128,8 +128,8 @@ class WinogradCosts:
         positions = max(1, self._size(tile).tiles * self._planes)
         if blocks % 2 == 0:
             return blocks * tile.positions / positions
-        groups, tasks = all_groups(self._shape, lanes, tile), channel_tasks(self._shape, lanes, tile)
-        first = first_block(self._out_blocks, first_group(groups, -(-tasks // 2), tasks), groups)
+        groups, runs = all_groups(self._shape, lanes, tile), channel_runs(self._shape, lanes, tile)
+        first = first_block(self._out_blocks, first_group(groups, -(-runs // 2), runs), groups)
         return (blocks - 1 + 2 * max(first, self._out_blocks - first) / self._out_blocks) * tile.positions / positions
 
     def _size(self, tile: WinogradTile) -> _Size:

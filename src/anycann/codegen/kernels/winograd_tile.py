@@ -17,9 +17,9 @@ class WinogradTile:
     """`tiles` output tiles, of `height` x `width` results, of `planes` planes are transformed together; they are multiplied `columns` times
     `blocks` channel blocks at a time.
 
-    `unroll` input channels are written out in the innermost loop. The output channels are cut into about `splits` tasks (`channel_tasks`).
+    `unroll` input channels are written out in the innermost loop. The output channels are cut into about `splits` runs (`channel_runs`).
     The planes of an image of three dimensions, of which each is read by several results, follow each other: position plane * tiles + tile.
-    With `by_point`, a point is multiplied for all output channels of a task before the next: its transformed inputs stay in the cache where
+    With `by_point`, a point is multiplied for all output channels of a run before the next: its transformed inputs stay in the cache where
     those of all points do not, and the weights are read for more tiles at once. Else each group of output channels is finished before the
     next.
     """
@@ -154,28 +154,39 @@ def input_stride(shape: ConvolutionShape, lanes: int, tile: WinogradTile) -> int
 
 def product_stride(shape: ConvolutionShape, lanes: int, tile: WinogradTile) -> int:
     """Elements between the planes of products."""
-    return ((task_groups(shape, lanes, tile) if tile.by_point else 1) * tile.blocks * tile.positions | 1) * lanes
+    return ((run_groups(shape, lanes, tile) if tile.by_point else 1) * tile.blocks * tile.positions | 1) * lanes
 
 
-def task_groups(shape: ConvolutionShape, lanes: int, tile: WinogradTile) -> int:
-    """Groups of output channel blocks of a task, at most."""
-    return -(-all_groups(shape, lanes, tile) // channel_tasks(shape, lanes, tile))
+def run_groups(shape: ConvolutionShape, lanes: int, tile: WinogradTile) -> int:
+    """Groups of output channel blocks of a run, at most."""
+    return -(-all_groups(shape, lanes, tile) // channel_runs(shape, lanes, tile))
 
 
-def channel_tasks(shape: ConvolutionShape, lanes: int, tile: WinogradTile) -> int:
-    """Tasks that the output channels of a block of tiles are cut into: 10 groups in 8 parts are 5 of two.
+def channel_runs(shape: ConvolutionShape, lanes: int, tile: WinogradTile) -> int:
+    """Runs of output channels of a block of tiles that are computed together: 10 groups in 8 parts are 5 of two.
 
     Where two threads share a block they are an even number: 6 then, of one group and of two.
     """
     groups = all_groups(shape, lanes, tile)
-    tasks = -(-groups // -(-groups // tile.splits))
-    shares = all_blocks(shape, tile) % 2 and 1 < tasks < groups
-    return tasks + tasks % 2 if shares else tasks
+    runs = -(-groups // -(-groups // tile.splits))
+    shares = all_blocks(shape, tile) % 2 and 1 < runs < groups
+    return runs + runs % 2 if shares else runs
 
 
-def first_group(groups: int, task: int, tasks: int) -> int:
-    """Where a task of these groups begins, so that halves of the tasks are halves of the groups."""
-    return groups * task // tasks
+# Of 8 tasks the faster one of two threads waits for a quarter of what the other has. ResNet-50's layers in 16 and 40 instead of 8 and 10
+# take 0.95 to 0.98 of the time with two threads, with one the same (Zen 3).
+_ENOUGH_TASKS = 32
+
+
+def run_tasks(shape: ConvolutionShape, lanes: int, tile: WinogradTile) -> int:
+    """Tasks that a run is cut into, of a group at least: a call that has several of them computes them together."""
+    runs = channel_runs(shape, lanes, tile)
+    return max(1, min(all_groups(shape, lanes, tile) // runs, -(-_ENOUGH_TASKS // max(1, all_blocks(shape, tile) * runs))))
+
+
+def first_group(groups: int, part: int, parts: int) -> int:
+    """Where a run or a task of these groups begins, so that halves of them are halves of the groups."""
+    return groups * part // parts
 
 
 def first_block(blocks: int, group: int, groups: int) -> int:
