@@ -12,7 +12,8 @@ from anycann.codegen.kernels.matmul import contiguous
 from anycann.codegen.kernels.matmul_shape import MatmulShape
 from anycann.codegen.kernels.matmul_words import WordPlan, emit_words
 from anycann.codegen.kernels.matmul_writer import plain_writer
-from anycann.target.target import Target, by_name
+from anycann.codegen.objects import emit_assembly
+from anycann.target.target import NAMED, Target, by_name
 from anycann.te import dtypes
 from anycann.te.dtypes import DType
 from tests.codegen.kernels.jit import Compiled, assert_compiles_everywhere, guarded, runnable
@@ -21,6 +22,9 @@ SIZES = [
     (1, 1, 1), (1, 64, 37), (2, 1, 7), (3, 16, 8), (5, 17, 9), (7, 15, 32), (12, 33, 33), (13, 2, 40), (49, 31, 71), (50, 64, 97),
     (197, 5, 65),
 ]  # fmt: skip
+# What processors with 32 registers compute, where it runs: the same tiles, of which LLVM keeps a part in memory.
+MANY_REGISTERS = replace(by_name("avx2"), name="avx2 with 32 registers", registers=32)
+VNNI = by_name("avx512,+avx512vnni")
 
 
 def shape_of(m: int, k: int, n: int, batch: tuple[int, ...] = (), a: DType = dtypes.uint8, b: DType = dtypes.uint8) -> MatmulShape:
@@ -55,7 +59,7 @@ def assert_exact(plan: WordPlan, zero_a: int, zero_b: int, seed: int = 0) -> Non
         np.testing.assert_array_equal(y.array, want)
 
 
-@pytest.mark.parametrize("target", runnable(), ids=lambda target: target.name)
+@pytest.mark.parametrize("target", [*runnable(), MANY_REGISTERS], ids=lambda target: target.name)
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_every_size_is_exact(target: Target, size: tuple[int, int, int]) -> None:
     assert_exact(WordPlan(shape_of(*size), target), 133, 255)
@@ -105,4 +109,17 @@ def test_nothing_is_written_of_no_rows_and_zeros_of_no_products() -> None:
 
 
 def test_it_compiles_for_every_target() -> None:
-    assert_compiles_everywhere(lambda target: write_kernel(WordPlan(shape_of(30, 19, 75), target), 7, as_signed(200))[0])
+    assert_compiles_everywhere(
+        lambda target: write_kernel(WordPlan(shape_of(30, 19, 75), target), 7, as_signed(200))[0], [*NAMED.values(), VNNI]
+    )
+
+
+def test_32_registers_hold_vectors_of_b_beside_twice_the_sums() -> None:
+    rows = {vectors: WordPlan(shape_of(60, 64, 64), VNNI).rows(vectors) for vectors in (1, 2, 3, 4)}
+    assert rows == {1: 24, 2: 12, 3: 8, 4: 6}
+    assert WordPlan(shape_of(60, 64, 64), by_name("avx2")).rows(4) == WordPlan(shape_of(60, 64, 64), by_name("neon")).rows(4) == 3
+    e, _ = write_kernel(WordPlan(shape_of(60, 64, 64), VNNI), 7, 9)
+    assembly = emit_assembly(e.finish("words")[1], VNNI)
+    loop = next(block for block in assembly.split(".LBB") if block.count("vpdpwssd") == 24)
+    assert "(%rsp)" not in loop
+    assert len([line for line in loop.splitlines() if "zmm" in line and "(" in line]) == 4 + 6  # of B and of A

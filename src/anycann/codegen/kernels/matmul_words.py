@@ -19,9 +19,10 @@ from anycann.support.records import dataclass
 from anycann.target.target import Target
 
 _SUM_BYTES, _LINE_BYTES = 4, 64
-# Sums of a register tile, and vectors of it along n at most. Each row reads the vectors of B again, as operands in memory: pairs of A then
-# are fewer, and 3 x 4 sums take 0.92 and 0.96 of the time of 6 x 2 with B in registers (32 and 99 pairs, within the caches, Zen 3).
-_SUMS, _MOST_VECTORS, _STEPS = 12, 4, 2
+# Vectors of a register tile along n at most. With 16 registers each row reads the vectors of B again, as operands in memory: pairs of A
+# then are fewer, and 3 x 4 sums take 0.92 and 0.96 of the time of 6 x 2 with B in registers (32 and 99 pairs, within the caches, Zen 3).
+# 32 registers hold 6 x 4 sums beside four vectors of B: 24 products take 12 cycles for 17, which 30 loads took (LLVM's model of a Xeon).
+_MOST_VECTORS, _STEPS = 4, 2
 # A task is worth so many products, and so many rows repay a copy of a panel of their own; so many tasks are enough for threads to share.
 _TASK_PRODUCTS, _LEAST_ROWS, _MOST_TASKS = 500_000, 48, 16
 
@@ -37,6 +38,16 @@ class WordPlan:
     def lanes(self) -> int:
         return self.target.lanes
 
+    @property
+    def sums(self) -> int:
+        """Vectors of sums of a register tile at most."""
+        return 24 if self.keeps_columns else 12
+
+    @property
+    def keeps_columns(self) -> bool:
+        """True if vectors of B stay in registers beside the sums. ARM takes each apart, for more than its 32 registers hold."""
+        return self.target.is_x86 and not self.target.has_few_registers
+
     @cached_property
     def panels(self) -> Heights:
         """How the vectors along n are cut into panels."""
@@ -51,13 +62,13 @@ class WordPlan:
     def chunks(self) -> Heights:
         """How the rows are cut for tasks: their copies stay in a quarter of the second-level cache."""
         m = max(1, self.shape.m)
-        most = max(_SUMS, self.target.l2_bytes // 4 // max(1, self.row_words * WORD_BYTES))
+        most = max(self.sums, self.target.l2_bytes // 4 // max(1, self.row_words * WORD_BYTES))
         parts = max(-(-m // most), min(self._wanted, m // _LEAST_ROWS), 1)
         return even_heights(m, -(-m // (parts + parts % 2 if parts > 1 else 1)))
 
     def rows(self, vectors: int) -> int:
         """Rows of a register tile of so many vectors."""
-        return min(_SUMS // vectors, self.chunks.low)
+        return min(self.sums // vectors, self.chunks.low)
 
     @property
     def pairs(self) -> int:
@@ -86,7 +97,7 @@ class WordPlan:
     @property
     def panel_offset(self) -> int:
         """Where the panel of B begins in scratch: behind the sums of a register tile."""
-        return _SUMS * self.lanes * _SUM_BYTES
+        return self.sums * self.lanes * _SUM_BYTES
 
     @property
     def rows_offset(self) -> int:
@@ -156,7 +167,7 @@ def _panel(e: Emitter, plan: WordPlan, b: Bytes, part: _Part, write: Write) -> N
 def _sums(e: Emitter, plan: WordPlan, rows: int, vectors: int, left: Value, panel: Value) -> None:
     """The sums of a register tile into the first bytes of scratch memory, [row][vector]."""
     lanes, type_ = plan.lanes, vector_type("i32", plan.lanes)
-    apart = vectors > 2  # few are kept in registers
+    apart = vectors > 2 and not plan.keeps_columns  # few are kept in registers
 
     def added(k: Value, totals: list[Value]) -> list[Value]:
         row, column = e.gep(panel, e.mul(k, vectors * lanes), "i32"), e.gep(left, k, "i32")
