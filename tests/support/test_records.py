@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import copy
 import dataclasses
 from dataclasses import FrozenInstanceError, field
+import inspect
 from pathlib import Path
 import pickle
 import re
@@ -209,6 +210,41 @@ def test_objects_are_copied_and_referred_to_weakly_as_pythons_are() -> None:
         assert copy.copy(named).parts is named.parts
         assert copy.deepcopy(named).parts is not named.parts
         assert weakref.ref(named)() is named
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_the_signature_of_a_class_is_pythons_before_and_after_the_first_object(name: str) -> None:
+    arguments = next(arguments for made, arguments in OBJECTS if made == name)
+    ours, pythons = _classes(dataclass)[name], _classes(dataclasses.dataclass)[name]
+    expected = re.sub("<.*?>", "<factory>", str(inspect.signature(pythons)))
+    assert re.sub("<.*?>", "<factory>", str(inspect.signature(ours))) == expected
+    ours(*arguments)
+    assert re.sub("<.*?>", "<factory>", str(inspect.signature(ours))) == expected
+
+
+def test_methods_are_made_once_and_stay_where_somebody_put_others() -> None:
+    @dataclass(frozen=True)
+    class Pair:
+        first: int
+        second: int = 2
+
+    class Plain(Pair):
+        pass
+
+    waiting = vars(Pair)["__init__"]
+    assert Plain(1) == Plain(1, 2)
+    made = vars(Pair)["__init__"]
+    assert made is not waiting
+    assert made.__qualname__ == waiting.__qualname__
+    assert "__init__" not in vars(Plain)
+    assert "__eq__" not in vars(Plain)
+    assert Pair(3) == Pair(3, 2)
+    assert vars(Pair)["__init__"] is made
+
+    hidden = vars(Pair)["__hash__"]
+    Pair.__hash__ = lambda self: 7  # type: ignore[method-assign]
+    assert hidden(Pair(1)) == hash((1, 2))
+    assert hash(Pair(1)) == 7
 
 
 def test_classes_of_this_package_are_made_quickly_unless_they_need_what_only_pythons_decorator_has() -> None:

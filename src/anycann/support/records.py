@@ -1,8 +1,9 @@
-"""`dataclass` with the meaning of Python's own, made in a third of its time: importing the compiler makes more than 200 of them.
+"""`dataclass` with the meaning of Python's own, made in a fifth of its time: importing the compiler makes more than 200 of them.
 
-Python's decorator compiles the text of each method alone, up to six for a class. Here what runs often is compiled at once, and the rest are
-shared functions. What collects and inherits fields is Python's, so `fields`, `replace`, `asdict` and `is_dataclass` work as ever. Accepted
-options: `frozen` and `eq`; classes that need another one take Python's own.
+Python's decorator compiles the text of each method, up to six for a class. Here what runs often is compiled when it is first called, for a
+command makes objects of half of the classes and compares fewer, and the rest are shared functions. What collects and inherits fields is
+Python's, so `fields`, `replace`, `asdict` and `is_dataclass` work as ever. Accepted options: `frozen` and `eq`; classes that need another
+one take Python's own.
 """
 
 from __future__ import annotations
@@ -37,35 +38,67 @@ else:
         fields = dataclasses.fields(cls)
         if any(field.kw_only for field in fields) or any("InitVar" in str(field.type) for field in cls.__dataclass_fields__.values()):
             raise TypeError(f"{cls.__name__} has fields by keyword only or an InitVar; accepted by Python's own dataclass")
-        methods = _compiled(cls, fields, frozen, eq) | {"__repr__": _representation([f.name for f in fields if f.repr])}
-        if frozen:
-            methods |= _refusals(cls, frozenset(field.name for field in fields))
+        methods = _compared(cls, fields, frozen, eq) | {"__repr__": _representation([f.name for f in fields if f.repr])}
+        methods |= _refusals(cls, frozenset(field.name for field in fields)) if frozen else {}
         if frozen and stated & {"__setattr__", "__delattr__"}:
             raise TypeError(f"{cls.__name__} is frozen and says itself how fields are set")
+        parameters = ", ".join(("self", *_parameters(fields)))
+        methods["__init__"] = _late(cls, "__init__", lambda: _initialiser(cls, fields, parameters, frozen))
         for name, method in methods.items():
             if name not in stated:
-                setattr(cls, name, method)
-                if method is not None:
-                    method.__name__, method.__qualname__, method.__module__ = name, f"{cls.__qualname__}.{name}", cls.__module__
+                setattr(cls, name, method if method is None else _named(method, cls, name))
+        cls.__signature__ = _SIGNATURE
         return cls
 
-    def _compiled(cls: type, fields: Sequence[Field], frozen: bool, eq: bool) -> dict[str, Callable[..., object] | None]:
-        """The methods that run often."""
+    def _named(method: Callable[..., object], cls: type, name: str) -> Callable[..., object]:
+        method.__name__, method.__qualname__, method.__module__ = name, f"{cls.__qualname__}.{name}", cls.__module__
+        return method
+
+    def _late(cls: type, name: str, make: Callable[[], Callable[..., object]]) -> Callable[..., object]:
+        """A method that takes what `make` gives into its place when it is first called."""
+
+        def complete() -> Callable[..., object]:
+            made = _named(make(), cls, name)
+            if vars(cls).get(name) is method:
+                setattr(cls, name, made)
+            return made
+
+        def method(*arguments: object, **named: object) -> object:
+            return complete()(*arguments, **named)
+
+        method.complete = complete
+        return method
+
+    class _Signature:
+        """Says to `inspect.signature` that a class has none, so that it looks at `__init__`, which is there then."""
+
+        def __get__(self, made: object, cls: type) -> object:
+            getattr(cls.__init__, "complete", lambda: None)()
+            raise AttributeError("__signature__")
+
+    _SIGNATURE = _Signature()
+
+    def _compared(cls: type, fields: Sequence[Field], frozen: bool, eq: bool) -> dict[str, Callable[..., object] | None]:
+        if not eq:
+            return {}
+
+        def equality() -> Callable[..., object]:
+            mine, others = (_tuple(f"{of}.{f.name}" for f in fields if f.compare) for of in ("self", "other"))
+            return eval(f"lambda self, other: {mine} == {others} if other.__class__ is self.__class__ else NotImplemented")
+
+        def hashed() -> Callable[..., object]:
+            return eval(f"lambda self: hash({_tuple(f'self.{f.name}' for f in fields if (f.compare if f.hash is None else f.hash))})")
+
+        return {"__eq__": _late(cls, "__eq__", equality), "__hash__": _late(cls, "__hash__", hashed) if frozen else None}
+
+    def _initialiser(cls: type, fields: Sequence[Field], parameters: str, frozen: bool) -> Callable[..., object]:
         known: dict[str, object] = {"__name__": cls.__module__, "_set": object.__setattr__, "_MISSING": MISSING}
         known |= {f"_default_{field.name}": field.default for field in fields}
         known |= {f"_make_{field.name}": field.default_factory for field in fields}
-        lines = [f"def __init__({', '.join(('self', *_parameters(fields)))}):", *_settings(fields, frozen)]
-        lines.append(" self.__post_init__()" if hasattr(cls, "__post_init__") else " pass")
-        if eq:
-            mine, others = (_tuple(f"{of}.{f.name}" for f in fields if f.compare) for of in ("self", "other"))
-            lines += ["def __eq__(self, other):", f" return {mine} == {others} if other.__class__ is self.__class__ else NotImplemented"]
-        if eq and frozen:
-            hashed = _tuple(f"self.{f.name}" for f in fields if (f.compare if f.hash is None else f.hash))
-            lines += ["def __hash__(self):", f" return hash({hashed})"]
-        exec("\n".join(lines), known)
+        last = " self.__post_init__()" if hasattr(cls, "__post_init__") else " pass"
+        exec("\n".join([f"def __init__({parameters}):", *_settings(fields, frozen), last]), known)
         known["__init__"].__annotations__ = {field.name: field.type for field in fields if field.init} | {"return": None}
-        names = ["__init__", *(["__eq__", "__hash__"] if eq else [])]
-        return {name: known.get(name) for name in names}
+        return known["__init__"]
 
     def _tuple(items: Iterator[str]) -> str:
         return f"({''.join(f'{item}, ' for item in items)})"
