@@ -72,3 +72,11 @@ text = onnx.serialization.registry.get("textproto").serialize_proto(model)
 print(onnx.load(io.BytesIO(text), format="textproto") == model, onnx.utils.Extractor.__name__, type(onnx.helper).__name__)
 """
     assert _printed(code) == ["True", "Extractor", "module"]
+
+
+def test_a_command_leaves_out_texts_of_numpys_help_and_schemas_of_operators_until_they_are_used() -> None:
+    late = "{'numpy._core._add_newdocs', 'numpy._core._add_newdocs_scalars', 'onnx_ir.schemas'}"
+    code = f"import sys, anycann.tools.cli, anycann.tools.atc_convert; print(*sorted({late} & set(sys.modules)))"
+    assert _printed(code) == []
+    assert _printed("import anycann.tools.cli, onnx_ir; print(onnx_ir.schemas.OpSignature.__name__)") == ["OpSignature"]
+    assert _printed("import numpy, anycann.tools.cli; print(numpy.arange.__doc__[:6])") == ["arange"]

@@ -16,7 +16,6 @@ import time
 
 import llvmlite
 
-from anycann.codegen.compile_pool import compile_missing
 from anycann.codegen.object_form import PIPELINE
 from anycann.support.cache import cache_folder
 from anycann.support.logging import get_logger
@@ -66,6 +65,8 @@ def compile_kernels(
             done(symbol, data)
     missing = {symbol: text for symbol, text in kernels.items() if symbol not in objects}
     if missing:
+        from anycann.codegen.compile_pool import compile_missing
+
         compile_missing(missing, target, workers, compiled, apart)
         cache.keep_within_limit()
     return {symbol: objects[symbol] for symbol in kernels}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from anycann.codegen import vector_math
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.values import Value
 from anycann.support.errors import UnsupportedError
@@ -36,6 +35,8 @@ def _float_op(e: Emitter, expr: Op, operands: list[Value]) -> Value:
         return e.binary(_FLOAT[expr.name], *operands)
     if expr.name == "neg":
         return e.op(f"fneg {operands[0].type} {operands[0].text}", operands[0].type)
+    from anycann.codegen import vector_math  # where one is written: a kernel that is kept needs none
+
     function: Callable[..., Value] | None = vector_math.FUNCTIONS.get(expr.name)
     if function is None:
         raise UnsupportedError(f"no vector function for {expr.name} on {expr.dtype}")

@@ -11,7 +11,6 @@ import click
 
 from anycann.support.logging import get_logger
 from anycann.tools.atc_errors import STARTED, AtcUnsupportedError
-from anycann.tools.atc_help import help_text
 from anycann.tools.atc_outcome import Outcome, fail, finish
 from anycann.tools.atc_parse import CommandLine, parse_command_line
 from anycann.tools.report import wants_traceback
@@ -31,6 +30,8 @@ _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARN
 def run_atc(words: Sequence[str], with_traceback: bool = False) -> int:
     """Do what the command line says, print Ascend's lines, and return the exit status: 0 done, 1 failed, 2 wrong use."""
     if any(word in ("-h", "--h", "--help", "-help") for word in words):
+        from anycann.tools.atc_help import help_text
+
         click.echo(help_text())
         return 0
     as_json = _wants_json(words)

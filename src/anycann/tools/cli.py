@@ -21,6 +21,8 @@ from anycann.support.deferred import defer
 # Half of what `import onnx` takes is for other formats, archives and texts. A program that imports `anycann` gets all of onnx.
 _RARE = "compose gen_proto helper numpy_helper parser printer serialization shape_inference utils version_converter"
 defer("onnx", *(f"onnx.{name}" for name in _RARE.split()), "google.protobuf.internal.python_message")
+defer("onnx_ir", "onnx_ir.schemas")
+defer("numpy", "numpy._core._add_newdocs", "numpy._core._add_newdocs_scalars")  # the texts of numpy's help
 
 # name -> (module under anycann.tools, the line in `anycann --help`); the module holds the command under the same name
 COMMANDS = {

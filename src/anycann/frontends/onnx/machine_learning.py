@@ -26,7 +26,7 @@ from anycann.frontends.onnx.learned_edit import (
     transformed,
 )
 from anycann.frontends.onnx.learned_trees import tree_classifier, tree_regressor
-from anycann.graph.sources import all_graphs, describe, subgraphs
+from anycann.graph.sources import describe, subgraphs
 from anycann.support.errors import ModelError
 
 DOMAIN = "ai.onnx.ml"
@@ -34,16 +34,13 @@ Writer: TypeAlias = Callable[[Edit], Sequence[ir.Value] | None]
 
 
 def expand_machine_learning(graph: ir.Graph) -> None:
-    """Replace nodes of `ai.onnx.ml` in `graph`, whose operators are of the newest opset, and in the graphs within, in place."""
-    if any(node.domain == DOMAIN for inner in all_graphs(graph) for node in inner):
-        _expand(graph)
+    """Replace nodes of `ai.onnx.ml` in `graph`, whose operators are of the newest opset, and in the graphs within, in place.
 
-
-def _expand(graph: ir.Graph) -> None:
-    """In the order of the nodes: what one of these means depends on the type of its operand."""
+    In the order of the nodes: what one of these means depends on the type of its operand.
+    """
     for node in list(graph):
         for inner in subgraphs(node):
-            _expand(inner)
+            expand_machine_learning(inner)
         edit = TypedEdit(graph, node)
         made = _made(edit) if node.domain == DOMAIN and node.op_type in WRITERS else None
         if made is None:

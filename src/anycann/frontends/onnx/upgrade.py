@@ -18,10 +18,9 @@ from anycann.frontends.onnx import upgrade_shape as moving
 from anycann.frontends.onnx.check import NEWEST_OPSET, OPSETS
 from anycann.frontends.onnx.edit import Edit
 from anycann.frontends.onnx.gradient import expand_gradients
-from anycann.frontends.onnx.machine_learning import expand_machine_learning
 from anycann.frontends.onnx.naming import name_everything
 from anycann.frontends.onnx.upgrade_scan import scan_over_batch
-from anycann.graph.sources import describe, subgraphs
+from anycann.graph.sources import all_graphs, describe, subgraphs
 from anycann.support.errors import InternalError, UnsupportedError, context
 from anycann.support.records import dataclass
 
@@ -101,7 +100,10 @@ def upgrade_model(model: ir.Model) -> ir.Model:
         upgrade_graph(model.graph, opset)
         expand_gradients(model.graph)
     model.opset_imports[""] = NEWEST_OPSET
-    expand_machine_learning(model.graph)
+    if any(node.domain == "ai.onnx.ml" for graph in all_graphs(model.graph) for node in graph):
+        from anycann.frontends.onnx.machine_learning import expand_machine_learning
+
+        expand_machine_learning(model.graph)
     name_everything(model)
     return model
 
