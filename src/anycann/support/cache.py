@@ -54,8 +54,7 @@ def _problem(folder: Path) -> str:
     if not folder.is_absolute():
         return "this user has no home folder"
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = folder.stat()
+        status = _made(folder)
     except OSError as error:
         return f"it can't be made ({(error.strerror or str(error)).lower()})"
     if status.st_uid != os.geteuid():
@@ -65,6 +64,18 @@ def _problem(folder: Path) -> str:
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK) or os.statvfs(folder).f_flag & os.ST_RDONLY:
         return "it can't be written"
     return ""
+
+
+def _made(folder: Path) -> os.stat_result:
+    """The state of `folder`, made if it is missing. A command asks a hundred times, and it is there."""
+    try:
+        status = os.stat(folder)
+        if stat.S_ISDIR(status.st_mode):
+            return status
+    except FileNotFoundError:
+        pass
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return os.stat(folder)
 
 
 @lru_cache(maxsize=16)
@@ -86,6 +97,8 @@ def _subfolder(folder: Path, parts: tuple[str, ...]) -> Path:
         if part in ("", ".", "..") or "/" in part or "\0" in part:
             raise UsageError(f"{part!r} can't be the name of a cache folder; accepted: one plain name")
         folder = folder / part
+        if os.path.isdir(folder):
+            continue
         try:
             folder.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
