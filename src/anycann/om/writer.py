@@ -109,7 +109,8 @@ def _write_section(file: BinaryIO, name: str, offset: int, kind: int, pieces: It
 def _blocks(pieces: Iterable[memoryview], position: int) -> Iterator[memoryview]:
     """The same bytes, to be written from `position` on, in blocks that end where huge pages of the file end; each holds until the next.
 
-    What is written at once the system keeps together: a process that maps the file soon after has it in huge pages.
+    What is written at once the system keeps together: a process that maps the file soon after has it in huge pages. Only blocks that
+    several pieces share are copied.
     """
     block = memoryview(bytearray(HUGE_PAGE_BYTES))
     filled, room = 0, HUGE_PAGE_BYTES - position % HUGE_PAGE_BYTES
@@ -117,8 +118,13 @@ def _blocks(pieces: Iterable[memoryview], position: int) -> Iterator[memoryview]
         start = 0
         while start < len(piece):
             part = piece[start : start + room - filled]
+            start += len(part)
+            if len(part) == room:
+                yield part
+                room = HUGE_PAGE_BYTES
+                continue
             block[filled : filled + len(part)] = part
-            filled, start = filled + len(part), start + len(part)
+            filled += len(part)
             if filled == room:
                 yield block[:filled]
                 filled, room = 0, HUGE_PAGE_BYTES

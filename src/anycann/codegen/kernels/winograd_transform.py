@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from itertools import product
 
 import numpy as np
 
@@ -29,15 +28,19 @@ def pack_winograd_weights(weights: np.ndarray, shape: ConvolutionShape, lanes: i
     points, taps_of_plane = both_ways.shape
     planes = weights.reshape(shape.out_channels, shape.in_channels, -1, taps_of_plane).transpose(3, 2, 1, 0)
     depth = planes.shape[1] * shape.in_channels
-    packed = np.empty((shape.out_blocks(lanes), points, depth, lanes), np.float32)
     filters = planes.reshape(taps_of_plane, depth, shape.out_channels)
-    step = max(1, _COLUMNS // lanes)
-    for block, start in product(range(len(packed)), range(0, depth, step)):
-        some = filters[:, start : start + step, block * lanes : (block + 1) * lanes]
-        taps = np.zeros((*some.shape[:2], lanes))
-        taps[:, :, : some.shape[2]] = some
-        packed[block, :, start : start + step] = (both_ways @ taps.reshape(taps_of_plane, -1)).reshape(points, -1, lanes)
-    return packed
+    packed = np.empty((shape.out_blocks(lanes), points, depth * lanes), np.float32)
+    taps = np.zeros((taps_of_plane, depth, lanes))
+    step = min(_COLUMNS, depth * lanes)
+    products = np.empty((points, step))
+    for block, rows in enumerate(packed):
+        some = filters[:, :, block * lanes : (block + 1) * lanes]
+        taps[:, :, : some.shape[2]], taps[:, :, some.shape[2] :] = some, 0
+        columns = taps.reshape(taps_of_plane, -1)
+        for start in range(0, depth * lanes, step):
+            part = columns[:, start : start + step]
+            rows[:, start : start + step] = np.matmul(both_ways, part, out=products[:, : part.shape[1]])
+    return packed.reshape(-1, points, depth, lanes)
 
 
 Read = Callable[[int, int], Value]
