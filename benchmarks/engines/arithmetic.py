@@ -15,8 +15,10 @@ from anycann.runtime.thread_pool import ThreadPool
 from anycann.target.target import host
 from benchmarks.peak import multiply_adds
 
-ITERATIONS = 100_000  # some tenths of a millisecond
-UNITS = 32  # as finely as a kernel is split
+# Some milliseconds, and units as small as they may be: behind a rest the second of two threads comes up to 0.1 ms late, and one waits for
+# the other's last unit. A tenth of it in 32 units gained 1.56, 1.68 and 1.71 where this gained 1.94, 2.00 and 1.99 in the same seconds.
+ITERATIONS = 1_000_000
+UNITS = 1 << 16  # more than threads ever take
 
 
 class Arithmetic:
