@@ -212,6 +212,20 @@ def test_workers_find_the_package_and_nothing_of_the_folder_they_start_in(
     assert len(compile_kernels(kernels(5), host(), workers=2, cache=cache)) == 5
 
 
+def test_the_environment_says_how_many_workers_there_are(
+    cache: KernelCache, small_work_is_shared_out: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The option was on the list and nobody asked it."""
+    started = []
+    start = compile_pool._start_worker
+    monkeypatch.setattr(compile_pool, "_start_worker", lambda: started.append(start()) or started[-1])
+    for count, wanted in (("3", 3), ("1", 0), ("0", 0)):
+        monkeypatch.setenv("ANYCANN_COMPILE_WORKERS", count)
+        started.clear()
+        compile_kernels(kernels(6), host(), cache=KernelCache(cache.folder / count))
+        assert len(started) == wanted, count
+
+
 def test_a_script_without_a_main_guard_may_compile(tmp_path: Path) -> None:
     script = tmp_path / "user.py"
     script.write_text(

@@ -14,6 +14,7 @@ import sys
 import threading
 
 from anycann.codegen.frames import read_frame, write_frame
+from anycann.support import options
 from anycann.support.errors import InternalError
 from anycann.support.processors import available_processors
 from anycann.support.records import dataclass
@@ -38,10 +39,11 @@ def compile_missing(
 ) -> None:
     """Call `done(symbol, object)` in this thread for each of `kernels` (symbol -> IR text), longest text first, in any order.
 
-    `workers` is the number of processes, by default one a processor; 0 or 1 compiles here. `apart`: not here, however little it is, unless
-    this process has LLVM already, which takes 40 MB that it keeps. A kernel whose worker is killed is compiled here. Raises InternalError
-    for a kernel that LLVM refuses; no worker outlives the call.
+    `workers` is the number of processes, by default ANYCANN_COMPILE_WORKERS, or one a processor; 0 or 1 compiles here. `apart`: not here,
+    however little it is, unless this process has LLVM already, which takes 40 MB that it keeps. A kernel whose worker is killed is
+    compiled here. Raises InternalError for a kernel that LLVM refuses; no worker outlives the call.
     """
+    workers = options.COMPILE_WORKERS.get() if workers is None else workers
     workers = available_processors() if workers is None else workers
     longest_first = sorted(kernels, key=lambda symbol: -len(kernels[symbol]))
     characters = sum(map(len, kernels.values()))

@@ -113,7 +113,7 @@ TARGET = option(
 )
 LOG = option("ANYCANN_LOG", one_of(*LOG_LEVELS), "warning", "least severe message to print")
 COMPILE_WORKERS = option(
-    "ANYCANN_COMPILE_WORKERS", whole_number(0, 4096), None, "processes that compile kernels, 0 for none; default: as many as threads"
+    "ANYCANN_COMPILE_WORKERS", whole_number(0, 4096), None, "processes that compile kernels, 0 for none; default: one a processor"
 )
 TRUSTED_KEYS = option(
     "ANYCANN_TRUSTED_KEYS", path(), None, "file of hexadecimal keys, one a line, whose machine code in offline models is run as it is"
