@@ -17,6 +17,7 @@ from anycann.codegen.kernels.recurrent import Pointers, emit_recurrent, recurren
 from anycann.codegen.kernels.recurrent_packing import RecurrentWeights, gate_columns, pack_weights
 from anycann.codegen.kernels.recurrent_shape import RecurrentShape, default_recurrent_tile, parse_activations
 from anycann.codegen.kernels.recurrent_tiles import multiplies_by_tiles
+from anycann.codegen.kernels.recurrent_words import may_take_words
 from anycann.codegen.nest_kernel import Output
 from anycann.codegen.repeats import Repeats
 from anycann.codegen.space import Choices
@@ -70,6 +71,7 @@ def recurrent_shape(layer: Recurrent) -> RecurrentShape:
         layer.linear_before_reset,
         layer.operands[PEEPHOLES] is not None,
         layer.operands[LENGTHS] is not None,
+        layer.rounds_states,
     )
 
 
@@ -90,6 +92,7 @@ def generate_recurrent(
     shape = recurrent_shape(layer)
     x = layer.operands[X]
     by_tiles = x is not None and x.dtype is dtypes.bfloat16 and multiplies_by_tiles(shape, target)
+    shape = replace(shape, rounds_states=shape.rounds_states and not by_tiles and may_take_words(target))
     tile = default_recurrent_tile(shape, target, by_tiles)
     parts = [None if (t := layer.operands[n]) is None else np.asarray(constants(memory_name(t)), np.float32) for n in (W, R, B, PEEPHOLES)]
     weights = pack_weights(shape, tile, target.lanes, *parts)  # type: ignore[arg-type]

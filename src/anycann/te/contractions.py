@@ -77,6 +77,7 @@ class Recurrent:
     """Result number `output` (Y, Y_h, Y_c) of an LSTM, GRU or RNN node.
 
     operands: X, W, R, B, sequence_lens, initial_h, initial_c, P as ONNX orders them, None where absent. W, R, B and P are constant.
+    rounds_states: products with R may take hidden states of 16 bits, of the range that they have.
     """
 
     kind: str  # "LSTM", "GRU" or "RNN"
@@ -91,6 +92,7 @@ class Recurrent:
     layout: int = 0
     input_forget: bool = False
     linear_before_reset: bool = False
+    rounds_states: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,6 +18,7 @@ from anycann.codegen.kernels.recurrent_shape import (
     default_recurrent_tile,
     parse_activations,
 )
+from anycann.codegen.kernels.recurrent_words import may_take_words
 from anycann.support.errors import ModelError, UnsupportedError
 from anycann.target.target import NAMED, Target, by_name
 from anycann.te import dtypes
@@ -193,6 +194,53 @@ def test_large_weights_that_were_quantised_are_stored_as_integers(cell: str, tar
     assert [each.dtype for each in panels[:2]] == [np.float32, np.int8]
     assert panels[2].dtype == np.float32  # rounded once more, they are no multiples
     check(quantised, target)
+
+
+def quantised_by_columns(v: Layer) -> Layer:
+    """The layer with weights of 8 bits, each column in steps of its own; one column is all zeros, and one has no odd number."""
+    random = np.random.default_rng(7)
+    numbers = random.integers(-127, 128, v.r.shape).astype(np.float32)
+    numbers[:, 0], numbers[:, 1] = 0, 2 * (numbers[:, 1] // 4) + 2 * (numbers[:, 1] % 2)
+    return replace(v, r=numbers * random.uniform(0.001, 0.004, (*v.r.shape[:2], 1)).astype(np.float32))
+
+
+@pytest.mark.parametrize("target", runnable(), ids=lambda target: target.name)
+def test_weights_that_were_quantised_column_by_column_are_stored_as_integers(target: Target) -> None:
+    v = quantised_by_columns(layer("LSTM", hidden=190, direction="bidirectional", steps=3))
+    assert pack_weights(v.shape, default_recurrent_tile(v.shape, target), target.lanes, v.w, v.r, v.b, v.p).panels.dtype == np.int8
+    check(v, target)
+
+
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("size", [(3, 1, 2, 190), (4, 3, 2, 201), (2, 13, 3, 183)], ids=str)
+@pytest.mark.parametrize("target", [each for each in runnable() if may_take_words(each)], ids=lambda target: target.name)
+def test_states_may_be_rounded_to_words_where_weights_are_integers(cell: str, size: tuple[int, int, int, int], target: Target) -> None:
+    v = quantised_by_columns(layer(cell, *size, direction="bidirectional", rounds_states=True))
+    v.h[:, 0] *= 10  # what is rounded has a range of its own in each sequence
+    v.h[:, -1] = 0
+    tile = default_recurrent_tile(v.shape, target)
+    arrays = operands(v, target, tile)
+    assert arrays[1].dtype == np.int8
+    Compiled(write(v.shape, target, tile, dtypes.int8), "recurrent", target, recurrent_scratch_bytes(v.shape, target, tile))(
+        arrays, recurrent_tasks(v.shape, tile), 2
+    )
+    for got, exact in zip(arrays[6:], reference(v)[: 2 + (cell == "LSTM")], strict=False):
+        error = np.linalg.norm(got - exact) / np.linalg.norm(exact)
+        assert error < 2e-4, error
+        assert error > 1e-7  # they were rounded
+
+
+@pytest.mark.parametrize("target", [each for each in runnable() if may_take_words(each)], ids=lambda target: target.name)
+def test_a_state_in_words_that_is_no_number_stays_none_in_its_sequence_only(target: Target) -> None:
+    v = quantised_by_columns(layer("LSTM", 2, 2, 3, 190, rounds_states=True))
+    v.h[0, 1, 5] = np.nan
+    tile = default_recurrent_tile(v.shape, target)
+    arrays = operands(v, target, tile)
+    Compiled(write(v.shape, target, tile, dtypes.int8), "recurrent", target, recurrent_scratch_bytes(v.shape, target, tile))(
+        arrays, recurrent_tasks(v.shape, tile), 2
+    )
+    assert np.isfinite(arrays[6][:, :, 0]).all()
+    assert np.isnan(arrays[6][:, :, 1]).all()
 
 
 @pytest.mark.parametrize("cell", CELLS)

@@ -16,6 +16,7 @@ from anycann.codegen.kernels.recurrent_state import Pointers, Sequences, emit_fi
 from anycann.codegen.kernels.recurrent_sums import add_first_sums, emit_sums, emit_sums_in_turns
 from anycann.codegen.kernels.recurrent_tiles import emit_factors, emit_tile_sums, tiles_of
 from anycann.codegen.kernels.recurrent_update import emit_cells
+from anycann.codegen.kernels.recurrent_words import emit_words
 from anycann.codegen.values import Value
 from anycann.target.target import Target
 from anycann.te import dtypes
@@ -41,7 +42,7 @@ def emit_recurrent(
 
     All operands are float32, but for the panels of weights, which may be bfloat16 or int8 (`RecurrentWeights`).
     """
-    kernel = RecurrentKernel(shape, tile, target.lanes, pointers, memory_of(shape, tile, target.lanes), panels)
+    kernel = RecurrentKernel(shape, tile, target, pointers, memory_of(shape, tile, target.lanes), panels)
     if 0 in (shape.batch, shape.hidden):
         return 0
     if tile.by_tiles:
@@ -76,6 +77,8 @@ def _emit_phase(e: Emitter, kernel: RecurrentKernel, sequences: Sequences, phase
     source = states[0] if phase == 0 else kernel.memory.at(e, "reset")
     if kernel.tile.by_tiles:
         emit_factors(e, kernel, sequences, source)
+    elif kernel.in_words:
+        source = emit_words(e, kernel, sequences, source)
     with e.loop(0, kernel.blocks) as turn:
         block = _there_and_back(e, kernel.blocks, step, turn.index)
         if kernel.tile.by_tiles:

@@ -11,6 +11,7 @@ from anycann.codegen.kernels.recurrent_shape import RecurrentShape, RecurrentTil
 from anycann.codegen.kernels.recurrent_state import Memory, Pointers, Sequences
 from anycann.codegen.values import Value, vector_type
 from anycann.support.records import dataclass
+from anycann.target.target import Target
 from anycann.te import dtypes
 from anycann.te.dtypes import DType
 
@@ -21,10 +22,24 @@ class RecurrentKernel:
 
     shape: RecurrentShape
     tile: RecurrentTile
-    lanes: int
+    target: Target
     pointers: Pointers
     memory: Memory
     panels: DType = dtypes.float32
+
+    @property
+    def lanes(self) -> int:
+        return self.target.lanes
+
+    @property
+    def in_words(self) -> bool:
+        """True if states are rounded to 16 bits and multiplied as integers."""
+        return self.shape.rounds_states and self.panels is dtypes.int8
+
+    @property
+    def sum(self) -> str:
+        """The type of one vector of sums."""
+        return vector_type("i32" if self.in_words else "float", self.lanes)
 
     @property
     def width(self) -> int:

@@ -24,9 +24,9 @@ class RecurrentWeights:
 
     panels: R for the kernel, per phase [direction][block][hidden][gate][cell], flat. Each step reads them all again, so they are kept in
     what holds every one as it is: bfloat16, or int8 for large ones that were quantised, of which a block begins with the float32
-    [gate][cell] that its columns are multiples of. For matrix tiles they are rounded to bfloat16, in the order of the tiles. vectors
-    [direction][row][padded hidden]: what the cell adds or multiplies, the three peepholes i, o, f of an LSTM or the recurrent bias of the
-    candidate of a GRU.
+    [gate][cell] that its columns are multiples of. There two rows of int8 lie cell by cell beside each other, if states are rounded to
+    words. For matrix tiles they are rounded to bfloat16, in the order of the tiles. vectors [direction][row][padded hidden]: what the cell
+    adds or multiplies, the three peepholes i, o, f of an LSTM or the recurrent bias of the candidate of a GRU.
     """
 
     projection: Array
@@ -49,8 +49,9 @@ _TILE_DEPTH, _TILE_COLUMNS = 32, 16
 
 
 def panel_depth(shape: RecurrentShape, tile: RecurrentTile) -> int:
-    """Rows of weights in a panel: one for each hidden cell, and for matrix tiles whole tiles of them."""
-    return -(-shape.hidden // _TILE_DEPTH) * _TILE_DEPTH if tile.by_tiles else shape.hidden
+    """Rows of weights in a panel: one for each hidden cell, for matrix tiles whole tiles of them, and pairs where states are words."""
+    whole = _TILE_DEPTH if tile.by_tiles else 2 if shape.rounds_states else 1
+    return -(-shape.hidden // whole) * whole
 
 
 def gate_columns(shape: RecurrentShape, tile: RecurrentTile, lanes: int) -> int:
@@ -87,9 +88,11 @@ def _narrowest(r: Array, shape: RecurrentShape, tile: RecurrentTile, lanes: int)
     multiples = _multiples(r) if r[0].nbytes >= _LARGE_BYTES else None
     if multiples is not None:
         numbers, steps = (_panels(part, shape, tile, lanes) for part in multiples)
+        numbers = [_in_pairs(part) if shape.rounds_states else part for part in _deepened(numbers, panel_depth(shape, tile))]
         parts = [_headed(*phase, shape.directions) for phase in zip(numbers, steps, strict=True)]
         return np.concatenate(parts)
-    panels = np.concatenate([part.reshape(-1) for part in _panels(r, shape, tile, lanes)]).astype(np.float32)
+    deep = _deepened(_panels(r, shape, tile, lanes), panel_depth(shape, tile))
+    panels = np.concatenate([part.reshape(-1) for part in deep]).astype(np.float32)
     narrow = panels.astype(dtypes.bfloat16.numpy)
     return narrow if np.array_equal(narrow.astype(np.float32), panels) else panels
 
@@ -97,23 +100,43 @@ def _narrowest(r: Array, shape: RecurrentShape, tile: RecurrentTile, lanes: int)
 def _tiles(r: Array, shape: RecurrentShape, tile: RecurrentTile, lanes: int) -> npt.NDArray[np.generic]:
     """For each phase [direction][block][tile of 16 columns][pair of cells][column][cell of the pair], in bfloat16, flat."""
     parts = []
-    for panel in _panels(r, shape, tile, lanes):
-        directions, blocks, cells, *columns = panel.shape
-        deep = np.pad(panel, ((0, 0), (0, 0), (0, panel_depth(shape, tile) - cells), (0, 0), (0, 0)))
+    for deep in _deepened(_panels(r, shape, tile, lanes), panel_depth(shape, tile)):
+        directions, blocks, _, *columns = deep.shape
         pairs = deep.reshape(directions, blocks, -1, 2, int(np.prod(columns)) // _TILE_COLUMNS, _TILE_COLUMNS)
         parts.append(pairs.transpose(0, 1, 4, 2, 5, 3).reshape(-1))
     return np.concatenate(parts).astype(dtypes.bfloat16.numpy)
 
 
 def _multiples(r: Array) -> tuple[npt.NDArray[np.int8], Array] | None:
-    """(whole numbers, steps [D, G, hidden, 1]) whose product is exactly R[D, G, hidden, hidden], with one step a direction, its least."""
-    least = np.min(np.abs(r), axis=(1, 2, 3), keepdims=True, where=r != 0, initial=np.inf)
-    step = np.where(np.isfinite(least), least, 1).astype(np.float32)
-    with np.errstate(over="ignore"):
-        numbers = np.rint(r / step)
-    if (np.abs(numbers) > 127).any() or not np.array_equal(numbers * step, r):
+    """(whole numbers, steps [D, G, hidden, 1]) whose product is exactly R[D, G, hidden, hidden], with one step a direction or a column."""
+    for steps in (_steps(r.reshape(len(r), -1)), _steps(r.reshape(-1, r.shape[-1]))):
+        if steps is not None:
+            step = np.broadcast_to(steps.reshape(len(r), *(r.shape[1:3] if len(steps) > len(r) else (1, 1)), 1), (*r.shape[:3], 1))
+            return np.rint(r / step).astype(np.int8), step
+    return None
+
+
+def _steps(lines: Array) -> Array | None:
+    """[n, 1]: of each line what all of it is multiples of, -127 to 127 times. Its least element is that, or a multiple of it."""
+    least = np.min(np.abs(lines), axis=1, keepdims=True, where=lines != 0, initial=np.inf)
+    steps = np.where(np.isfinite(least), least, 1).astype(np.float32)
+    found = _are_multiples(lines, steps)
+    if 2 * found.sum() < len(lines):
         return None
-    return numbers.astype(np.int8), np.broadcast_to(step, (*r.shape[:3], 1))
+    for line in np.flatnonzero(~found):
+        quotient = steps[line] / np.arange(1, 128, dtype=np.float32)
+        tried = np.concatenate([quotient, np.nextafter(quotient, np.float32(0)), np.nextafter(quotient, np.float32(np.inf))])[:, None]
+        fitting = np.flatnonzero(_are_multiples(lines[line], tried))
+        if not len(fitting):
+            return None
+        steps[line] = tried[fitting[0]]
+    return steps
+
+
+def _are_multiples(lines: Array, steps: Array) -> npt.NDArray[np.bool_]:
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        numbers = np.rint(lines / steps)
+        return np.asarray(((np.abs(numbers) <= 127) & (numbers * steps == lines)).all(axis=-1))
 
 
 def _headed(numbers: npt.NDArray[np.int8], steps: Array, directions: int) -> npt.NDArray[np.int8]:
@@ -121,6 +144,17 @@ def _headed(numbers: npt.NDArray[np.int8], steps: Array, directions: int) -> npt
     blocks = numbers.shape[1]
     head = np.ascontiguousarray(steps, np.float32).view(np.int8).reshape(directions, blocks, HEAD_ROWS, -1)
     return np.concatenate([head, numbers.reshape(directions, blocks, len(numbers[0, 0]), -1)], axis=2).reshape(-1)
+
+
+def _deepened(panels: list[Any], depth: int) -> list[Any]:
+    """[D, blocks, x, gate, cell] with zeros up to `depth` rows x."""
+    return [np.pad(panel, ((0, 0), (0, 0), (0, depth - panel.shape[2]), (0, 0), (0, 0))) for panel in panels]
+
+
+def _in_pairs(panel: Any) -> Any:
+    """[D, blocks, x, gate, cell] with the elements of rows 2 x and 2 x + 1 beside each other, in the same shape."""
+    directions, blocks, depth, *columns = panel.shape
+    return panel.reshape(directions, blocks, depth // 2, 2, -1).swapaxes(3, 4).reshape(directions, blocks, depth, *columns)
 
 
 def _pad(weights: Any, size: int) -> Any:

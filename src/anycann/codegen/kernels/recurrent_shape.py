@@ -45,7 +45,8 @@ class RecurrentShape:
     """`steps` time steps of `batch` sequences with `inputs` features into `hidden` cells.
 
     activations: those of the first direction, then those of the second. layout: 0 for X[steps, batch, inputs], 1 for X[batch, steps, ...].
-    has_lengths: sequence lengths are given at run time. The flags name the optional operands and attributes of ONNX.
+    has_lengths: sequence lengths are given at run time. rounds_states: weights of 8 bits may be multiplied with hidden states of 16
+    (`recurrent_words.py`). The other flags name the optional operands and attributes of ONNX.
     """
 
     cell: Cell
@@ -61,6 +62,7 @@ class RecurrentShape:
     linear_before_reset: bool = False
     has_peepholes: bool = False
     has_lengths: bool = False
+    rounds_states: bool = False
 
     @property
     def directions(self) -> int:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from anycann.codegen.conversions import from_storage
 from anycann.codegen.emitter import Emitter
+from anycann.codegen.kernels.dot_products import add_word_pairs
 from anycann.codegen.kernels.matmul_shape import multiply_add
 from anycann.codegen.kernels.recurrent_kernel import RecurrentKernel, only_if, panel_offset, projected_gates
+from anycann.codegen.kernels.recurrent_packing import panel_depth
 from anycann.codegen.kernels.recurrent_state import Sequences
 from anycann.codegen.values import Value, vector_type
 
@@ -22,10 +24,10 @@ def emit_sums(e: Emitter, kernel: RecurrentKernel, sequences: Sequences, phase: 
     for rows, condition in _heights(e, kernel, sequences):
         with only_if(e, condition):
             first = [total for i in range(rows) for total in _first_sums(e, kernel, sequences, phase, step, block, e.const(i))]
-            sums = [e.zero(kernel.vector)] * len(first) if kernel.head_rows else first
-            sums = panel.products(source, (0, kernel.shape.hidden), sums)
+            sums = [e.zero(kernel.sum)] * len(first) if kernel.head_rows else first
+            sums = panel.products(source, (0, panel.depth), sums)
             if kernel.head_rows:
-                sums = [panel.scaled(total, number, first[number]) for number, total in enumerate(sums)]
+                sums = panel.scaled(sums, first, e.const(0))
             panel.store(kernel.memory.at(e, "sums"), sums)
 
 
@@ -36,20 +38,20 @@ def emit_sums_in_turns(
     panel, sums, group = _Panel(e, kernel, sequences, phase, block), kernel.memory.at(e, "sums"), kernel.tile.group
     width = len(panel.offsets)
     with e.loop(0, sequences.count) as row:
-        first = [e.zero(kernel.vector)] * width if kernel.head_rows else _first_sums(e, kernel, sequences, phase, step, block, row.index)
+        first = [e.zero(kernel.sum)] * width if kernel.head_rows else _first_sums(e, kernel, sequences, phase, step, block, row.index)
         panel.store(panel.line(sums, row.index), first)
-    with e.loop(0, kernel.shape.hidden, panel.part_depth) as part:
-        end = e.smin(e.add(part.index, panel.part_depth), e.const(kernel.shape.hidden))
+    with e.loop(0, panel.depth, panel.part_depth) as part:
+        end = e.smin(e.add(part.index, panel.part_depth), e.const(panel.depth))
         with e.loop(0, sequences.count, group) as turn:
             here, left = panel.line(sums, turn.index), e.smin(e.const(group), e.sub(sequences.count, turn.index))
-            states = e.gep(source, e.mul(turn.index, kernel.padded), "float")
+            states = e.gep(source, e.mul(turn.index, kernel.padded), "i16" if kernel.in_words else "float")
             for rows in _turns(kernel):
                 with e.when(e.compare("eq", left, e.const(rows))):
                     panel.store(here, panel.products(states, (part.index, end), panel.load(here, rows)))
     if kernel.head_rows:
         with e.loop(0, sequences.count) as row:
             here, first = panel.line(sums, row.index), _first_sums(e, kernel, sequences, phase, step, block, row.index)
-            panel.store(here, [panel.scaled(total, number, first[number]) for number, total in enumerate(panel.load(here, 1))])
+            panel.store(here, panel.scaled(panel.load(here, 1), first, row.index))
 
 
 def add_first_sums(e: Emitter, kernel: RecurrentKernel, sequences: Sequences, phase: int, step: Value, block: Value, row: Value) -> None:
@@ -61,7 +63,10 @@ def add_first_sums(e: Emitter, kernel: RecurrentKernel, sequences: Sequences, ph
 
 
 class _Panel:
-    """The weights of one block of cells, [hidden][gate][cell], behind what they are multiples of if they are integers."""
+    """The weights of one block of cells, [hidden][gate][cell], behind what they are multiples of if they are integers.
+
+    For states in words [pair of hidden cells][gate][cell][one of the pair].
+    """
 
     def __init__(self, e: Emitter, kernel: RecurrentKernel, sequences: Sequences, phase: int, block: Value):
         gates, lanes = len(kernel.shape.phases[phase]), kernel.lanes
@@ -74,7 +79,12 @@ class _Panel:
     @property
     def part_depth(self) -> int:
         """Rows of weights that sequences take turns with."""
-        return max(16, _PART_BYTES // (self.columns * self.stored.nbytes))
+        return max(16, _PART_BYTES // (self.columns * self.stored.nbytes) // 2 * 2)
+
+    @property
+    def depth(self) -> int:
+        """Rows of weights."""
+        return panel_depth(self.kernel.shape, self.kernel.tile)
 
     def products(self, states: Value, cells: tuple[Value | int, Value | int], sums: list[Value]) -> list[Value]:
         """sums + states R over the hidden cells of a range, for as many sequences as there are sums.
@@ -86,29 +96,51 @@ class _Panel:
         order = [(i, j) for i in range(rows) for j in range(columns)]
         if rows < columns:
             order.sort(key=lambda place: place[1])
-        with e.loop(*cells, carried=sums) as k:
+        with e.loop(*cells, 2 if kernel.in_words else 1, carried=sums) as k:
             row = e.gep(self.weights, e.mul(k.index, self.columns), self.stored.storage)
             factors, weights, totals = dict[int, Value](), dict[int, Value](), dict[tuple[int, int], Value]()
             for i, j in order:
                 if i not in factors:
-                    state = e.load(e.gep(states, e.add(k.index, i * kernel.padded), "float"), "float", 4)
-                    factors[i] = e.splat(state, kernel.lanes)
+                    factors[i] = self._state(states, e.add(k.index, i * kernel.padded))
                 if j not in weights:
                     weights[j] = self._weight(row, j)
-                totals[i, j] = multiply_add(e, factors[i], weights[j], k.values[i * columns + j])
+                totals[i, j] = self._add_product(k.values[i * columns + j], factors[i], weights[j])
             k.carry([totals[i, j] for i in range(rows) for j in range(columns)])
         return list(k.values)
 
+    def _state(self, states: Value, cell: Value) -> Value:
+        """The state of a cell, or of two in words, in every lane."""
+        e, kernel = self.e, self.kernel
+        if kernel.in_words:
+            return e.splat(e.load(e.gep(states, cell, "i16"), "i32", 2), kernel.lanes)
+        return e.splat(e.load(e.gep(states, cell, "float"), "float", 4), kernel.lanes)
+
     def _weight(self, row: Value, column: int) -> Value:
-        e, stored = self.e, self.stored
+        e, stored, lanes = self.e, self.stored, self.kernel.lanes
+        if self.kernel.in_words:
+            pairs = e.load(e.gep(row, 2 * self.offsets[column], stored.storage), vector_type(stored.storage, 2 * lanes), stored.nbytes)
+            return e.cast("sext", pairs, "i16")
         place = e.gep(row, self.offsets[column], stored.storage)
-        raw = e.load(place, vector_type(stored.storage, self.kernel.lanes), stored.nbytes)
+        raw = e.load(place, vector_type(stored.storage, lanes), stored.nbytes)
         return e.cast("sitofp", raw, "float") if self.kernel.head_rows else from_storage(e, raw, stored)
 
-    def scaled(self, total: Value, number: int, first: Value) -> Value:
-        """A sum of integer weights, times what they are multiples of, and what it is added to."""
-        offset = self.offsets[number % len(self.offsets)]
-        return multiply_add(self.e, total, self.e.load(self.e.gep(self.head, offset, "float"), self.kernel.vector, 4), first)
+    def _add_product(self, total: Value, state: Value, weight: Value) -> Value:
+        if self.kernel.in_words:
+            return add_word_pairs(self.e, self.kernel.target, total, state, weight)
+        return multiply_add(self.e, state, weight, total)
+
+    def scaled(self, totals: list[Value], first: list[Value], row: Value) -> list[Value]:
+        """Sums of integer weights from `row` on, times what they (and states in words) are multiples of, and what they are added to."""
+        e, kernel = self.e, self.kernel
+        result = []
+        for number, total in enumerate(totals):
+            line, column = divmod(number, len(self.offsets))
+            step = e.load(e.gep(self.head, self.offsets[column], "float"), kernel.vector, 4)
+            if kernel.in_words:
+                of_state = e.load(e.gep(kernel.memory.at(e, "steps"), e.add(row, line), "float"), "float", 4)
+                total, step = e.cast("sitofp", total, "float"), e.binary("fmul", step, e.splat(of_state, kernel.lanes))
+            result.append(multiply_add(e, total, step, first[number]))
+        return result
 
     def line(self, sums: Value, row: Value) -> Value:
         """Where the sums of one sequence are."""
@@ -116,7 +148,7 @@ class _Panel:
 
     def load(self, sums: Value, rows: int) -> list[Value]:
         """The sums of `rows` sequences."""
-        return [self.e.load(self._place(sums, number), self.kernel.vector, 4) for number in range(rows * len(self.offsets))]
+        return [self.e.load(self._place(sums, number), self.kernel.sum, 4) for number in range(rows * len(self.offsets))]
 
     def store(self, sums: Value, totals: list[Value]) -> None:
         """Keep the sums of as many sequences as there are."""

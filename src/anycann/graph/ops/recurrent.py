@@ -53,6 +53,7 @@ def _define(kind: str) -> None:
                 context.integer("layout"),
                 bool(context.integer("input_forget")),
                 bool(context.integer("linear_before_reset")),
+                "rounds_states" in context.node.metadata_props,  # by passes/rules/dequantize_lstm.py
             )
             for output in range(len(context.outputs))
         ]

@@ -1,7 +1,8 @@
 """A dynamically quantised LSTM runs as the float LSTM its weights stand for.
 
 com.microsoft's DynamicQuantizeLSTM rounds X and H to eight bits at every step to save multiplications; the float kernel is faster, and
-nearer to the network that was quantised. It finds that R is whole numbers of a step, and keeps large ones as such (`recurrent_packing.py`).
+nearer to the network that was quantised. It finds that R is whole numbers of a step, keeps large ones as such (`recurrent_packing.py`), and
+is told by `rounds_states` that it may multiply them with an H of sixteen bits (`recurrent_words.py`).
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ class DequantizeLSTM(Rule):
         w = new_constant(graph, f"{node.name}/W", _widened(node, W, W_SCALE, W_ZERO))
         r = new_constant(graph, f"{node.name}/R", _widened(node, R, R_SCALE, R_ZERO))
         attributes = [attribute for attribute in node.attributes.values() if attribute.name in KEPT]
-        return [ir.Node("", "LSTM", [node.inputs[X], w, r, *node.inputs[3:8]], attributes, num_outputs=len(node.outputs), name=node.name)]
+        layer = ir.Node("", "LSTM", [node.inputs[X], w, r, *node.inputs[3:8]], attributes, num_outputs=len(node.outputs), name=node.name)
+        layer.metadata_props["rounds_states"] = "1"
+        return [layer]
 
 
 def _widened(node: ir.Node, number: int, scale_number: int, zero_number: int) -> np.ndarray:
