@@ -21,7 +21,7 @@ from anycann.assembly.weights import ConstantSink, Weights
 from anycann.assembly.windows import find_windows, join_windows
 from anycann.codegen.kernels.arithmetic_rate import multiplies_bfloat
 from anycann.codegen.kernels.dot_products import DotProducts
-from anycann.codegen.kernels.dot_space import waits_for_words
+from anycann.codegen.kernels.dot_space import gains_by_words
 from anycann.codegen.space import Choices, Tuned
 from anycann.graph.registry import TensorType, dtype_of, library, static_type
 from anycann.om.plan import Program, TensorSpec
@@ -42,7 +42,7 @@ from anycann.te.dtypes import DType
 _FOR_WINOGRAD = frozenset({"DilatedConvolution"})  # rules that pay by Winograd's algorithm only
 _FOR_FEW_REGISTERS = frozenset({"StridedPixels"})  # rules that were measured with 16 vector registers only
 _FOR_BYTES = frozenset({"SplitZeroPoint"})  # rules that keep operands bytes, where words are multiplied anyway
-_FOR_WORDS = frozenset({"IntegerActivations"})  # rules that pay where words are multiplied by two instructions: what others gain is unknown
+_FOR_WORDS = frozenset({"IntegerActivations"})  # rules that make products of words of products of floats
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class GraphCompiler:
         off = self.switched_off if self._has_winograd() else self.switched_off | _FOR_WINOGRAD
         off = off if self.target.has_few_registers else off | _FOR_FEW_REGISTERS
         off = off | _FOR_BYTES if DotProducts(dtypes.uint8, self.target).widens else off
-        off = off if waits_for_words(self.target) else off | _FOR_WORDS
+        off = off if gains_by_words(self.target) else off | _FOR_WORDS
         return off if self.tuned is None else off | Choices(tuned=self.tuned).tile(graph_space(graph, inputs, self.target)).off
 
     def _has_winograd(self) -> bool:

@@ -23,17 +23,22 @@ from anycann.codegen.values import Value
 from anycann.target.target import Target, by_name, processor
 from anycann.te import dtypes
 from anycann.te.dtypes import DType
-from tests.codegen.kernels.jit import Compiled, assert_compiles_everywhere, guarded, runnable
+from tests.codegen.kernels.jit import Compiled, assert_compiles_everywhere, distinct, guarded, runnable
 
 Array = np.ndarray[Any, Any]
+TILES = by_name("avx512,+avx512vnni,+avx512bf16,+amx-tile,+amx-int8,+amx-bf16")
 
 
 def targets() -> list[Target]:
-    """The named targets this machine runs, itself, and itself without what makes it fast."""
-    here = processor()
-    plain = replace(here, features=",".join(f for f in here.features.split(",") if not f.startswith("+amx")))
+    """This machine, itself without what makes it fast, and the named targets it runs."""
     vnni = replace(by_name("avx2"), features=by_name("avx2").features + ",+avxvnni")
-    return [here, plain, *runnable(), *([vnni] if here.has("avxvnni") else [])]
+    return distinct(*here(), *runnable(), *([vnni] if processor().has("avxvnni") else []))
+
+
+def here() -> list[Target]:
+    """This machine with and without its tiles."""
+    plain = ",".join(f for f in processor().features.split(",") if not f.startswith("+amx"))
+    return distinct(processor(), replace(processor(), features=plain))
 
 
 def sizes(
@@ -191,7 +196,7 @@ def test_sums_are_those_of_the_definition(name: str, dtype: DType) -> None:
 @pytest.mark.parametrize("name", [*SHAPES, "groups of odd sizes"])
 @pytest.mark.parametrize(("dtype", "zero", "known"), [(dtypes.uint8, 200, True), (dtypes.uint8, 7, False), (dtypes.int8, -3, False)])
 def test_zero_points_count_in_the_padding_too(name: str, dtype: DType, zero: int, known: bool) -> None:
-    for target in targets()[:2]:
+    for target in here():
         assert_right(replace((SHAPES | GROUPED)[name], dtype=dtype), target, zero, known)
 
 
@@ -210,7 +215,7 @@ def test_a_row_major_image_is_gathered_as_it_is_copied() -> None:
 @pytest.mark.parametrize("name", ["two images", "volumes", "groups of 4", "groups across panels", "dilated"])
 def test_every_tile_of_the_space_computes_the_same(name: str) -> None:
     shape = (SHAPES | GROUPED)[name]
-    for target in targets()[:2]:
+    for target in here():
         space = DotSpace(shape, target)
         x, w = operands(shape, np.random.default_rng())
         want = naive(x, w, shape, 3)
@@ -246,6 +251,17 @@ def test_a_tile_that_reads_in_place_is_no_longer_than_the_rows_of_a_task() -> No
         assert space.refusal(replace(tile, image_rows=3)) == "4 pixels; a row has 3"
         assert space.refusal(replace(tile, rows=7, image_rows=9)) is None  # there are no more rows
         assert space.refusal(replace(tile, rows=8, image_rows=9)) == "8 pixels; a row has 7"
+
+
+@pytest.mark.parametrize(("rows", "dtype", "tasks"), [(49, dtypes.uint8, 6), (33, dtypes.bfloat16, 2), (197, dtypes.bfloat16, 8)], ids=str)
+def test_parts_of_odd_rows_are_whole_pairs_of_matrix_tiles(rows: int, dtype: DType, tasks: int) -> None:
+    """25 of 49 rows hold no 2 x 13: tiles of 13 rows alone wait for their own sums, and all rows in one task are one thread's."""
+    depth, columns = (2048, 512) if rows == 49 else (768, 768)
+    space = DotSpace(replace(sizes(depth, columns, (rows, 1)), dtype=dtype), replace(TILES, l2_bytes=2 << 20))
+    tile = space.default()
+    assert (tile.row_tiles, tile.vectors, space.refusal(tile)) == (2, 2, None)
+    assert space.plan(tile).tasks == tasks
+    assert tile.image_rows % tile.pixels == 0
 
 
 def test_rows_read_in_place_are_not_cut_for_the_cache_but_where_weights_are_few() -> None:
@@ -316,14 +332,13 @@ def test_rows_with_strides_may_be_one_long_row(name: str, dtype: DType) -> None:
 def test_kernels_compile_for_processors_that_are_not_here(dtype: DType) -> None:
     neon = by_name("neon")
     dots = replace(neon, features=neon.features + ",+dotprod,+i8mm")
-    tiles = replace(by_name("avx512"), features=by_name("avx512").features + ",+avx512vnni,+avx512bf16,+amx-tile,+amx-int8,+amx-bf16")
     shape = replace(SHAPES["two images"], dtype=dtype)
 
     def write(target: Target) -> Emitter:
         return write_kernel(DotPlan(shape, target, DotSpace(shape, target).default()), 3)[0]
 
     assert_compiles_everywhere(write)
-    assert_compiles_everywhere(write, [dots, tiles])
-    assert "tdpb" in "\n".join(write(tiles).lines)
+    assert_compiles_everywhere(write, [dots, TILES])
+    assert "tdpb" in "\n".join(write(TILES).lines)
     if dtype is dtypes.uint8:
         assert "usdot" in "\n".join(write(dots).lines)
