@@ -328,6 +328,13 @@ def test_rows_with_strides_may_be_one_long_row(name: str, dtype: DType) -> None:
         assert_tile_is_right(shape, target, min(merged, key=space.estimate), zero=0 if dtype is dtypes.bfloat16 else 5)
 
 
+@pytest.mark.parametrize("name", [*SHAPES, *GROUPED])
+@pytest.mark.parametrize("dtype", [dtypes.uint8, dtypes.bfloat16], ids=str)
+def test_every_shape_has_a_tile_on_matrix_tiles(name: str, dtype: DType) -> None:
+    space = DotSpace(as_plane(replace((SHAPES | GROUPED)[name], dtype=dtype)), TILES)
+    assert space.refusal(space.default()) is None
+
+
 @pytest.mark.parametrize("dtype", [dtypes.uint8, dtypes.bfloat16], ids=str)
 def test_kernels_compile_for_processors_that_are_not_here(dtype: DType) -> None:
     neon = by_name("neon")

@@ -211,7 +211,8 @@ class DotSpace(Space[DotTile]):
                             yield tile  # each part of the panels makes a copy of its own
                             yield self._with_panels(tile)
                             if is_column(shape) and (self._waits or row_tiles > 1):  # whole register tiles
-                                whole = replace(tile, image_rows=min(shape.out_size[-2], -(-image_rows // tile.pixels) * tile.pixels))
+                                rounded = -(-image_rows // tile.pixels) * tile.pixels
+                                whole = replace(tile, image_rows=max(1, min(shape.out_size[-2], rounded)))
                                 yield from (whole,) if self._waits else (whole, self._with_panels(whole))
 
     def _merges(self) -> tuple[bool, ...]:
