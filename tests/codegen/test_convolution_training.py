@@ -15,6 +15,7 @@ from anycann.codegen.kernels.convolution_space import AlgorithmSpace, Convolutio
 from anycann.graph.evaluate import evaluate_node
 from anycann.graph.registry import OPSET
 from anycann.target.target import by_name
+from tests.codegen.kernels.jit import distinct_names
 
 Array = np.ndarray[Any, Any]
 
@@ -95,7 +96,7 @@ def relative_error(op_type: str, domain: str, feeds: dict[str, Array], attribute
     return float(np.abs(got.astype(np.float64) - wanted).max() / np.abs(wanted).max())
 
 
-@pytest.mark.parametrize("target", ["host", "avx2", "sse"])
+@pytest.mark.parametrize("target", distinct_names("host", "avx2", "sse"))
 @pytest.mark.parametrize("problem", PROBLEMS, ids=str)
 def test_weights_may_be_computed(problem: Problem, target: str) -> None:
     operands = problem.operands(np.random.default_rng())
@@ -112,7 +113,7 @@ def test_winograd_takes_computed_weights_of_which_most_meet_only_padding(target:
     assert relative_error("Conv", "", feeds, problem.attributes, target) < 2e-5
 
 
-@pytest.mark.parametrize("target", ["host", "avx2", "sse"])
+@pytest.mark.parametrize("target", distinct_names("host", "avx2", "sse"))
 @pytest.mark.parametrize("problem", PROBLEMS, ids=str)
 def test_the_gradient_of_the_input_is_a_convolution_of_the_gradient_of_the_result(problem: Problem, target: str) -> None:
     operands = problem.operands(np.random.default_rng())
@@ -121,7 +122,7 @@ def test_the_gradient_of_the_input_is_a_convolution_of_the_gradient_of_the_resul
     assert relative_error("ConvInputGrad", "anycann", feeds, attributes, target) < 2e-5
 
 
-@pytest.mark.parametrize("target", ["host", "avx2", "sse"])
+@pytest.mark.parametrize("target", distinct_names("host", "avx2", "sse"))
 @pytest.mark.parametrize("problem", PROBLEMS, ids=str)
 def test_the_gradient_of_the_weights_is_a_sum_over_pixels(problem: Problem, target: str) -> None:
     operands = problem.operands(np.random.default_rng())

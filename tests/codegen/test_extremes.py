@@ -8,6 +8,7 @@ import pytest
 
 from anycann import InferenceSession, SessionOptions
 from anycann.target.target import by_name
+from tests.codegen.kernels.jit import distinct_names
 
 # input, kernel, strides, pads, ceil_mode; windows of 2 to 27 elements are written out where they are whole
 WINDOWS = [
@@ -67,7 +68,7 @@ def test_the_largest_of_each_window_is_found_and_nan_stays(
         np.testing.assert_allclose(z, largest(blocked, z, kernel, strides, pads), rtol=1e-6)
 
 
-@pytest.mark.parametrize("target", ["host", "avx2", "sse"])
+@pytest.mark.parametrize("target", distinct_names("host", "avx2", "sse"))
 @pytest.mark.parametrize(("operator", "right"), [("Max", np.maximum), ("Min", np.minimum)])
 def test_nan_wins_on_either_side(operator: str, right: np.ufunc, target: str) -> None:
     model = onnx.parser.parse_model(

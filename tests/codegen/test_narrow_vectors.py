@@ -20,7 +20,7 @@ from anycann.te import dtypes
 from anycann.te import expression as x
 from anycann.te import tensor as te
 from anycann.te.dtypes import DType
-from tests.codegen.kernels.jit import ENTRY, Compiled, guarded, object_of, runnable
+from tests.codegen.kernels.jit import ENTRY, Compiled, distinct_names, guarded, object_of, runnable
 
 RUNNABLE = pytest.mark.parametrize("target", runnable(), ids=lambda target: target.name)
 
@@ -138,7 +138,7 @@ def test_where_denormal_numbers_are_zero_functions_stay_as_exact(name: str, targ
     assert (np.abs(got[regular] - exact[regular]) <= 3.1 * np.spacing(exact[regular].astype(np.float32))).all()
 
 
-@pytest.mark.parametrize("target", ["host", "avx2", "sse"])
+@pytest.mark.parametrize("target", distinct_names("host", "avx2", "sse"))
 @pytest.mark.parametrize("operator", ["Softmax", "LogSoftmax"])
 @pytest.mark.parametrize("shape", [(5, 37), (6, 197), (37, 5)], ids=str)
 def test_a_nan_in_a_row_makes_the_row_nan_wherever_it_is(operator: str, shape: tuple[int, int], target: str) -> None:
@@ -182,7 +182,7 @@ def test_rows_of_bytes_are_combined_with_columns_and_scalars(target: Target) -> 
 PADS = [((0, 1), (0, 1)), ((2, 3), (1, 5)), ((0, 9), (0, 0)), ((0, 0), (0, 17)), ((1, -2), (0, 3)), ((0, -1), (0, -1)), ((0, 20), (3, 20))]
 
 
-@pytest.mark.parametrize("target", ["host", "avx2", "sse"])
+@pytest.mark.parametrize("target", distinct_names("host", "avx2", "sse"))
 @pytest.mark.parametrize("mode", ["constant", "reflect", "edge", "wrap"])
 def test_padded_rows_of_every_length_are_whole(mode: str, target: str) -> None:
     for width, (before, after) in itertools.product((21, 24, 40), PADS):

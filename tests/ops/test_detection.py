@@ -12,10 +12,11 @@ from anycann.graph.evaluate import evaluate_node
 from anycann.graph.prepared import PreparedNode
 from anycann.graph.registry import OPSET, library
 from anycann.target.target import by_name, host
+from tests.codegen.kernels.jit import distinct_names
 from tests.ops.test_every_operator import failures
 
 
-@pytest.mark.parametrize("target", ["host", "avx2", "sse"])
+@pytest.mark.parametrize("target", distinct_names("host", "avx2", "sse"))
 @pytest.mark.parametrize("name", ["Suppression", "Places"])
 def test_an_operator_gives_what_its_reference_gives(name: str, target: str) -> None:
     operator = library().find("anycann", name)
@@ -43,7 +44,7 @@ def boxes_and_scores(batch: int, classes: int, count: int, seed: int) -> dict[st
     return {"boxes": np.concatenate([corner, corner + size], 2).astype(np.float32), "scores": scores}
 
 
-@pytest.mark.parametrize("target", ["host", "avx2", "sse"])
+@pytest.mark.parametrize("target", distinct_names("host", "avx2", "sse"))
 @pytest.mark.parametrize(
     ("size", "count", "overlap", "least", "centred"),
     [

@@ -10,6 +10,7 @@ import pytest
 
 from anycann.session import InferenceSession, SessionOptions
 from anycann.target.target import by_name, host
+from tests.codegen.kernels.jit import distinct_names
 from tests.passes.graphs import by_definition, compile_graph, floats, parse, run, tasks, told
 
 RNG = np.random.default_rng(7)
@@ -188,7 +189,7 @@ def test_grouped_convolutions_read_bytes_wherever_they_were_left(channels: int, 
     np.testing.assert_array_equal(run(model, feeds)[0], by_definition(model, feeds)[0])
 
 
-@pytest.mark.parametrize("name", ["host", "sse", "avx2"])
+@pytest.mark.parametrize("name", distinct_names("host", "sse", "avx2"))
 @pytest.mark.parametrize(("channels", "outputs", "group"), [(16, 9, 1), (48, 8, 4), (64, 64, 8), (32, 32, 32)])
 @pytest.mark.parametrize("several", [False, True], ids=["one", "channels"])
 def test_unsigned_weights_around_128_are_multiplied_as_signed_ones(
@@ -243,7 +244,7 @@ def test_unsigned_weights_are_multiplied_exactly(zeros: str, dtype: type) -> Non
 WEIGHT_ZEROS = [np.array(0, np.uint8), np.array(113, np.uint8), np.array([255], np.uint8), np.arange(37, dtype=np.uint8) * 7]
 
 
-@pytest.mark.parametrize("name", ["host", "sse", "avx2"])
+@pytest.mark.parametrize("name", distinct_names("host", "sse", "avx2"))
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
 @pytest.mark.parametrize("zero", WEIGHT_ZEROS, ids=["none", "one", "greatest", "columns"])
 def test_products_of_the_greatest_bytes_are_exact_with_any_zero_point(name: str, dtype: type, zero: np.ndarray[Any, Any]) -> None:

@@ -19,7 +19,7 @@ from anycann.codegen.emitter import Emitter
 from anycann.codegen.objects import emit_object
 from anycann.runtime.loader import LoadedCode
 from anycann.support.errors import UnsupportedError
-from anycann.target.target import NAMED, Target
+from anycann.target.target import NAMED, Target, by_name
 
 ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
 
@@ -65,6 +65,23 @@ def runs(target: Target) -> bool:
     except UnsupportedError:
         return False
     return True
+
+
+def distinct(*targets: Target) -> list[Target]:
+    """The targets without those that get the kernels of one before them: on a processor with AVX2 and no more, `avx2` does."""
+    first: dict[object, Target] = {}
+    for target in targets:
+        vectors = frozenset(f for f in target.features.split(",") if f.startswith(_OF_VECTORS))
+        first.setdefault((target.triple, target.lanes, target.registers, vectors), target)
+    return list(first.values())
+
+
+def distinct_names(*names: str) -> list[str]:
+    """The same of targets that are named, `host` among them."""
+    return [target.name for target in distinct(*map(by_name, names))]
+
+
+_OF_VECTORS = ("+avx", "+fma", "+f16c", "+amx", "+sve", "+dotprod", "+i8mm", "+bf16")  # what kernels are written for
 
 
 def assert_compiles_everywhere(write: Callable[[Target], Emitter], targets: Sequence[Target] = tuple(NAMED.values())) -> None:

@@ -18,7 +18,7 @@ from anycann.codegen.kernels.winograd_words_transform import pack_words, sums_fi
 from anycann.codegen.values import Value
 from anycann.target.target import Target, by_name
 from anycann.te import dtypes
-from tests.codegen.kernels.jit import Compiled, assert_compiles_everywhere, guarded
+from tests.codegen.kernels.jit import Compiled, assert_compiles_everywhere, guarded, runnable
 from tests.codegen.kernels.test_dot_convolution import naive, operands, sizes, targets
 
 Array = np.ndarray[Any, Any]
@@ -81,7 +81,7 @@ def assert_right(
 @pytest.mark.parametrize("name", SHAPES)
 def test_sums_are_exact_with_tiles_of_every_size(name):
     for size in word_tile_sizes(SHAPES[name]):
-        space = WordWinogradSpace(SHAPES[name], targets()[-1])
+        space = WordWinogradSpace(SHAPES[name], runnable()[-1])
         assert_right(SHAPES[name], space.target, next(tile for tile in space.candidates() if tile.results == size))
 
 
@@ -107,7 +107,7 @@ def test_sums_are_exact_on_every_target(name, dtype):
 
 @pytest.mark.parametrize(("dtype", "zero", "known"), [(dtypes.uint8, 200, True), (dtypes.uint8, 255, False), (dtypes.int8, -3, False)])
 def test_padding_counts_as_the_zero_point(dtype, zero, known):
-    assert_right(replace(SHAPES["more padding than it reads"], dtype=dtype), targets()[-1], zero=zero, known=known)
+    assert_right(replace(SHAPES["more padding than it reads"], dtype=dtype), runnable()[-1], zero=zero, known=known)
 
 
 def test_every_tile_of_the_space_computes_the_same():
@@ -125,7 +125,7 @@ def test_points_one_by_one_for_all_channels_of_a_task_compute_the_same(shape):
     """In blocks of tiles of which the last has fewer, in parts of groups of which the last has fewer."""
     for size in word_tile_sizes(shape):
         for splits in (1, 2):
-            assert_right(shape, targets()[-1], WordTile(5, 3, 1, splits, size, by_point=True), zero=7)
+            assert_right(shape, runnable()[-1], WordTile(5, 3, 1, splits, size, by_point=True), zero=7)
 
 
 def test_weights_that_stay_in_no_near_cache_are_fetched_ahead_and_blocks_of_many_channels_go_point_by_point():
@@ -154,7 +154,7 @@ def test_the_largest_sums_that_fit_come_back(size, stride, weight, pixel, zero):
     assert algorithm.sum_bits == bits
     assert sums_fit(w.astype(np.int32), algorithm)
     assert not sums_fit(np.full((1, most + 16, 3, 3), weight, np.int32), algorithm), "16 channels more do not fit"
-    space = WordWinogradSpace(shape, targets()[-1], size)
+    space = WordWinogradSpace(shape, runnable()[-1], size)
     assert_right(shape, space.target, space.default(), zero=zero, given=(x, w))
 
 
