@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import replace
 from typing import Any
 
@@ -126,6 +127,25 @@ def test_points_one_by_one_for_all_channels_of_a_task_compute_the_same(shape):
     for size in word_tile_sizes(shape):
         for splits in (1, 2):
             assert_right(shape, runnable()[-1], WordTile(5, 3, 1, splits, size, by_point=True), zero=7)
+
+
+@pytest.mark.parametrize("by_point", [False, True])
+@pytest.mark.parametrize("splits", [1, 2])
+def test_calls_that_begin_within_a_run_and_go_on_compute_the_same(splits, by_point):
+    shape, target = around(24, 6 * 8 - 3, (10, 9), batch=2), by_name("avx2")
+    x, w = operands(shape, np.random.default_rng())
+    want, plan = naive(x, w, shape, 5), WordWinograd(shape, target, WordTile(8, 3, 1, splits, by_point=by_point))
+    e, tasks = write_kernel(plan, 5)
+    assert plan.run_tasks == 6 // splits
+    assert tasks == plan.blocks * 6 == 18
+    weights, y, scratch = pack_words(plan, w.astype(np.int32)), np.empty(want.shape, np.int32), np.zeros(plan.scratch_bytes + 64, np.uint8)
+    kernel, at = Compiled(e, "words", target, plan.scratch_bytes), scratch.ctypes.data + -scratch.ctypes.data % 64
+    table = (ctypes.c_void_p * 3)(*(array.ctypes.data for array in (x, weights, y)))
+    for step in (1, 2, 5):
+        y.fill(77)
+        for begin in range(0, tasks, step):
+            kernel.entry(table, begin, min(tasks, begin + step), at + (begin > 0))
+        np.testing.assert_array_equal(y, want)
 
 
 def test_weights_that_stay_in_no_near_cache_are_fetched_ahead_and_blocks_of_many_channels_go_point_by_point():

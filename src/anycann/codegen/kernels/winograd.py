@@ -83,11 +83,7 @@ def emit_winograd(
         part = _part(e, kernel, block)
         with e.when(e.compare("ne", block, loop.values[0])):  # the next run of a block finds its inputs transformed
             _transform_inputs(e, kernel, part)
-        low, high = e.mul(run, each), e.mul(e.add(run, 1), each)
-        if each > 1:  # a call may begin and end within a run
-            skipped = e.mul(block, tasks)
-            low, high = e.smax(low, e.sub(e.begin, skipped)), e.smin(high, e.sub(e.end, skipped))
-        first, stop = (e.udiv(e.mul(number, groups), tasks) for number in (low, high))  # `first_group`
+        first, stop = (e.udiv(e.mul(task, groups), tasks) for task in run_part(e, block, run, tasks, each))  # `first_group`
         if tile.by_point:
             _finish(e, kernel, first, stop, part)
         else:
@@ -95,6 +91,15 @@ def emit_winograd(
                 _finish(e, kernel, group.index, e.add(group.index, 1), part)
         loop.carry([block])
     return WinogradLaunch(all_blocks(shape, tile) * tasks, scratch_bytes(shape, target.lanes, tile))
+
+
+def run_part(e: Emitter, block: Value, run: Value, tasks: int, each: int) -> tuple[Value, Value]:
+    """The tasks of this call that are of a run, which has `each`, counted from the first of the `tasks` of a block; the one behind them."""
+    low, high = e.mul(run, each), e.mul(e.add(run, 1), each)
+    if each == 1:
+        return low, high
+    skipped = e.mul(block, tasks)
+    return e.smax(low, e.sub(e.begin, skipped)), e.smin(high, e.sub(e.end, skipped))
 
 
 def _kernel(

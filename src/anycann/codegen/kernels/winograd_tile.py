@@ -175,13 +175,13 @@ def channel_runs(shape: ConvolutionShape, lanes: int, tile: WinogradTile) -> int
 
 # Of 8 tasks the faster one of two threads waits for a quarter of what the other has. ResNet-50's layers in 16 and 40 instead of 8 and 10
 # take 0.95 to 0.98 of the time with two threads, with one the same (Zen 3).
-_ENOUGH_TASKS = 32
+ENOUGH_TASKS = 32
 
 
 def run_tasks(shape: ConvolutionShape, lanes: int, tile: WinogradTile) -> int:
     """Tasks that a run is cut into, of a group at least: a call that has several of them computes them together."""
     runs = channel_runs(shape, lanes, tile)
-    return max(1, min(all_groups(shape, lanes, tile) // runs, -(-_ENOUGH_TASKS // max(1, all_blocks(shape, tile) * runs))))
+    return max(1, min(all_groups(shape, lanes, tile) // runs, -(-ENOUGH_TASKS // max(1, all_blocks(shape, tile) * runs))))
 
 
 def first_group(groups: int, part: int, parts: int) -> int:

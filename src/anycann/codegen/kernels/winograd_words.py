@@ -18,7 +18,7 @@ from anycann.codegen.kernels.convolution_write import digits
 from anycann.codegen.kernels.dot_convolution import DotWrite
 from anycann.codegen.kernels.dot_copy import pieces
 from anycann.codegen.kernels.dot_products import add_word_pairs
-from anycann.codegen.kernels.winograd import inside
+from anycann.codegen.kernels.winograd import inside, run_part
 from anycann.codegen.kernels.winograd_tile import tile_grid
 from anycann.codegen.kernels.winograd_words_lines import WordAlgorithm
 from anycann.codegen.kernels.winograd_words_tile import WordTile, WordWinograd
@@ -34,23 +34,25 @@ def emit_word_winograd(e: Emitter, plan: WordWinograd, x: Value, weights: Value,
 
     weights: `pack_words`. zero_point: of the input, counted from the least byte. write: consumes a vector of finished sums, of int32.
     """
-    tile = plan.tile
+    tile, each = plan.tile, plan.run_tasks
+    tasks, task_groups = tile.splits * each, plan.run_groups // each
     goes_on = resumed(e)
     kernel = _kernel(e, plan, x, weights, write, zero_point)
-    before = e.select(goes_on, e.udiv(e.sub(e.begin, 1), tile.splits), e.const(-1))
-    with e.loop(e.begin, e.end, 1, [before]) as tasks:
-        block, split = digits(e, tasks.index, [plan.blocks, tile.splits])
+    before = e.select(goes_on, e.udiv(e.sub(e.begin, 1), tasks), e.const(-1))
+    with e.loop(e.udiv(e.begin, each), e.udiv(e.add(e.end, each - 1), each), 1, [before]) as loop:
+        block, run = digits(e, loop.index, [plan.blocks, tile.splits])
         first = e.mul(block, tile.tiles)
         count = e.smin(e.const(tile.tiles), e.sub(e.const(plan.all_tiles), first))
-        with e.when(e.compare("ne", block, tasks.values[0])):  # the next split of a block finds its inputs transformed
+        with e.when(e.compare("ne", block, loop.values[0])):  # the next run of a block finds its inputs transformed
             kernel.transform_inputs(e, first, count)
-        low, stop = e.mul(split, plan.task_groups), e.smin(e.const(plan.groups), e.mul(e.add(split, 1), plan.task_groups))
+        low, high = run_part(e, block, run, tasks, each)
+        low, stop = e.mul(low, task_groups), e.smin(e.const(plan.groups), e.mul(high, task_groups))
         if tile.by_point:
             kernel.finish(e, low, stop, first, count)
         else:
             with e.loop(low, stop) as group:
                 kernel.finish(e, group.index, e.add(group.index, 1), first, count)
-        tasks.carry([block])
+        loop.carry([block])
     return plan.tasks
 
 

@@ -158,7 +158,7 @@ def _best(space: WordWinogradSpace) -> WordTile:
 
 def _shared(plan: WordWinograd) -> float:
     """The estimate for one thread and for two."""
-    imbalance = -(-plan.tasks // 2) * 2 * plan.tile.tiles / (plan.all_tiles * plan.tile.splits)
+    imbalance = -(-plan.blocks * plan.tile.splits // 2) * 2 * plan.tile.tiles / (plan.all_tiles * plan.tile.splits)
     return _estimate(plan) * (1 + imbalance) / 2
 
 

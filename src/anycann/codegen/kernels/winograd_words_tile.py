@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.dot_products import multiplies_words_at_once
-from anycann.codegen.kernels.winograd_tile import all_tiles
+from anycann.codegen.kernels.winograd_tile import ENOUGH_TASKS, all_tiles
 from anycann.codegen.kernels.winograd_words_lines import WordAlgorithm, word_algorithm, word_tile_sizes
 from anycann.support.records import dataclass
 from anycann.target.target import Target
@@ -17,8 +17,8 @@ CHANNELS = 8  # their number divides the input channels, so that few pieces of v
 class WordTile:
     """`tiles` output tiles are transformed together; they are multiplied `columns` times `vectors` of output channels at a time.
 
-    The output channels are cut into `splits` tasks. A tile has `results` along each axis. With `by_point`, a point is multiplied for all
-    output channels of a task before the next, as in `WinogradTile`.
+    The output channels are cut into `splits` runs. A tile has `results` along each axis. With `by_point`, a point is multiplied for all
+    output channels of a run before the next, as in `WinogradTile`.
     """
 
     tiles: int
@@ -66,9 +66,15 @@ class WordWinograd:
         return -(-self.shape.out_channels // self.width)
 
     @property
-    def task_groups(self) -> int:
-        """Groups of a task, and fewer in the last one."""
+    def run_groups(self) -> int:
+        """Groups that are computed together, and fewer in the last run."""
         return -(-self.groups // self.tile.splits)
+
+    @property
+    def run_tasks(self) -> int:
+        """Tasks of a run, of as many groups: a call that has several of them computes them together."""
+        most = -(-ENOUGH_TASKS // max(1, self.blocks * self.tile.splits))
+        return max(n for n in range(1, self.run_groups + 1) if self.run_groups % n == 0 and (n <= most or n == 1))
 
     @property
     def unroll(self) -> int:
@@ -93,7 +99,7 @@ class WordWinograd:
     @property
     def product_stride(self) -> int:
         """Elements between the planes of products."""
-        groups = self.task_groups if self.tile.by_point else 1
+        groups = self.run_groups if self.tile.by_point else 1
         return (groups * self.tile.vectors * self.tile.tiles | 1) * self.target.lanes
 
     @property
@@ -102,7 +108,7 @@ class WordWinograd:
 
     @property
     def scratch_bytes(self) -> int:
-        """Memory of a thread: transformed inputs of a block of tiles, and their products for one group or all of a task."""
+        """Memory of a thread: transformed inputs of a block of tiles, and their products for one group or all of a run."""
         return self.input_bytes + 4 * self.algorithm.points * self.product_stride
 
     @property
@@ -111,7 +117,7 @@ class WordWinograd:
 
     @property
     def tasks(self) -> int:
-        return self.blocks * self.tile.splits
+        return self.blocks * self.tile.splits * self.run_tasks
 
 
 def word_winograd_refusal(shape: ConvolutionShape, target: Target) -> str | None:
