@@ -22,6 +22,10 @@ import pytest
 
 os.environ.setdefault("ANYCANN_VERIFY", "1")
 os.environ.setdefault("ENABLE_TUNE_BANK", "0")  # what this machine was tuned to must not change what tests see
+# Every processor has tests to run. Threads of torch that wait awake took 2 to 6 times as long, and so do processes started to compile.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("ANYCANN_COMPILE_WORKERS", "1")
 
 ROOT = Path(__file__).resolve().parent.parent
 SEED = int(os.environ.setdefault("ANYCANN_TEST_SEED", "1951866850"))
