@@ -13,6 +13,7 @@ from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution import plain_writer
 from anycann.codegen.kernels.convolution_space import WinogradSpace
 from anycann.codegen.kernels.winograd import emit_winograd
+from anycann.codegen.kernels.winograd_algorithm import LineAlgorithm, WinogradAlgorithm
 from anycann.codegen.kernels.winograd_blocking import default_winograd_tile, winograd_profitable, winograd_tiles
 from anycann.codegen.kernels.winograd_tile import (
     all_blocks,
@@ -264,3 +265,27 @@ def test_other_convolutions_are_refused_with_the_reason(shape, reason):
     assert not winograd_profitable(shape, target)
     with pytest.raises(UsageError, match=reason):
         _emit(shape, target, default_winograd_tile(SHAPES["whole tiles"], target))
+
+
+@pytest.mark.parametrize(("results", "taps"), [(2, 3), (4, 3), (6, 3), (2, 5), (4, 5)])
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+def test_weights_are_transformed_by_products_too_small_for_a_blas_to_wake_its_threads(
+    results: int, taps: int, lanes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = LineAlgorithm(results, taps)
+    algorithm = WinogradAlgorithm(line, line)
+    shape = shape_of(300, 21, (16, 16), taps)
+    w = np.random.default_rng(7).standard_normal((21, 300, taps, taps)).astype(np.float32)
+    sizes, matmul = [], np.matmul
+
+    def counted(a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        sizes.append(a.size * b.shape[1])
+        return matmul(a, b, out=out)
+
+    monkeypatch.setattr(np, "matmul", counted)
+    packed = pack_winograd_weights(w, shape, lanes, algorithm)
+    assert 2**15 < max(sizes) < 2**18
+    transformed = np.einsum("pi,ocij,qj->copq", line.weights, w.astype(np.float64), line.weights).reshape(300, 21, -1)
+    outputs = np.zeros((300, packed.shape[0] * lanes, algorithm.points), np.float32)
+    outputs[:, :21] = transformed
+    np.testing.assert_allclose(packed.transpose(2, 0, 3, 1).reshape(outputs.shape), outputs, rtol=1e-6, atol=1e-7)

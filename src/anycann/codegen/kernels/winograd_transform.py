@@ -15,7 +15,7 @@ from anycann.codegen.kernels.winograd_algorithm import LineAlgorithm, Phase, Win
 from anycann.codegen.values import Value, vector_type
 from anycann.target.target import Target
 
-_COLUMNS = 768  # of one product: it stays in the cache, and is too small for a BLAS to wake its threads
+_PRODUCTS = 240_000  # of one call: it stays in the cache, and OpenBLAS wakes no threads, which from 2**18 on wait longer than they compute
 
 
 def pack_winograd_weights(weights: np.ndarray, shape: ConvolutionShape, lanes: int, algorithm: WinogradAlgorithm) -> np.ndarray:
@@ -31,7 +31,7 @@ def pack_winograd_weights(weights: np.ndarray, shape: ConvolutionShape, lanes: i
     filters = planes.reshape(taps_of_plane, depth, shape.out_channels)
     packed = np.empty((shape.out_blocks(lanes), points, depth * lanes), np.float32)
     taps = np.zeros((taps_of_plane, depth, lanes))
-    step = min(_COLUMNS, depth * lanes)
+    step = min(max(lanes, _PRODUCTS // both_ways.size // lanes * lanes), depth * lanes)
     products = np.empty((points, step))
     for block, rows in enumerate(packed):
         some = filters[:, :, block * lanes : (block + 1) * lanes]
