@@ -167,6 +167,23 @@ def test_a_reader_that_goes_away_is_no_fault() -> None:
     assert done.stderr == ""
 
 
+def test_a_conversion_looks_for_no_cycles_and_starts_no_threads_of_a_blas(tmp_path: Path) -> None:
+    model = save_model(TINY, tmp_path / "tiny.onnx")
+    script = (
+        "import atexit, gc, os, sys\nfrom anycann.tools import cli\n"
+        "looks = []; gc.callbacks.append(lambda phase, about: looks.append(phase)); gc.collect(); looks.clear()\n"
+        "atexit.register(lambda: print('looks', len(looks), 'BLAS', os.environ.get('OPENBLAS_NUM_THREADS')))\n"
+        f"sys.argv = ['anycann', 'atc', '--framework=5', '--model={model}', '--output={tmp_path}/made']; cli.run()"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"} | {"PYTHONPATH": str(SOURCES)}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout.splitlines()[-1] == "looks 0 BLAS 1"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env={**environment, "OPENBLAS_NUM_THREADS": "3"}, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "looks 0 BLAS 3"
+
+
 def test_env_puts_the_shims_in_front_once() -> None:
     first = shim_variables({"PATH": "/usr/bin", "PYTHONPATH": "/lib/py"})
     assert first["PATH"].split(os.pathsep)[1:] == ["/usr/bin"]

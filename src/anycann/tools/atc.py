@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 import importlib
 import logging
+import os
+import sys
 import time
 
 import click
@@ -34,6 +36,7 @@ def run_atc(words: Sequence[str], with_traceback: bool = False) -> int:
 
         click.echo(help_text())
         return 0
+    _take_one_blas_thread()
     as_json = _wants_json(words)
     if not as_json:
         click.echo(STARTED)
@@ -49,6 +52,12 @@ def run_atc(words: Sequence[str], with_traceback: bool = False) -> int:
     except Exception as error:
         return fail(error, as_json, with_traceback)
     return finish(outcome, line.warnings, as_json, time.perf_counter() - started)
+
+
+def _take_one_blas_thread() -> None:
+    """Before numpy is imported: OpenBLAS starts a thread a processor, which look for work in a loop; products of constants are small."""
+    if "numpy" not in sys.modules:
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def _run_mode(line: CommandLine, words: Sequence[str]) -> Outcome:
