@@ -57,8 +57,17 @@ def _hand_on_no_ignored_signals() -> None:
             signal.signal(number, lambda *_: None)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--emulate", metavar="NAME", help="run kernels for avx512, znver4 or sapphirerapids in an emulator")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     _hand_on_no_ignored_signals()
+    if config.option.emulate:
+        from tests.emulation.plugin import emulate
+
+        config.pluginmanager.register(emulate(config.option.emulate))
+        os.environ["ANYCANN_TEST_EMULATE"] = config.option.emulate  # for processes that tests start, see `assert_passes_in_child`
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = SEED
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 
-import llvmlite.binding as llvm
 import numpy as np
 
 from anycann.codegen.emitter import Emitter
@@ -20,6 +19,7 @@ from anycann.codegen.kernels.convolution_tile import default_tile
 from anycann.codegen.objects import emit_object
 from anycann.runtime.loader import LoadedCode
 from anycann.target.target import Target, by_name
+from tests.codegen.kernels.jit import runs
 
 
 def shape_of(in_channels, out_channels, size, kernel, *, batch=1, group=1, strides=1, dilations=1, pads=0, ends=None):
@@ -184,12 +184,7 @@ def run(shape, target, tile=None, blocked=True, bias=False, seed=0) -> tuple[np.
 @lru_cache(maxsize=1)
 def runnable_targets() -> tuple[Target, ...]:
     """The x86 targets that this processor can run."""
-    features = dict(llvm.get_host_cpu_features())
-
-    def has(target: Target) -> bool:
-        return all(features.get(f[1:], False) for f in target.features.split(",") if f[0] == "+")
-
-    return tuple(t for t in (by_name(n) for n in ("sse", "avx2", "avx512")) if llvm.get_process_triple().startswith("x86_64") and has(t))
+    return tuple(target for target in map(by_name, ("sse", "avx2", "avx512")) if runs(target))
 
 
 def replaced(tile: ConvolutionTile, **changes) -> ConvolutionTile:

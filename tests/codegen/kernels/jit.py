@@ -120,7 +120,9 @@ def guarded(*contents: np.ndarray) -> Iterator[tuple[Guarded, ...]]:
 def assert_passes_in_child(module: str, function: str) -> None:
     """Run `module.function()` in a process of its own, which it may kill; fail with what it wrote unless it ends well."""
     paths = os.pathsep.join([str(Path(anycann.__file__).parents[1]), str(Path(__file__).parents[3])])
-    text = f"from {module} import {function}; {function}()"
+    emulated = os.environ.get("ANYCANN_TEST_EMULATE")
+    start = f"from tests.emulation.plugin import emulate; emulate({emulated!r}); " if emulated else ""
+    text = f"{start}from {module} import {function}; {function}()"
     child = subprocess.run(
         [sys.executable, "-c", text], env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, timeout=300
     )
