@@ -96,6 +96,7 @@ class ModelPrograms:
         self._host = HostRunner(_prepare)
         self._region_cache = RegionCache(weakly(self._compile_region), run_on_host=weakly(self._run_region_on_host))
         self._programs: dict[str, Loaded] = {}
+        self._compiled_shapes: set[tuple[object, ...]] = set()  # of the inputs of all programs, and of those that are gone
         self._region_reports: list[NodeReport] = []
         self._open_reports: weakref.WeakKeyDictionary[OpenProgram, list[NodeReport]] = weakref.WeakKeyDictionary()
         plain = not options.poison and options.fuse and OPEN_SIZES not in options.switched_off
@@ -180,6 +181,7 @@ class ModelPrograms:
                 if len(self._programs) >= PROGRAMS_KEPT:
                     del self._programs[min(self._programs, key=lambda known: self._programs[known].last_use)]
                 self._programs[key] = loaded
+                self._compiled_shapes.add(tuple(spec.shape for spec in specs))
             return self._programs[key]
 
     def run_open(self, specs: Sequence[TensorSpec], values: Sequence[object]) -> list[object] | None:
@@ -188,6 +190,13 @@ class ModelPrograms:
             return None
         self.check_ranges(specs)
         return self._open_sizes.run(tuple(specs), values, self._compile_open)
+
+    def run_open_again(self, shapes: tuple[tuple[int, ...], ...], values: Sequence[object]) -> list[object] | None:
+        """As `run_open`, of values that are known to fit; None also where more has to be decided than whether the program that ran last may
+        run again."""
+        if self._open_sizes is None or shapes in self._compiled_shapes or self.ranges:
+            return None
+        return self._open_sizes.run_again(shapes, values)
 
     def reports(self) -> list[NodeReport]:
         """Where every node of the programs compiled so far runs."""
@@ -219,6 +228,7 @@ class ModelPrograms:
         self._loaded_code = LoadedCode(code, self._target)
         for key, program in offline.programs.items():
             self._programs[key] = Loaded(self._offline_program(offline, program, self._loaded_code))
+            self._compiled_shapes.add(tuple(spec.shape for spec in program.inputs))
 
     def _offline_program(self, offline: OfflineModel, program: Program, code: LoadedCode) -> CompiledProgram:
         return CompiledProgram(program, np.asarray(offline.constants), code, self._pool, self._host, self._region_cache)
@@ -239,6 +249,7 @@ class ModelPrograms:
         """The program for inputs that differ as these do; None if there is none."""
         from anycann.graph.prepared import PreparedNode  # imports ONNX
         from anycann.just_in_time import OpenHeads, OpenRows
+        from anycann.runtime.open_plan import plan
 
         ready = self._compiler.compile_open(one, other)
         if ready is None:
@@ -246,7 +257,8 @@ class ModelPrograms:
         code, opset = LoadedCode(ready.code, self._target), self._compiler.model.opset_imports[""]
 
         def on_host(nodes: Sequence[onnx.NodeProto]) -> tuple[HostNode, ...]:
-            return tuple(HostNode(PreparedNode(node, opset, True, True), tuple(node.input), tuple(node.output)) for node in nodes)
+            prepared = [(node, PreparedNode(node, opset, True, True)) for node in nodes]
+            return tuple(HostNode(run, tuple(node.input), tuple(node.output), node.op_type, run.stated) for node, run in prepared)
 
         parts: list[Kernels | RowKernels | tuple[HostNode, ...]] = []
         for part in ready.parts:
@@ -263,7 +275,15 @@ class ModelPrograms:
         outputs = tuple(spec.name for spec in self.outputs)
         checked = {name: Sized(dtype.numpy) for name, dtype in zip(outputs, graph.dtypes, strict=True)}
         checked |= {name: Sized(type_.dtype.numpy, type_.shape) for name, type_ in graph.checked.items()}
-        opened = OpenProgram(parts, graph.constants, checked, tuple(spec.name for spec in self.inputs), outputs)
+        pool = self._pool
+        opened = OpenProgram(
+            parts,
+            graph.constants,
+            checked,
+            tuple(spec.name for spec in self.inputs),
+            outputs,
+            lambda program, values: plan(program, values, pool),
+        )
         self._open_reports[opened] = ready.nodes
         return opened
 

@@ -53,6 +53,7 @@ class InferenceSession:
         self._types = tuple(_feed_dtype(spec) for spec in specs)
         self._names = tuple(arg.name for arg in self._inputs)
         self._accepted = frozenset(arg.name for arg in (*self._inputs, *self._overridable))
+        self._expected = [(dtype, len(spec.shape), _known_sizes(spec)) for dtype, spec in zip(self._types, specs, strict=True)]
         self._checked: dict[tuple[object, ...], Loaded] = {}  # by the types of feeds that kernels read as they are
         self._latest: tuple[tuple[object, ...], Loaded | None] = ((), None)  # of those, for comparing types is faster than hashing them
         self._direct: Direct | None = None  # for feeds of the types that were met last
@@ -91,6 +92,8 @@ class InferenceSession:
             executable = loaded.use()
             results = executable.run_accepted(values, buffers)
             self._direct = executable.direct(self._names, values)
+        elif buffers is None and len(feeds) == len(values) and (found := self._again(values)) is not None:
+            results = found
         else:
             values, fed = self._values(feeds), self._replaced(feeds)
             specs = _specs(self._inputs, values)
@@ -114,6 +117,19 @@ class InferenceSession:
             loaded = self._checked.get(types)
             self._latest = types, loaded
         return loaded
+
+    def _again(self, values: Sequence[object]) -> list[object] | None:
+        """The outputs for feeds of other sizes than those before, by what ran last, if that is all there is to it."""
+        shapes = []
+        for value, (dtype, rank, sizes) in zip(values, self._expected, strict=True):
+            if type(value) is not np.ndarray or value.ndim != rank or (value.dtype is not dtype and value.dtype != dtype):
+                return None
+            shape = value.shape
+            for axis, size in sizes:
+                if shape[axis] != size:
+                    return None
+            shapes.append(shape)
+        return self._programs.run_open_again(tuple(shapes), values)
 
     def _prepared(self, values: Sequence[object], fed: Mapping[NodeArg, object], specs: Sequence[TensorSpec]) -> CompiledProgram:
         """The program for feeds of these types. Types whose arrays kernels read as they are need not be checked again."""
@@ -191,6 +207,11 @@ def _specs(args: Sequence[NodeArg], values: Sequence[object]) -> tuple[TensorSpe
 def _dtype_name(dtype: np.dtype[Any]) -> str:
     """Of a spec; numpy writes it anew each time it is asked."""
     return "object" if dtype.kind in "OUST" else dtype.name
+
+
+def _known_sizes(spec: TensorSpec) -> list[tuple[int, int]]:
+    """The axes whose sizes are declared, and those."""
+    return [(axis, size) for axis, size in enumerate(spec.shape) if isinstance(size, int)]
 
 
 def _node_arg(spec: TensorSpec, types: Mapping[str, str]) -> NodeArg:

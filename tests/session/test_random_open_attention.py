@@ -12,7 +12,8 @@ import onnx
 import pytest
 
 from anycann import InferenceSession, SessionOptions
-from anycann.runtime.open_attention import AttentionKernel
+from anycann.runtime import plan_calls
+from anycann.runtime.open_attention import AttentionKernel, scratch_bytes
 from anycann.runtime.open_sizes import OpenSizes
 from tests.session.models import assert_agrees, by_onnx_runtime, floats, parse
 
@@ -31,7 +32,12 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
         found.append(result is not None)
         return result
 
+    def noted_in_plan(length: int) -> int:
+        found.append(True)
+        return scratch_bytes(length)
+
     with monkeypatch.context() as context:
+        context.setattr(plan_calls, "scratch_bytes", noted_in_plan)
         context.setattr(AttentionKernel, "run", noted)
         context.setattr(OpenSizes, "compiled", lambda self, specs, _seconds: told(self, specs, 1e9))
         yield found

@@ -65,7 +65,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     def noted(self: RowKernels, operands: list[object]) -> list[np.ndarray] | None:
         results = run(self, operands)
         if results is not None:
-            found.append(results[0].shape[self._output_axes[0]])
+            found.append(results[0].shape[self.output_axes[0]])
         return results
 
     with monkeypatch.context() as patch:

@@ -21,7 +21,7 @@ class PreparedNode:
     """`evaluate_node(node, opset, ...)` for one node; the same values, and the same errors. Safe in any thread.
 
     quick: a few units in the last place may be others, where the operator has a meaning that is quicker so. quiet: numpy's warnings are off
-    around all calls.
+    around all calls. stated: the attributes that the node states.
     """
 
     def __init__(self, node: onnx.NodeProto, opset: int, quick: bool = False, quiet: bool = False):
@@ -32,7 +32,8 @@ class PreparedNode:
             run = (defined.quick if quick else None) or defined.host or run
         self._run = run if run is None or quiet else without_warnings(run)
         self._inputs, self._outputs = len(node.input), len(node.output)
-        self._attributes = _stated(node) if operator is None else {name: getattr(operator, name) for name in operator.attributes_names_}
+        self.stated = _stated(node)
+        self._attributes = self.stated if operator is None else {name: getattr(operator, name) for name in operator.attributes_names_}
         self._unnamed = [number for number, name in enumerate(node.output) if not name]
 
     def __call__(self, inputs: Sequence[object], captures: Mapping[str, object] | None = None) -> Sequence[object]:

@@ -6,7 +6,8 @@ tasks; unit `i` of `n` is the tasks from ceil(tasks * i / n). Any other row runs
 rows, so that an If runs in the same call as what comes before and after it.
 
 `call` is `run` with everything in one block, and binds the arrays of this run first: a patch `{i64 number, i64 position, i64 offset}` makes
-`pointers[position]` the address of the elements of array `number`, an object of numpy's, plus `offset`.
+`pointers[position]` the address of the elements of array `number`, an object of numpy's, plus `offset`. `calls` is that of several blocks,
+one after the other.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from anycann.runtime import memory
 from anycann.runtime.denormals import denormals_ir
 from anycann.runtime.direct_ir import direct_ir
 from anycann.runtime.fork_join import LETS_SLEEP_BIT, RESUMES_BIT, UNITS_BIT, fork_join_ir
+from anycann.runtime.join_ir import COPIES_IR
 from anycann.runtime.pool_layout import Field
 from anycann.runtime.turn_ir import turn_ir
 from anycann.support.errors import UnsupportedError
@@ -59,14 +61,15 @@ class Block(enum.IntEnum):
 
 
 def dispatch_ir(target: Target) -> str:
-    """The module with `anycann_worker`, `anycann_run`, `anycann_call`, `anycann_direct`, `anycann_stop`, and kernels: `anycann_copy` and
-    those of `turn_ir`.
+    """The module with `anycann_worker`, `anycann_run`, `anycann_call`, `anycann_calls`, `anycann_direct`, `anycann_stop`, and kernels:
+    `anycann_copy`, `anycann_join` and those of `turn_ir`.
 
     Raises UnsupportedError for a system without futex.
     """
     if "linux" not in target.triple:
         raise UnsupportedError(f"the thread pool needs Linux (futex); the target is {target.triple}")
-    text = "\n".join((_HEAD, denormals_ir(target), fork_join_ir(), _RUN, _ENTRY, _CALL, direct_ir(Block.ARRAYS), _STOP, _COPY, turn_ir()))
+    entries = (_RUN, _ENTRY, _CALL, _CALLS, direct_ir(Block.ARRAYS), _STOP)
+    text = "\n".join((_HEAD, denormals_ir(target), fork_join_ir(), *entries, COPIES_IR, turn_ir()))
     for field in Field:
         text = text.replace(f"${field.name}$", f"getelementptr i8, ptr %pool, i64 {field.value}")
     for name, value in _instructions(target).items():
@@ -244,15 +247,21 @@ bound:
 }
 """
 
-_COPY = """
-define void @anycann_copy(ptr %args, i64 %begin, i64 %end, ptr %scratch) {
-  %to_start = load ptr, ptr %args
-  %from_at = getelementptr ptr, ptr %args, i64 1
-  %from_start = load ptr, ptr %from_at
-  %to = getelementptr i8, ptr %to_start, i64 %begin
-  %from = getelementptr i8, ptr %from_start, i64 %begin
-  %nbytes = sub i64 %end, %begin
-  %a = call ptr @memcpy(ptr %to, ptr %from, i64 %nbytes)
+_CALLS = """
+define void @anycann_calls(ptr %pool, ptr %blocks, i64 %count) {
+entry:
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %i_next, %call ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %call, label %out
+call:
+  %block_at = getelementptr ptr, ptr %blocks, i64 %i
+  %block = load ptr, ptr %block_at
+  %end = call i64 @anycann_call(ptr %pool, ptr %block)
+  %i_next = add i64 %i, 1
+  br label %next
+out:
   ret void
 }
 """

@@ -16,7 +16,7 @@ from anycann.runtime.launches import Loan, Patches, Workspace, Workspaces, plan_
 from anycann.runtime.linked_calls import LinkedCalls
 from anycann.runtime.linking import may_be_linked
 from anycann.runtime.loader import LoadedCode
-from anycann.runtime.native_call import NativeCall
+from anycann.runtime.native_call import NativeCall, OwnCall
 from anycann.runtime.observe import Callback, Observation, Observer
 from anycann.runtime.region_cache import RegionCache
 from anycann.runtime.results import Buffers, Results, written_in_place
@@ -72,6 +72,10 @@ class CompiledProgram:
     def run_accepted(self, feeds: Sequence[object], outputs: Buffers | None = None) -> list[object]:
         """As `run`, for feeds that are known to fit: row-major aligned arrays of the declared dtypes and shapes, which is not checked."""
         return self._run_accepted(feeds, outputs, self._observers, False)
+
+    def own_call(self) -> OwnCall | None:
+        """A call of this program that is the caller's alone; None for one that is not kernels alone. Observers see no such call."""
+        return self._native.own_call() if self.takes_addresses else None
 
     def run_within(self, feeds: Sequence[object], observers: tuple[Observer, ...]) -> list[object]:
         """As `run`, of a region: its results may be feeds, or each other."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +13,22 @@ from anycann.runtime.dispatch import Block
 from anycann.runtime.launches import Launches, Workspaces
 from anycann.runtime.results import Buffers, Results
 from anycann.runtime.thread_pool import ThreadPool
+from anycann.support.records import dataclass
 
 MOST_ARENA_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class OwnCall:
+    """A block (`dispatch.Block`) that is filled in with the `id`s of arrays, inputs and then outputs, and run.
+
+    makers: of arrays for outputs. keep: what the block points to.
+    """
+
+    block: memoryview
+    address: int
+    makers: Sequence[Callable[[], Any]]
+    keep: object
 
 
 class NativeCall:
@@ -44,6 +59,11 @@ class NativeCall:
         finally:
             self._workspaces.give_back(workspace)
         return self._results.handed(arrays, buffers)
+
+    def own_call(self) -> OwnCall:
+        """A call that is the caller's alone: its arrays are set, and then its block is run."""
+        workspace = self._workspaces.take()
+        return OwnCall(workspace.block, workspace.block_address, self._results.makers, (self._keep, workspace))
 
     def direct(self, names: Sequence[str], feeds: Sequence[object], watched: NDArray[np.int64], keep: object) -> Direct | None:
         """The call as a function of the interpreter (`direct_call`), made at the first time; `names` and the types of `feeds` never change.

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from struct import Struct
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anycann.codegen.kernels.open_attention import ROWS_AT_ONCE, SIZES, Argument, OpenAttention, Size, length
-from anycann.runtime import memory
-from anycann.runtime.dispatch import Block, Row, split
+from anycann.codegen.kernels.open_attention import ROWS_AT_ONCE, SIZES, OpenAttention, Size, length
+from anycann.runtime.dispatch import Row, split
 from anycann.runtime.fork_join import LETS_SLEEP_BIT
+from anycann.runtime.kernel_call import KernelCall
 from anycann.runtime.open_program import HostNode
 from anycann.runtime.thread_pool import ThreadPool
 
@@ -33,11 +32,11 @@ class AttentionNodes:
     """
 
     def __init__(self, kernel: AttentionKernel, nodes: Sequence[HostNode], inputs: Sequence[str]):
-        self._kernel, self._nodes, self._inputs = kernel, nodes, inputs
+        self.kernel, self._nodes, self._inputs = kernel, nodes, inputs
 
     def __call__(self, inputs: Sequence[object], captures: Mapping[str, object] | None = None) -> Sequence[object]:
         """The result. Raises AnyCANNError where a node refuses its operands."""
-        found = self._kernel.run(inputs)
+        found = self.kernel.run(inputs)
         if found is not None:
             return (found,)
         values: dict[str, object] = {"": None, **dict(zip(self._inputs, inputs, strict=True))}
@@ -54,16 +53,21 @@ class AttentionKernel:
     """
 
     def __init__(self, what: OpenAttention, turned: bool, address: int, lanes: int, pool: ThreadPool, keep: object):
-        self._what, self._turned, self._address, self._lanes, self._pool, self._keep = what, turned, address, lanes, pool, keep
-        self._idle: list[_Call] = []  # append and pop are atomic
+        self.what, self.turned, self.lanes, self.pool = what, turned, lanes, pool
+        self._address, self._keep = address, keep
+        self._idle: list[KernelCall] = []  # append and pop are atomic
+
+    def new_call(self) -> KernelCall:
+        """A call of the kernel, to be prepared with its arrays in the order of `Argument`, from QUERY on, and all SIZES."""
+        return KernelCall(self._address, 5 if self.what.masked else 4, SIZES)
 
     def run(self, operands: Sequence[object]) -> Array | None:
         """[.., rows, width], of which the heads lie side by side; None for operands that the kernel does not take."""
-        what = self._what
+        what = self.what
         arrays = [array for array in operands[: 4 if what.masked else 3] if _is_taken(array)]
         if len(arrays) != (4 if what.masked else 3):
             return None
-        if not self._turned:
+        if not self.turned:
             arrays[1] = arrays[1].swapaxes(-1, -2)
         rank = max(array.ndim for array in arrays[:3])
         arrays = [_side_by_side(array) for array in arrays]
@@ -89,51 +93,27 @@ class AttentionKernel:
         steps.insert(3, result.strides[:3])
         parts = -(-rows // PART_ROWS)
         part_rows = -(-rows // (parts * ROWS_AT_ONCE)) * ROWS_AT_ONCE
-        numbers = [rows, keys, length(keys, self._lanes), heads, parts, part_rows]
+        numbers = [rows, keys, length(keys, self.lanes), heads, parts, part_rows]
         for each in steps:
             numbers += each or ()
+        numbers += [0] * (SIZES - len(numbers))
         try:
             call = self._idle.pop()
         except IndexError:
-            call = _Call(self._address, len(arrays), self._pool)
-        call.run(arrays, numbers, batches * heads * parts, 2 * batches * heads * rows * keys * (depth + width))
+            call = self.new_call()
+        call.reserve(scratch_bytes(numbers[Size.LENGTH]), self.pool.threads)
+        call.prepare(arrays, numbers, batches * heads * parts, kind_of(2 * batches * heads * rows * keys * (depth + width)))
+        self.pool.call(call.block_address)
         self._idle.append(call)
         return result if rank == 4 else result[0] if rank == 3 else result[0, 0]
 
 
-class _Call:
-    """What one call at a time owns: a table of one row and its block (`dispatch.Block`), the kernel's sizes, and scratch memory."""
-
-    def __init__(self, address: int, arrays: int, pool: ThreadPool):
-        self._pool, self._arrays = pool, arrays
-        pointers, patches = np.zeros(1 + arrays, np.int64), np.array([(n, 1 + n, 0) for n in range(arrays)], np.int64)
-        row, block, sizes = (np.zeros(count, np.int64) for count in (4, Block.ARRAYS + arrays, SIZES))
-        self._kept = pointers, patches
-        pointers[Argument.SIZES] = sizes.ctypes.data
-        row[:2] = address, pointers.ctypes.data
-        block[[Block.TABLE, Block.ROWS]] = row.ctypes.data, 1
-        block[[Block.POINTERS, Block.PATCHES, Block.PATCH_COUNT]] = pointers.ctypes.data, patches.ctypes.data, arrays
-        self._address, self._room = block.ctypes.data, 0
-        self._row, self._block, self._sizes = row.data, block.data, sizes.data
-        self._pack_arrays, self._pack_sizes = Struct(f"={arrays}q").pack_into, Struct(f"={Size.FIRST_STRIDE + 3 * arrays}q").pack_into
-
-    def run(self, arrays: Sequence[Array], numbers: Sequence[int], tasks: int, flops: int) -> None:
-        """Run the kernel on `arrays` in the order of `Argument`, from QUERY on; `numbers` are its sizes."""
-        if numbers[Size.LENGTH] > self._room:
-            self._room = 2 * numbers[Size.LENGTH]  # a cache grows by a key a call
-            stride = 4 * ROWS_AT_ONCE * self._room
-            self._scratch = memory.allocate(stride * self._pool.threads)
-            self._block[Block.SCRATCH], self._block[Block.STRIDE] = memory.address(self._scratch), stride
-        self._pack_arrays(self._block, 8 * Block.ARRAYS, *map(id, arrays))
-        self._pack_sizes(self._sizes, 0, *numbers)
-        _PACK_ROW(self._row, 16, tasks, _kind(flops))
-        self._pool.call(self._address)
+def scratch_bytes(length: int) -> int:
+    """Of each thread, for rows of so many scores."""
+    return FLOAT.itemsize * ROWS_AT_ONCE * length
 
 
-_PACK_ROW = Struct("=2q").pack_into
-
-
-def _kind(flops: int) -> int:
+def kind_of(flops: int) -> int:
     """Of the row of the dispatch table."""
     units = flops // UNIT_FLOPS
     return split(units) | (flops < WAKE_FLOPS) << LETS_SLEEP_BIT if units > 1 else Row.INLINE

@@ -96,7 +96,8 @@ class OpenSizes:
     def __init__(self, region: OpenProgram | None = None) -> None:
         self._region = None if region is None else _Open(_Types((), ()), frozenset(), region, bounded=True)
         self._in_a_row = IN_A_ROW if region is None else REGION_IN_A_ROW
-        self._met: deque[tuple[_Types, Specs]] = deque(maxlen=SHAPES_COMPARED)
+        self._met: deque[_Types] = deque(maxlen=SHAPES_COMPARED)
+        self._names: tuple[str, ...] = ()
         self._open: deque[_Open] = deque(maxlen=PROGRAMS_KEPT)
         self._spent: dict[_Types, float] = {}
         self._latest = _Types((), ())
@@ -112,38 +113,66 @@ class OpenSizes:
     def compiled(self, specs: Specs, seconds: float) -> None:
         """A program for these types was made in that time."""
         with self._lock:
-            self._note(_Types.of(specs), specs)
+            self._note(_Types.of(specs))
             self._compiling_seconds = min(self._compiling_seconds, seconds)
 
     def run(self, specs: Specs, values: Sequence[object], make: Make | None = None) -> list[object] | None:
         """The outputs; None where these types are better compiled. `make` gives a program for all inputs that differ as two do, or None."""
         types = _Types.of(specs)
-        numbers = types.numbers
         with self._lock:
+            self._names = tuple([spec.name for spec in specs])
             self._times, self._latest = self._times + 1 if types == self._latest else 1, types
             found = None if self._times >= self._in_a_row else self._region or self._find(types, specs, make)
             if found is None or found.program is None:
                 return None
-            if self._spent.get(types, 0.0) + found.expected_seconds(numbers) > self._compiling_seconds:
+            if self._spent.get(types, 0.0) + found.expected_seconds(types.numbers) > self._compiling_seconds:
                 return None
-        start, made = time.perf_counter(), found.program.made_seconds
+        return self._timed(found, found.program, types, values)
+
+    def run_again(self, shapes: tuple[Shape, ...], values: Sequence[object]) -> list[object] | None:
+        """As `run`, of inputs that differ from those before in their shapes alone, by the program that ran last; None where `run` has more
+        to decide than whether it may."""
+        with self._lock:
+            types = _Types(self._latest.kinds, shapes)
+            found = self._open[-1] if self._open else None
+            if found is None or found.program is None or types == self._latest or not self._stays_best(found, types):
+                return None
+            if self._spent.get(types, 0.0) + found.expected_seconds(types.numbers) > self._compiling_seconds:
+                return None
+            self._times, self._latest = 1, types
+        return self._timed(found, found.program, types, values)
+
+    def _timed(self, found: _Open, program: OpenProgram, types: _Types, values: Sequence[object]) -> list[object] | None:
+        start, made = time.perf_counter(), program.made_seconds
         try:
-            results = found.program.run(values)
+            results = program.run(values)
         except AnyCANNError:
             return None
-        made = found.program.made_seconds - made  # what the next run does not take again
+        made = program.made_seconds - made  # what the next run does not take again
         with self._lock:
-            found.seconds, found.numbers = max(time.perf_counter() - start - made, 0.0), numbers
+            found.seconds, found.numbers = max(time.perf_counter() - start - made, 0.0), types.numbers
             found.total += found.seconds
-            self._note(types, specs)
+            self._note(types)
             self._spent[types] = self._spent.pop(types, 0.0) + found.seconds
             if len(self._spent) > SHAPES_COUNTED:
                 del self._spent[next(iter(self._spent))]
         return results
 
-    def _note(self, types: _Types, specs: Specs) -> None:
-        if self._region is None and not any(types == met for met, _ in self._met):
-            self._met.append((types, specs))
+    def _note(self, types: _Types) -> None:
+        if self._region is None and types not in self._met:
+            self._met.append(types)
+
+    def _specs(self, types: _Types) -> Specs:
+        facts = zip(self._names, types.kinds, types.shapes, strict=True)
+        return tuple([TensorSpec(name, dtype, shape) for name, (dtype, _), shape in facts])
+
+    def _stays_best(self, found: _Open, types: _Types) -> bool:
+        """Whether `_find` gives this program, and makes none."""
+        moves = len(found.moving)
+        if not found.takes(types) or any(len(each.moving) < moves and each.takes(types) for each in self._open):
+            return False
+        counts = [sum(map(ne, met.shapes, types.shapes)) for met in self._met if met.kinds == types.kinds]
+        return min(counts, default=0) >= moves
 
     def _find(self, types: _Types, specs: Specs, make: Make | None) -> _Open | None:
         """The program for open sizes in which the least moves; made if two shapes that were met differ in less than those there are.
@@ -152,19 +181,19 @@ class OpenSizes:
         """
         if make is None:
             return None
-        alike = [(met, known) for met, known in self._met if met.may_move(types)]
-        pairs = [(count, met, known) for met, known in alike if (count := sum(map(ne, met.shapes, types.shapes)))]
+        alike = [met for met in self._met if met.may_move(types)]
+        pairs = [(count, met) for met in alike if (count := sum(map(ne, met.shapes, types.shapes)))]
         if not pairs:
             return None
         there = min((each for each in self._open if each.takes(types)), key=lambda each: len(each.moving), default=None)
         full = len(self._open) == PROGRAMS_KEPT
-        count, met, known = (max if full and there is None else min)(pairs, key=itemgetter(0))
+        count, met = (max if full and there is None else min)(pairs, key=itemgetter(0))
         if there is None or (len(there.moving) > count and (not full or there.gives_way(self._making_seconds))):
             if there is not None:
                 there.total = 0.0
             made, start = _Open(met, met.moving(types) or frozenset(), None), time.perf_counter()
             with suppress(AnyCANNError):  # the compiled program says what is wrong
-                made.program = make(known, specs)
+                made.program = make(self._specs(met), specs)
             self._making_seconds = time.perf_counter() - start
             self._open.append(made)
             return made

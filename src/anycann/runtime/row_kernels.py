@@ -57,7 +57,8 @@ class RowKernels:
     ):
         self.inputs, self.outputs = inputs, outputs
         self.made_seconds = 0.0
-        self._make, self._strips, self._output_axes = make, strips, output_axes
+        self.axes, self.output_axes = [strip.axis for strip in strips], output_axes
+        self._make, self._strips = make, strips
         self._programs: dict[int, Kernels] = {}
         self._spent = dict.fromkeys(BLOCKS, 0.0)  # seconds in which larger blocks ran in place of each
         self._lock = threading.Lock()
@@ -70,8 +71,7 @@ class RowKernels:
         arrays = [value for value in operands if isinstance(value, np.ndarray)]
         if len(arrays) != len(operands) or not all(strip.fits(value) for strip, value in zip(self._strips, arrays, strict=True)):
             return None
-        axes = [strip.axis for strip in self._strips]
-        counts = {array.shape[axis] for array, axis in zip(arrays, axes, strict=True) if axis is not None}
+        counts = {array.shape[axis] for array, axis in zip(arrays, self.axes, strict=True) if axis is not None}
         if len(counts) != 1:
             return None
         (rows,) = counts
@@ -81,9 +81,9 @@ class RowKernels:
             wanted, start = _wanted(rows - begin), time.perf_counter()
             block = self._taken(wanted)
             kernels = self._programs.get(block) or self._program(block)
-            feeds = [array if axis is None else _part(array, axis, begin, block) for array, axis in zip(arrays, axes, strict=True)]
+            feeds = [array if axis is None else _part(array, axis, begin, block) for array, axis in zip(arrays, self.axes, strict=True)]
             if rows <= block:
-                made = zip(kernels.run(feeds), self._output_axes, strict=True)
+                made = zip(kernels.run(feeds), self.output_axes, strict=True)
                 results = [array if rows == block else _at(array, axis, 0, rows) for array, axis in made]
             else:
                 results = results or self._room(kernels.program, rows)
@@ -95,10 +95,10 @@ class RowKernels:
 
     def _run_part(self, program: CompiledProgram, feeds: Sequence[Array], results: Sequence[Array], begin: int, block: int) -> None:
         """Write the rows of a block from `begin` on, as many as there are in the results."""
-        places = [_at(array, axis, begin, block) for array, axis in zip(results, self._output_axes, strict=True)]
-        whole = [place.shape[axis] == block for place, axis in zip(places, self._output_axes, strict=True)]
+        places = [_at(array, axis, begin, block) for array, axis in zip(results, self.output_axes, strict=True)]
+        whole = [place.shape[axis] == block for place, axis in zip(places, self.output_axes, strict=True)]
         buffers = [place if place.flags.c_contiguous and all_there else None for place, all_there in zip(places, whole, strict=True)]
-        for place, buffer, made, axis in zip(places, buffers, program.run(feeds, buffers), self._output_axes, strict=True):
+        for place, buffer, made, axis in zip(places, buffers, program.run(feeds, buffers), self.output_axes, strict=True):
             if buffer is None:
                 place[...] = _at(made, axis, 0, place.shape[axis])  # type: ignore[arg-type]
 
@@ -118,7 +118,7 @@ class RowKernels:
 
     def _room(self, program: CompiledProgram, rows: int) -> list[Array]:
         shapes = [[*map(int, spec.shape)] for spec in program.program.outputs]  # type: ignore[arg-type]
-        for shape, axis in zip(shapes, self._output_axes, strict=True):
+        for shape, axis in zip(shapes, self.output_axes, strict=True):
             shape[axis] = rows
         return [np.empty(shape, spec.dtype) for shape, spec in zip(shapes, program.program.outputs, strict=True)]
 

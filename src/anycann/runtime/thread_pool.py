@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 import ctypes
 from functools import lru_cache
 from numbers import Integral
@@ -41,7 +42,7 @@ class ThreadPool:
             spin_pauses = SPIN_PAUSES if threads <= available_processors() else SPIN_PAUSES_CROWDED
         self.threads = threads
         self._workers = _Workers(threads, spin_pauses)
-        self._run, self._call = _native().run, _native().call
+        self._run, self._call, self._calls = _native().run, _native().call, _native().calls
         self._starting = threading.Lock()
         self._set_ready(threads == 1)
         self._finalizer = weakref.finalize(self, _Workers.stop, self._workers)
@@ -64,6 +65,12 @@ class ThreadPool:
             self._start()
         end: int = self._call(self._workers.address, block_address)
         return end
+
+    def calls(self, block_addresses: array[int]) -> None:
+        """As `call` of each block, one after the other. The array is of type q."""
+        if not self._ready:
+            self._start()
+        self._calls(self._workers.address, *block_addresses.buffer_info())
 
     def close(self) -> None:
         """End the workers; waits for a run in progress. Closing twice is fine."""
@@ -155,7 +162,9 @@ class _Native:
         pointer, number = ctypes.c_void_p, ctypes.c_int64
         self.run = ctypes.CFUNCTYPE(number, pointer, pointer, number, pointer, number, pointer)(code.address("anycann_run"))
         self.call = ctypes.CFUNCTYPE(number, pointer, pointer)(code.address("anycann_call"))
+        self.calls = ctypes.CFUNCTYPE(None, pointer, pointer, number)(code.address("anycann_calls"))
         self.copy, self.direct = code.address("anycann_copy"), code.address("anycann_direct")
+        self.join = code.address("anycann_join")
         self.turn = code.address("anycann_turn")
         self.read_part, self.write_part = code.address("anycann_read_part"), code.address("anycann_write_part")
         self.stop = ctypes.CFUNCTYPE(ctypes.c_int32, pointer)(code.address("anycann_stop"))
@@ -164,6 +173,11 @@ class _Native:
 def copying_kernel() -> int:
     """The address of a kernel of two arguments that copies bytes from the second to the first, one a task."""
     return _native().copy
+
+
+def joining_kernel() -> int:
+    """The address of the kernel that writes arrays one behind the other (`join_ir.py`)."""
+    return _native().join
 
 
 def turning_kernel() -> int:
