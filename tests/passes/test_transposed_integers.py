@@ -64,6 +64,15 @@ def test_vectors_at_two_places_of_a_window_are_not_joined(channels: int) -> None
     assert np.abs(got - wanted).max() < 0.003 * 1.01
 
 
+@pytest.mark.parametrize(("inputs", "outputs"), [(16, 32), (20, 48), (64, 16), (33, 64)])
+def test_taps_that_a_place_does_not_have_are_not_multiplied(inputs: int, outputs: int) -> None:
+    """Of 3x3 neighbours each place has 2x2; vectors beside each other are written together where they are of one place."""
+    quantised = model(f"1,{inputs},7,5", f"1,{outputs},14,10", f"{HALVES}, pads=[1,1,1,1]", constants(inputs, outputs, 4, 4))
+    feeds = {"x": floats(1, inputs, 7, 5)}
+    (got,), (wanted,) = run(quantised, feeds, target=by_name("avx2")), by_definition(quantised, feeds)
+    assert np.abs(got - wanted).max() < 0.003 * 1.01
+
+
 def test_bytes_of_the_model_become_larger_planes() -> None:
     """Row-major bytes are read with their channels last, however many pixels they become."""
     known = constants(16, 16, 4, 4, dtype=np.int8)

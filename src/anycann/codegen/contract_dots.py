@@ -149,8 +149,7 @@ def generate_dot_convolution(
         def write(e: Emitter, image: Value, channel: Value, row: Value, column: Value, sums: Value, mask: Value | None) -> None:
             tail.write(writer, e, output_place(e, operator, shape, image, row, column, channel), sums, None if blocked else mask)
 
-        # neighbours of a transposed convolution may lie at two places of its window
-        joined = 1 if blocked or operator.transposed else joined_vectors(target)
+        joined = 1 if blocked or not _neighbours_stay(operator, method.plan) else joined_vectors(target)
         tasks = method.emit(e, *pointers, write, zero_point, joined)
         symbol, ir = e.finish(method.family)
         arguments = (x, method.weights.name, *zero, *tail.inputs, *(o.name for o in outputs))
@@ -158,6 +157,14 @@ def generate_dot_convolution(
 
     kernel = repeats.kernel((method.plan, known, blocked), outputs, layouts, (method.weights.name,), written)
     return Generated(kernel, (method.weights,))
+
+
+def _neighbours_stay(operator: Convolution, plan: DotPlan | WordWinograd) -> bool:
+    """True if no two vectors that a panel has beside each other lie at two places of the windows of a transposed convolution."""
+    if not operator.transposed or not isinstance(plan, DotPlan):
+        return not operator.transposed
+    outputs, pair = operator.w.shape[1], 2 * plan.target.lanes
+    return outputs % plan.width == 0 or (outputs % pair == 0 and plan.width % pair == 0)
 
 
 def joined_vectors(target: Target) -> int:

@@ -85,6 +85,22 @@ def test_every_group_is_taken_once_and_loops_may_take_two(depth: int) -> None:
     assert depth % 2 or not (order.direct % 2).any()
 
 
+@pytest.mark.parametrize("depth", [16, 33, 48])
+@pytest.mark.parametrize("share", [0.1, 0.6, 1.0])
+def test_groups_of_zeros_are_left_out(depth: int, share: float) -> None:
+    rng = np.random.default_rng()
+    shape = product(13, 4 * depth, 40)
+    w = rng.integers(-128, 128, (40, depth, 4)).astype(np.int8)
+    for first in range(0, 40, 8):  # each vector of columns lacks others
+        w[first : first + 8, rng.random(depth) < share] = 0
+    w = w.reshape(40, 4 * depth, 1, 1)
+    assert_exact(shape, operands(shape, rng)[0], w, 5, direct=True)
+    plan = replace(plan_of(4 * depth, 40, rows=13), direct=True)
+    padded = np.pad(w[..., 0, 0], ((0, plan.all_panels * plan.width - 40), (0, 0))).reshape(plan.all_panels, plan.width, depth, 4)
+    present = padded.any(axis=(1, 3)).sum(1)
+    assert order_groups(padded.swapaxes(1, 2)).needed.tolist() == (present + (present % 2 if depth % 2 == 0 else 0)).tolist()
+
+
 @pytest.mark.parametrize("x", [0, 1, 127, 128, 255])
 @pytest.mark.parametrize("dtype", [dtypes.uint8, dtypes.int8], ids=str)
 @pytest.mark.parametrize("rows", [1, 7])

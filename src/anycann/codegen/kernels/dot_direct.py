@@ -2,7 +2,8 @@
 
 255 * 128 is a number of 16 bits: of the two weights that are added, those above zero may sum to 128, those below to -128. Trained weights
 are mostly small: three instructions serve 32 products where four do by magnitudes, and where that holds for four, of two groups, five serve
-64. Each panel takes its groups in an order of its own, which lies before them: pairs first, then single ones, then magnitudes.
+64. Each panel takes its groups in an order of its own, which lies before them: pairs first, then single ones, then magnitudes. Groups of
+zeros are left out: of a transposed convolution 4x4 with stride 2 they are 20 of 36, the taps that a place of its windows does not have.
 """
 
 from __future__ import annotations
@@ -29,14 +30,15 @@ Counts: TypeAlias = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class GroupOrder:
-    """taken: [panels, depth], the groups of each panel in the order in which it takes them. paired, direct: [panels].
+    """taken: [panels, depth], the groups of each panel in the order in which it takes them. paired, direct, needed: [panels].
 
-    So many of the first are in pairs, and so many are multiplied as they are, those in pairs among them.
+    So many of the first are in pairs, so many are multiplied as they are, those in pairs among them, and so many at all.
     """
 
     taken: Counts
     paired: Counts
     direct: Counts
+    needed: Counts
 
 
 def gains_directly(plan: DotPlan, weights: Groups) -> bool:
@@ -52,12 +54,13 @@ def gains_directly(plan: DotPlan, weights: Groups) -> bool:
 
 
 def order_groups(groups: Groups) -> GroupOrder:
-    """[panels, depth, columns, 4] -> the order of the groups. Both counts are even where the depth is."""
+    """[panels, depth, columns, 4] -> the order of the groups. All counts are even where the depth is."""
     sums = _sums(groups)
     hardest = sums.max(-1).astype(np.int64)
     depth = hardest.shape[1]
     natural = np.broadcast_to(np.arange(depth), hardest.shape)
-    single = hardest <= MOST
+    present = hardest > 0
+    single = present & (hardest <= MOST)
     partner = np.full(hardest.shape, depth)  # the first group of the pair that a group is in
     for number in range(_ROUNDS):
         key = np.where(single, hardest if number % 2 else natural, depth + MOST)  # neighbours, then those alike
@@ -69,8 +72,10 @@ def order_groups(groups: Groups) -> GroupOrder:
         partner[panel, first] = partner[panel, second] = np.minimum(first, second)
         single[panel, first] = single[panel, second] = False
     paired, singles = (partner < depth).sum(1), single.sum(1)
-    rank = np.where(partner < depth, partner, np.where(single, depth, depth + 1))
-    return GroupOrder(np.argsort(rank, axis=1, kind="stable"), paired, paired + singles - (0 if depth % 2 else singles % 2))
+    rank = np.where(partner < depth, partner, np.where(single, depth, np.where(present, depth + 1, depth + 2)))
+    needed = present.sum(1)
+    odd = (0, 0) if depth % 2 else (singles % 2, needed % 2)
+    return GroupOrder(np.argsort(rank, axis=1, kind="stable"), paired, paired + singles - odd[0], needed + odd[1])
 
 
 def group_offsets(plan: DotPlan) -> Counts:

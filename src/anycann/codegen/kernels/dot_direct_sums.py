@@ -1,4 +1,4 @@
-"""The sums of a register tile of bytes from weights in the order of `dot_direct.py`: three loops, over counts that a panel begins with."""
+"""The sums of a register tile of bytes from weights in the order of `dot_direct.py`: three loops, to counts that a panel begins with."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class DirectSums(VectorSums):
 
     def along(self, e: Emitter, pixels: int, rows: Value, weights: Value, later: Value, totals: list[Value]) -> list[Value]:
         plan = self.plan
-        paired, direct = (_read(e, weights, number) for number in range(ORDER_COUNTS))
+        paired, direct, needed = (_read(e, weights, number) for number in range(ORDER_COUNTS))
         row = plan.width * GROUP_BYTES  # a group that is multiplied as it is
         last = plan.width * self.dots.weight_bytes
         unrolled = 2 - plan.depth % 2
@@ -42,7 +42,7 @@ class DirectSums(VectorSums):
         for stop, step, nbytes, body in (
             (paired, 2, row, pairs),
             (direct, unrolled, row, single),
-            (e.const(plan.depth), unrolled, last, magnitudes),
+            (needed, unrolled, last, magnitudes),
         ):
             with e.loop(first, stop, step, carried=carried) as loop:
                 self.fetch(e, later, loop.index, step)

@@ -62,13 +62,13 @@ def _in_order(plan: DotPlan, groups: npt.NDArray[np.int8]) -> tuple[npt.NDArray[
     """[panels, depth, columns, 4] -> the rows of each panel behind its head, and the `lift` of each column, of the last groups alone."""
     order = order_groups(groups)
     table = np.zeros((plan.all_panels, plan.order_bytes // GROUP_BYTES), np.int32)
-    table[:, 0], table[:, 1] = order.paired, order.direct
+    table[:, 0], table[:, 1], table[:, 2] = order.paired, order.direct, order.needed
     table[:, ORDER_COUNTS : ORDER_COUNTS + plan.depth] = group_offsets(plan)[order.taken]
     body = np.zeros((plan.all_panels, plan.panel_bytes - plan.head * plan.width * GROUP_BYTES), np.int8)
     body[:, : plan.order_bytes] = table.view(np.int8)
     lacking = np.zeros((plan.all_panels, plan.width), np.int32)
-    for panel, (taken, count) in enumerate(zip(order.taken, order.direct, strict=True)):
-        direct, rest = groups[panel, taken[:count]], groups[panel, taken[count:]]
+    for panel, (taken, count, needed) in enumerate(zip(order.taken, order.direct, order.needed, strict=True)):
+        direct, rest = groups[panel, taken[:count]], groups[panel, taken[count:needed]]
         last = rest if plan.is_narrow else split_weights(rest).view(np.int8)
         content = np.concatenate([direct.reshape(-1), last.reshape(-1)])
         body[panel, plan.order_bytes : plan.order_bytes + content.size] = content

@@ -14,7 +14,7 @@ from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te import dtypes
 
-ORDER_COUNTS = 2  # numbers before the offsets of `order_bytes`: groups in pairs, and groups that are multiplied as they are
+ORDER_COUNTS = 3  # numbers before the offsets of `order_bytes`: groups in pairs, groups that are multiplied as they are, and groups at all
 
 _FEW_PIXELS, _FAR = 4, 16  # pixels, and second-level caches that are filled, of weights that mostly come from memory
 
