@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from anycann.runtime import thread_pool
+from anycann.runtime import loader, thread_pool
 from anycann.runtime.loader import LoadedCode
 from anycann.target import target as targets
 from anycann.target.target import NAMED, PROCESSORS, Target
@@ -43,6 +43,7 @@ class Emulation:
         targets._known_processor = lambda: self.target
         targets.permit_matrix_tiles = lambda: True
         thread_pool.host = lambda: self.real
+        loader.processor = lambda: replace(self.target, features=f"{self.real.features},{self.target.features}")  # what can be loaded
         LoadedCode.__init__ = lambda code, *arguments: self._loaded(code, *arguments)
         LoadedCode.address = lambda code, symbol: self._entry(code, symbol)
 
