@@ -93,7 +93,7 @@ def gains_by_planes(operator: Convolution, target: Target, choices: Choices, wri
     if has_phases(operator) or operator.computed or operator.weight_zero is not None or operator.zero_point is not None:
         return False
     shape = kernel_shape(operator)
-    return planes_profitable(shape, target, written) and not uses_winograd(operator, shape, target, choices)
+    return not uses_winograd(operator, shape, target, choices) and planes_profitable(shape, target, written)
 
 
 def generate_convolution(

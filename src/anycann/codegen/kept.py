@@ -6,7 +6,6 @@ can't be told from its parts for certain, a function or an object that is itself
 
 from __future__ import annotations
 
-from dataclasses import fields
 from hashlib import sha256
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 
 from anycann.codegen.kernel_cache import default_cache
 from anycann.support import sources
+from anycann.support.records import field_names
 
 ANSWERING = ("codegen", "te", "target", "support", "tuning")  # the folders whose code decides and writes
 
@@ -47,10 +47,10 @@ def keep(key: str | None, data: bytes) -> None:
 
 def _told(value: object) -> str:
     """A text that only equal values have, of equal types."""
-    if value is None or isinstance(value, bool | int | float | str | bytes):
-        if type(value) not in _PLAIN:
-            raise Indistinct(type(value).__name__)
+    if type(value) in _PLAIN:
         return f"{type(value).__name__} {value!r}"
+    if isinstance(value, int | float | str | bytes):
+        raise Indistinct(type(value).__name__)
     if isinstance(value, tuple):
         return f"({','.join(map(_told, value))})"
     if isinstance(value, frozenset):
@@ -68,4 +68,4 @@ def _told_of_fields(value: Any) -> str:
     equals: object = type(value).__hash__  # None, or that of any object, where only itself is equal
     if not hasattr(type(value), "__dataclass_fields__") or equals is None or equals is object.__hash__:
         raise Indistinct(type(value).__name__)
-    return f"{_told(type(value))}({','.join(_told(getattr(value, field.name)) for field in fields(value))})"
+    return f"{_told(type(value))}({','.join(_told(getattr(value, name)) for name in field_names(type(value)))})"

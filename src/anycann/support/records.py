@@ -8,13 +8,24 @@ one take Python's own.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
+
+_NAMES: dict[type, tuple[str, ...]] = {}
+
+
+def field_names(kind: type) -> tuple[str, ...]:
+    """Of the fields of a dataclass, which `dataclasses.fields` collects anew each time it is asked."""
+    names = _NAMES.get(kind)
+    if names is None:
+        names = _NAMES[kind] = tuple(field.name for field in dataclasses.fields(kind))
+    return names
+
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
 else:
     from collections.abc import Callable, Iterator, Sequence
-    import dataclasses
     from dataclasses import MISSING, Field, FrozenInstanceError
     from reprlib import recursive_repr
 

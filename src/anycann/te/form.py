@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from dataclasses import fields
 from typing import TypeAlias
 
+from anycann.support.records import field_names
 from anycann.te.expression import Const, Expr, Var
 from anycann.te.tensor import Constant, Placeholder
 
@@ -61,7 +61,7 @@ class Former:
             return ("table", item.name, self.number(item.name), item.shape, item.dtype)
         if isinstance(item, Placeholder):
             return ("memory", self.number(item.name), item.shape, item.dtype)
-        return (type(item), *(self._reference(getattr(item, field.name)) for field in fields(item)))  # type: ignore[arg-type]
+        return (type(item), *(self._reference(getattr(item, name)) for name in field_names(type(item))))
 
     def _reference(self, item: object) -> Hashable:
         if isinstance(item, tuple):
@@ -73,14 +73,22 @@ class Former:
 
 def _has_parts(item: object) -> bool:
     """Whether it is one of the dataclasses that are compared by identity: an expression, a tensor, what a contraction computes."""
-    return isinstance(item, Expr) or (hasattr(item, "__dataclass_fields__") and type(item).__hash__ is object.__hash__)
+    kind = type(item)
+    known = _HAVE_PARTS.get(kind)
+    if known is None:
+        known = isinstance(item, Expr) or (hasattr(kind, "__dataclass_fields__") and kind.__hash__ is object.__hash__)
+        _HAVE_PARTS[kind] = known
+    return known
+
+
+_HAVE_PARTS: dict[type, bool] = {}
 
 
 def _parts(item: object) -> Iterable[object]:
     """The objects in the fields of an item, those in tuples too."""
     if isinstance(item, Placeholder | Const | Var):
         return
-    waiting = [getattr(item, field.name) for field in reversed(fields(item))]  # type: ignore[arg-type]
+    waiting = [getattr(item, name) for name in reversed(field_names(type(item)))]
     while waiting:
         value = waiting.pop()
         if isinstance(value, tuple):
