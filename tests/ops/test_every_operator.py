@@ -10,6 +10,7 @@ import pytest
 from anycann.graph.registry import Operator, Sample, library
 from anycann.target.target import by_name, host
 from anycann.te.layout import NC1HWC0, ND
+from tests.codegen.kernels.jit import distinct_names
 from tests.ops.operator_runner import build_cases, convert_layout, run
 
 # Rounding to an integer decides: float64 would see other ties than the operator's own arithmetic.
@@ -18,6 +19,7 @@ IN_OWN_PRECISION = frozenset({"QuantizeLinear", "DynamicQuantizeLinear", "QLinea
 
 # Their results come from kernel generators of their own, which their own tests run.
 OF_KERNEL_GENERATORS = frozenset({"LSTM", "GRU", "RNN", "anycann.Attention", "anycann.DynamicAipp"})
+TARGETS = distinct_names("host", "sse", "avx2")
 OF_LAYOUTS = frozenset({"anycann.TransData"})  # test_tensors_change_their_layout_and_back
 
 
@@ -54,15 +56,13 @@ def test_an_operator_gives_what_its_reference_gives_in_both_layouts(operator: Op
     assert not failures(operator, "host")
 
 
-@pytest.mark.parametrize("target", ["sse", "avx2"])
+@pytest.mark.parametrize("target", [name for name in TARGETS if name != "host"])
 @pytest.mark.parametrize("operator", operators()[::7], ids=title)
 def test_narrower_processors_give_the_same(operator: Operator, target: str) -> None:
     assert not failures(operator, target, 3)
 
 
-@pytest.mark.parametrize(
-    ("target", "dtype"), [("host", "float32"), ("host", "float16"), ("host", "int8"), ("sse", "float32"), ("avx2", "float32")]
-)
+@pytest.mark.parametrize(("target", "dtype"), [*((name, "float32") for name in TARGETS), ("host", "float16"), ("host", "int8")])
 @pytest.mark.parametrize("shape", [(2, 19, 5, 7), (1, 64, 9, 9), (3, 3, 20, 20), (2, 33, 40), (1, 1, 4, 4), (1, 17, 2, 3, 5)])
 def test_tensors_change_their_layout_and_back(shape: tuple[int, ...], dtype: str, target: str) -> None:
     array = np.random.default_rng(0).integers(-99, 99, shape).astype(dtype)
