@@ -56,6 +56,21 @@ def test_a_table_is_looked_up_by_the_kernel_that_makes_the_bytes() -> None:
     np.testing.assert_array_equal(run(parse(text, **NUMBERS), {"v": v})[0], by_definition(parse(text, **NUMBERS), {"v": v})[0])
 
 
+@pytest.mark.parametrize("target", runnable(), ids=lambda target: target.name)
+@pytest.mark.parametrize(("channels", "pixels"), [(9, "8,8"), (85, "5,7"), (17, "3,3"), (7, "1,9")])
+def test_a_table_is_looked_up_by_the_kernel_that_transposes_the_bytes(channels: int, pixels: str, target) -> None:
+    """A part of a register is left over at the ends of both axes: what is not there is looked up too."""
+    text = f"""g (uint8[1,3,{channels},{pixels}] x) => (float[1,3,{pixels},{channels}] y) {{
+        d = DequantizeLinear(x, s, z) a = Transpose<perm=[0,1,3,4,2]>(d) q = QuantizeLinear(a, s, z) e = DequantizeLinear(q, s, z)
+        f = Sigmoid(e) g = QuantizeLinear(f, t, u) y = DequantizeLinear(g, t, u)
+    }}"""
+    model = parse(text, **NUMBERS)
+    shape = [int(size) for size in f"1,3,{channels},{pixels}".split(",")]
+    x = np.random.default_rng(4).integers(0, 256, shape).astype(np.uint8)
+    assert kernels(text, **NUMBERS) == ["Transpose+ByteTable+DequantizeLinear"]
+    np.testing.assert_array_equal(run(model, {"x": x}, target=target)[0], by_definition(model, {"x": x})[0])
+
+
 REFUSED = {
     "f = Relu(d) y = QuantizeLinear(f, r, w)": "computing it costs no more than looking it up",
     "e = Tanh(d) f = Add(e, many) y = QuantizeLinear(f, r, w)": "",

@@ -121,14 +121,15 @@ class TransposingWriter(NestWriter):
             self._store_at(stage, here)
 
     def _rows(self, stage: Stage, load: Load, first: Value, count: int, start: Value, rows: int) -> list[Value]:
-        """A vector along the axis read along for each position of the other; unknown ones beyond the last."""
+        """A vector along the axis read along for each position of the other; zeros beyond the last, for what is computed with them may be
+        an address (a byte that is looked up) or a divisor, and neither may be unknown."""
         e, lanes, plan = self.e, self.target.lanes, self.plan
         mask = None if count == lanes else self._tail_mask(count)
         vectors: list[Value] = []
         for number in range(rows):
             self.values[plan.read], self.values[plan.written] = first, e.add(start, number)
             vectors.append(self._lanes(lanes, plan.read, {}, mask, stage).vector_of(load))
-        return vectors + [e.poison(vectors[0].type)] * (lanes - rows)
+        return vectors + [e.zero(vectors[0].type)] * (lanes - rows)
 
 
 def transposed(e: Emitter, rows: list[Value]) -> list[Value]:
