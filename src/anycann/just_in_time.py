@@ -71,6 +71,8 @@ class OpenRows:
     """What computes each row by itself in an open graph, compiled `compile_for` a block of so many rows.
 
     inputs: in one call, their rows along `axes`, None for one that stays. outputs, output_axes: what they are called, and where rows lie.
+    results: those in that call. host: gives nodes for the host, and what they read beside `inputs`; None where it does not know them, or
+    would have to unpack what they read.
     """
 
     compile_for: Callable[[int], Ready]
@@ -78,6 +80,8 @@ class OpenRows:
     axes: tuple[int | None, ...]
     outputs: tuple[str, ...]
     output_axes: tuple[int, ...]
+    results: tuple[TensorSpec, ...]
+    host: Callable[[], tuple[list[onnx.NodeProto], Mapping[str, np.ndarray]]] | None
 
 
 @dataclass(frozen=True)
@@ -194,7 +198,14 @@ class JustInTimeCompiler:
             fed = [TensorSpec(spec.name, spec.dtype, tuple(shape)) for spec, shape in zip(specs, shapes, strict=True)]
             return self._ready(part.graph.model, fed, f"{prefix}rows/{rows}/")
 
-        return OpenRows(compile_for, specs, part.axes, outputs, part.output_axes)
+        def for_host() -> tuple[list[onnx.NodeProto], Mapping[str, np.ndarray]]:
+            read = [value for node in part.nodes for value in node.inputs if value is not None]
+            weights = {value.name or "": value.const_value.numpy() for value in read if value.const_value is not None}
+            return [ir.to_proto(node) for node in part.nodes], weights
+
+        results = tuple(TensorSpec(name, t.dtype.name, t.shape) for name, t in zip(outputs, part.output_types, strict=True))
+        host = for_host if part.nodes and not self._apart else None
+        return OpenRows(compile_for, specs, part.axes, outputs, part.output_axes, results, host)
 
     def _open_heads(self, part: AttentionPart, kernels: dict[str, str], nodes: list[NodeReport]) -> OpenHeads:
         what = OpenAttention(part.depth, part.width, part.scale, len(part.operands) > 3)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
-from functools import cached_property
+from functools import cached_property, partial
 import itertools
 import os
 from pathlib import Path
@@ -28,7 +28,7 @@ from anycann.runtime.open_program import HostNode, OpenProgram, Sized
 from anycann.runtime.open_sizes import OPEN_SIZES, OpenSizes
 from anycann.runtime.part_kernels import Kernels
 from anycann.runtime.region_cache import RegionCache
-from anycann.runtime.row_kernels import RowKernels, Strip
+from anycann.runtime.row_kernels import Budget, Host, RowKernels, Strip
 from anycann.runtime.thread_pool import shared_pool
 from anycann.support import options as settings
 from anycann.support.errors import UsageError, context
@@ -260,10 +260,13 @@ class ModelPrograms:
             prepared = [(node, PreparedNode(node, opset, True, True)) for node in nodes]
             return tuple(HostNode(run, tuple(node.input), tuple(node.output), node.op_type, run.stated) for node, run in prepared)
 
+        budget = Budget()
         parts: list[Kernels | RowKernels | tuple[HostNode, ...]] = []
         for part in ready.parts:
             if isinstance(part, OpenRows):
-                parts.append(self._row_kernels(part, ready.nodes))
+                parts.append(
+                    self._row_kernels(part, ready.nodes, budget, None if part.host is None else partial(_rows_on_host, part, on_host))
+                )
             elif isinstance(part, OpenHeads):
                 parts.append((self._attention(part, code, on_host(part.nodes)),))
             elif isinstance(part, tuple):
@@ -294,12 +297,11 @@ class ModelPrograms:
         kernel = AttentionKernel(part.what, part.turned, code.address(part.symbol), self._target.lanes, self._pool, code)
         return HostNode(AttentionNodes(kernel, nodes, part.inputs), part.inputs, nodes[-1].outputs)
 
-    def _row_kernels(self, part: OpenRows, nodes: list[NodeReport]) -> RowKernels:
+    def _row_kernels(self, part: OpenRows, nodes: list[NodeReport], budget: Budget, host: Callable[[], Host] | None) -> RowKernels:
         """What runs a part of an open graph; where its nodes run comes to `nodes`."""
         add = weakly(self._load_rows)
-        strips = [Strip(numpy_dtype(s.dtype), tuple(map(int, s.shape)), axis) for s, axis in zip(part.inputs, part.axes, strict=True)]  # type: ignore[arg-type]
-        inputs = tuple(spec.name for spec in part.inputs)
-        return RowKernels(lambda rows: add(part.compile_for(rows), nodes), inputs, part.outputs, strips, part.output_axes)
+        inputs, strips = tuple(spec.name for spec in part.inputs), _strips(part.inputs, part.axes)
+        return RowKernels(lambda rows: add(part.compile_for(rows), nodes), inputs, part.outputs, strips, part.output_axes, budget, host)
 
     def _load_rows(self, ready: Ready, nodes: list[NodeReport]) -> CompiledProgram:
         loaded = self._load(ready)
@@ -356,6 +358,28 @@ def _offline(model: Source) -> OfflineModel | None:
     with open(model, "rb") as file:
         start = file.read(8)
     return read_offline_model(model) if is_offline_model(start) else None
+
+
+def _strips(specs: Sequence[TensorSpec], axes: Sequence[int | None]) -> list[Strip]:
+    return [Strip(numpy_dtype(s.dtype), tuple(map(int, s.shape)), axis) for s, axis in zip(specs, axes, strict=True)]  # type: ignore[arg-type]
+
+
+def _rows_on_host(part: OpenRows, on_host: Callable[[Sequence[onnx.NodeProto]], Sequence[HostNode]]) -> Host:
+    """What computes rows without kernels."""
+    assert part.host is not None
+    protos, weights = part.host()
+    nodes, names = on_host(protos), [spec.name for spec in part.inputs]
+    strips = _strips(part.results, part.output_axes)
+
+    def run(arrays: Sequence[np.ndarray]) -> list[np.ndarray] | None:
+        values: dict[str, object] = {"": None, **weights, **dict(zip(names, arrays, strict=True))}
+        for node in nodes:
+            values.update(zip(node.outputs, node.evaluate([values[name] for name in node.inputs]), strict=True))
+        results = [values[name] for name in part.outputs]
+        fitting = [np.ascontiguousarray(result) for strip, result in zip(strips, results, strict=True) if strip.fits(result)]
+        return fitting if len(fitting) == len(results) else None
+
+    return run
 
 
 def _prepare(node: onnx.NodeProto, opset: int) -> Evaluate:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from anycann.om.plan import TensorSpec
-from anycann.runtime.row_kernels import BLOCKS, RowKernels, Strip
+from anycann.runtime.row_kernels import BLOCKS, Budget, Host, RowKernels, Strip
 
 FLOAT = np.dtype(np.float32)
 
@@ -106,6 +106,50 @@ def test_operands_that_have_not_as_many_rows_are_refused() -> None:
     strips = [Strip(FLOAT, (6, 2), 0), Strip(FLOAT, (6, 2), 0)]
     rows = RowKernels(pytest.fail, ("a", "b"), ("y",), strips, (0,))
     assert rows.run([np.ones((5, 2), FLOAT), np.ones((1, 2), FLOAT)]) is None
+
+
+def budgeted(host: Host, made: list[int]) -> tuple[RowKernels, Budget]:
+    def make(block: int) -> Doubling:
+        made.append(block)
+        return Doubling(block, 1, [])
+
+    budget = Budget()
+    strips = [Strip(FLOAT, (1, 7, 3), 1), Strip(FLOAT, (1,), None)]
+    return RowKernels(make, ("x", "factor"), ("y", "sums"), strips, (1, 0), budget, lambda: host), budget  # type: ignore[arg-type]
+
+
+def test_the_host_computes_rows_for_which_there_is_no_program_and_no_time_left_to_make_one() -> None:
+    made: list[int] = []
+    rows, budget = budgeted(lambda arrays: [3 * arrays[0], arrays[0].sum(-1).T], made)
+    x = np.ones((1, 30, 3), FLOAT)
+    for left, factor, blocks in ((0.0, 3, []), (-1.0, 3, []), (1.0, 2, [32]), (0.0, 2, [32])):
+        budget.left = left
+        results = rows.run([x, TWO])
+        assert results is not None
+        np.testing.assert_array_equal(results[0], factor * x)
+        assert made == blocks
+
+
+def test_smaller_blocks_that_are_there_take_rows_while_there_is_no_time_left_to_make_a_larger_one() -> None:
+    made: list[int] = []
+    rows, budget = budgeted(pytest.fail, made)
+    x = np.arange(120, dtype=np.float32).reshape(1, 40, 3)
+    rows.run([x[:, :5], TWO])
+    budget.left = 0.0
+    results = rows.run([x, TWO])
+    assert results is not None
+    np.testing.assert_array_equal(results[0], 2 * x)
+    assert made == [8]
+    budget.renew()
+    rows.run([x, TWO])
+    assert made == [8, 32]
+
+
+def test_making_a_program_takes_of_the_time_that_there_is() -> None:
+    rows, budget = budgeted(pytest.fail, [])
+    before = budget.left
+    rows.run([np.ones((1, 5, 3), FLOAT), TWO])
+    assert budget.left < before
 
 
 def test_several_threads_make_a_program_once() -> None:

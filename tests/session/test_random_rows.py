@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+import math
 import random
 
 import ml_dtypes
@@ -14,6 +15,7 @@ import pytest
 
 from anycann import InferenceSession, SessionOptions
 from anycann.passes import open_sizes
+from anycann.runtime import row_kernels
 from anycann.runtime.open_sizes import OPEN_SIZES, OpenSizes
 from anycann.runtime.row_kernels import RowKernels
 from tests.session.models import assert_agrees, by_onnx_runtime, floats, parse
@@ -57,8 +59,8 @@ SIZES = [(6, 6), (7, 7), (9, 5), (5, 9), (1, 1), (1, 4), (0, 3), (0, 0), (8, 8),
 
 
 @contextmanager
-def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Every number of rows that kernels compute, for any weights; compiling counts as slow."""
+def watched(monkeypatch: pytest.MonkeyPatch, making_seconds: float = math.inf) -> Iterator[list[int]]:
+    """Every number of rows that kernels compute, for any weights; compiling counts as slow. making_seconds: 0 leaves all to the host."""
     found: list[int] = []
     run, told = RowKernels.run, OpenSizes.compiled
 
@@ -70,6 +72,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
     with monkeypatch.context() as patch:
         patch.setattr(open_sizes, "LEAST_WEIGHTS", 0)
+        patch.setattr(row_kernels, "MAKING_SECONDS", making_seconds)
         patch.setattr(RowKernels, "run", noted)
         patch.setattr(OpenSizes, "compiled", lambda self, specs, _seconds: told(self, specs, 1e9))
         yield found
@@ -90,11 +93,12 @@ def graph(choose: random.Random) -> str:
     return f"g (float[N,4] a, float[M,4] b) => ({', '.join(outputs)}, float[S,4] lasts) {{ {' '.join(lines)} }}"
 
 
+@pytest.mark.parametrize("making_seconds", [math.inf, 0.0], ids=["kernels", "host"])
 @pytest.mark.parametrize("seed", range(6))
-def test_random_rows_agree_with_onnx_runtime(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_rows_agree_with_onnx_runtime(seed: int, making_seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
     model = parse(graph(random.Random(seed)), **CONSTANTS)
     session, peer = InferenceSession(model), onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    with watched(monkeypatch) as counts:
+    with watched(monkeypatch, making_seconds) as counts:
         for number, (n, m) in enumerate(SIZES):
             feeds = {"a": floats(n, 4, seed=number), "b": floats(m, 4, seed=number + 50)}
             for got, want in zip(session.run(None, feeds), peer.run(None, feeds), strict=True):

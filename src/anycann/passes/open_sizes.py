@@ -40,13 +40,16 @@ Part: TypeAlias = "Nodes | Extracted | RowPart | AttentionPart"
 class RowPart:
     """A graph that computes each row by itself, and the types in one of the calls of what it reads.
 
-    axes: along which its inputs have those rows, None for one that stays; output_axes: its outputs.
+    axes: along which its inputs have those rows, None for one that stays; output_axes: its outputs, of `output_types` in that
+    call. nodes: the same for the host, in order, if it knows them all.
     """
 
     graph: Extracted
     types: tuple[TensorType, ...]
     axes: tuple[int | None, ...]
     output_axes: tuple[int, ...]
+    output_types: tuple[TensorType, ...]
+    nodes: Nodes
 
 
 @dataclass(frozen=True)
@@ -141,12 +144,14 @@ class _Cut:
 
     def _row_part(self, nodes: Sequence[ir.Node], name: str) -> Nodes | RowPart:
         """Kernels for rows, or the host where they would have no weights to multiply with."""
-        if not any(has_weights(node, LEAST_WEIGHTS) for node in nodes) and all(map(self._suits_host, nodes)):
-            return tuple(nodes)
+        on_host = tuple(nodes) if all(map(self._suits_host, nodes)) else ()
+        if on_host and not any(has_weights(node, LEAST_WEIGHTS) for node in nodes):
+            return on_host
         graph = extract_nodes(self.graph, nodes, name)
         types = tuple(type_ for value in graph.captures if (type_ := self._type(value)) is not None)
         outputs = tuple(axis for value in graph.outputs if (axis := self._axis(value)) is not None)
-        return RowPart(graph, types, tuple(map(self._axis, graph.captures)), outputs)
+        made = tuple(type_ for value in graph.outputs if (type_ := self._type(value)) is not None)
+        return RowPart(graph, types, tuple(map(self._axis, graph.captures)), outputs, made, on_host)
 
     # ---- nodes
     def _who(self, node: ir.Node) -> int | None:

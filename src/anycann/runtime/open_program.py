@@ -81,6 +81,7 @@ class OpenProgram:
         self._write, self._times_written, self._refused = write, 0, 0
         self._written: Written | None = None
         self.parts = [each for part in parts for each in (part if isinstance(part, tuple) else (part,))]
+        self._budgets = {part.budget for part in self.parts if isinstance(part, RowKernels)}
         self.dead = _last_read(self.parts, outputs)
 
     @property
@@ -93,6 +94,8 @@ class OpenProgram:
 
         Raises AnyCANNError where a node of the host refuses its operands.
         """
+        for budget in self._budgets:
+            budget.renew()
         with one_thread(), np.errstate(all="ignore"):
             if self._written is not None:
                 found = self._written.run(feeds)

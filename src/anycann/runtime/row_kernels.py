@@ -20,10 +20,12 @@ from anycann.runtime.executor import CompiledProgram
 from anycann.runtime.part_kernels import Kernels
 from anycann.support.records import dataclass
 
+MAKING_SECONDS = 0.05  # of one run, behind which the host computes what still has no program
 BLOCKS = (128, 32, 8)  # rows: fewer read all weights for little, and more are mostly filled up
 FULL = 3 / 4  # of a block: so many rows and more take it instead of the next smaller ones
 
 Array: TypeAlias = NDArray[Any]
+Host: TypeAlias = Callable[["Sequence[Array]"], "list[Array] | None"]
 
 
 @dataclass(frozen=True)
@@ -41,10 +43,22 @@ class Strip:
         return all(a == b or number == self.axis for number, (a, b) in enumerate(zip(value.shape, self.shape, strict=True)))
 
 
+class Budget:
+    """How long the parts of one program may still make programs in this run; several threads have one together."""
+
+    def __init__(self) -> None:
+        self.left = MAKING_SECONDS
+
+    def renew(self) -> None:
+        """A run begins."""
+        self.left = MAKING_SECONDS
+
+
 class RowKernels:
     """A graph that computes each row by itself. `make` gives its program for a block, whose inputs have so many rows along their axes.
 
-    inputs, outputs: what they are called around it. made_seconds: what making programs took. Safe to use from several threads.
+    inputs, outputs: what they are called around it. made_seconds: what making programs took. host: makes what computes any rows, more
+    slowly; that does where there is no program and others took what `budget` has. Safe to use from several threads.
     """
 
     def __init__(
@@ -54,9 +68,13 @@ class RowKernels:
         outputs: tuple[str, ...],
         strips: Sequence[Strip],
         output_axes: Sequence[int],
+        budget: Budget | None = None,
+        host: Callable[[], Host] | None = None,
     ):
         self.inputs, self.outputs = inputs, outputs
         self.made_seconds = 0.0
+        self.budget, self._host = budget or Budget(), host
+        self._ready_host: Host | None = None
         self.axes, self.output_axes = [strip.axis for strip in strips], output_axes
         self._make, self._strips = make, strips
         self._programs: dict[int, Kernels] = {}
@@ -75,6 +93,8 @@ class RowKernels:
         if len(counts) != 1:
             return None
         (rows,) = counts
+        if self._host is not None and self.budget.left <= 0 and not self._programs:
+            return self._made_host(self._host)(arrays)
         results: list[Array] = []
         begin = 0
         while begin < rows or rows == begin == 0:
@@ -103,17 +123,30 @@ class RowKernels:
                 place[...] = _at(made, axis, 0, place.shape[axis])  # type: ignore[arg-type]
 
     def _taken(self, wanted: int) -> int:
-        """The block to run where this one is wanted: a larger one that is there, as long as making this one is not repaid."""
-        if wanted in self._programs or self._spent[wanted] * len(self._programs) > self.made_seconds:
+        """The block to run where this one is wanted: a larger one that is there, as long as making this one is not repaid; any other one
+        while this run has made programs for long enough."""
+        there = sorted(self._programs)  # others may add some now
+        makes = self.budget.left > 0 or not there
+        if wanted in there or (makes and self._spent[wanted] * len(there) > self.made_seconds):
             return wanted
-        return min((block for block in BLOCKS if block > wanted and block in self._programs), default=wanted)  # others may add some now
+        return min((block for block in there if block > wanted), default=wanted if makes else there[-1])
+
+    def _made_host(self, make: Callable[[], Host]) -> Host:
+        with self._lock:
+            if self._ready_host is None:
+                start = time.perf_counter()
+                self._ready_host = make()
+                self.made_seconds += time.perf_counter() - start
+            return self._ready_host
 
     def _program(self, block: int) -> Kernels:
         with self._lock:
             if block not in self._programs:
                 start = time.perf_counter()
                 self._programs[block] = Kernels(self._make(block), self.inputs, self.outputs)
-                self.made_seconds += time.perf_counter() - start
+                seconds = time.perf_counter() - start
+                self.made_seconds += seconds
+                self.budget.left -= seconds
             return self._programs[block]
 
     def _room(self, program: CompiledProgram, rows: int) -> list[Array]:
