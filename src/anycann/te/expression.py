@@ -227,6 +227,11 @@ def clamp(x: Expr, low: Operand | None, high: Operand | None) -> Expr:
     return x if high is None else minimum(x, high)
 
 
+def clamp_to_unit(x: Expr) -> Expr:
+    """x held within 0..1, by the upper end first: of a product with min(x, 1) LLVM makes a comparison and a choice between two factors."""
+    return maximum(minimum(x, 1.0), 0.0)
+
+
 def all_of(conditions: Sequence[Expr]) -> Expr | None:
     """The conjunction; None for none."""
     result: Expr | None = None

@@ -78,7 +78,7 @@ _unary("Relu", lambda a: x.maximum(a, 0), _with_integers(signed=True))
 _unary("Reciprocal", lambda a: x.const(1.0, a.dtype) / a, unary_samples(0.5, 3))
 _unary("Softsign", lambda a: a / (x.unary("abs", a) + 1.0), lambda rng: [Sample((floats(rng, *s),)) for s in ((1,), (3, 17), (2, 5, 4, 3))])
 # onnx.reference computes erf, and the constants of HardSwish and Gelu, in float32
-_unary("HardSwish", lambda a: a * x.clamp(a * (1 / 6) + 0.5, 0.0, 1.0), unary_samples(types=["float16"]))
+_unary("HardSwish", lambda a: a * x.clamp_to_unit(a * (1 / 6) + 0.5), unary_samples(types=["float16"]))
 _unary("Erf", named("erf"), unary_samples(types=["float16"]), floats_on_host.error_function)
 _unary("Mish", lambda a: a * x.unary("tanh_of_softplus", a))
 
@@ -211,7 +211,7 @@ def celu(context: Lowering) -> Tensor:
 def hard_sigmoid(context: Lowering) -> Tensor:
     """alpha x + beta, held within 0..1."""
     alpha, beta = context.number("alpha"), context.number("beta")
-    return elementwise(context, lambda a: x.clamp(a * alpha + beta, 0.0, 1.0), context.operand(0))
+    return elementwise(context, lambda a: x.clamp_to_unit(a * alpha + beta), context.operand(0))
 
 
 def _gelu_samples(rng: np.random.Generator) -> Iterable[Sample]:
