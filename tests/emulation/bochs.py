@@ -1,4 +1,4 @@
-"""The emulator: Bochs as the package `bochscpu-python` has it, made a Sapphire Rapids, and two of its instructions mended.
+"""The emulator: Bochs as the package `bochscpu-python` has it, made a Sapphire Rapids, and some of its instructions mended.
 
 What is overwritten here belongs to one version of the package and is compared before. `test_emulation.py` has a test for each.
 """
@@ -18,6 +18,7 @@ _DEFAULT_MODEL, _MODEL = "_Z23create_corei3_cnl_cpuidP8BX_CPU_C", "_Z28create_sa
 _CONVERT = "_ZN8BX_CPU_C30VCVTNE2PS2BF16_MASK_VphHpsWpsREP15bxInstruction_c"
 _DOT_BFLOAT16 = "_ZN8BX_CPU_C25VDPBF16PS_MASK_VpsHdqWdqREP15bxInstruction_c"
 _DOT_BYTES = "_ZN8BX_CPU_C31HANDLE_AVX512_3OP_DWORD_EL_MASKIXadL_Z11xmm_pdpbusdP12bx_xmm_reg_tPKS1_S4_EEEEvP15bxInstruction_c"
+_ASSIGN_SOURCES = "_Z11assign_srcsP15bxInstruction_cjbjjjjbb"
 _TABLE, _BEHIND_TABLE = "BxOpcodesTable", "BxOpcodeTable0F38"
 
 
@@ -34,6 +35,7 @@ def load_bochs() -> ModuleType:
     _choose_model(library)
     _mend_displacement(library)
     _mend_conversion(library)
+    _mend_indices(library)
     _end_quietly()
     return bochscpu
 
@@ -62,6 +64,15 @@ def _mend_conversion(library: ctypes.CDLL) -> None:
     place, lea = _address_of(library, _CONVERT) + 0x120, b"\x4c\x8d\x7c\x24"
     assert ctypes.string_at(place, 5) == lea + b"\x10"
     _overwrite(place, lea + b"\xd0")
+
+
+def _mend_indices(library: ctypes.CDLL) -> None:
+    """Gathers and scatters by a register above the fifteenth are refused: its number's highest bit lies in EVEX.vvvv, of which they use
+    no other. `mov eax, 3; test r15d, r15d; jne` becomes `push 3; pop rax; test r15b, 15; nop; jne`.
+    """
+    place, wrong = _address_of(library, _ASSIGN_SOURCES) + 0x119, bytes.fromhex("b803000000 4585ff 7502")
+    assert ctypes.string_at(place, len(wrong)) == wrong
+    _overwrite(place, bytes.fromhex("6a03 58 41f6c70f 90 7502"))
 
 
 def _address_of(library: ctypes.CDLL, name: str) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 import ctypes
 import mmap
-import re
 import struct
 import threading
 from typing import Any
@@ -30,10 +29,6 @@ _CALL_RAX_AND_HALT = b"\xff\xd0\xf4"
 
 class EmulationError(Exception):
     """What the processor refused to do."""
-
-
-class NotEmulatedError(EmulationError):
-    """What the real one would have done: gathers by indices in a register above the fifteenth."""
 
 
 class EmulatedProcessor:
@@ -65,7 +60,8 @@ class EmulatedProcessor:
                     return
                 vector, state = self._exceptions[0], self._session.cpu.state
                 if vector != _INVALID_OPCODE or not self._tiles.run(state):  # which leaves it behind the instruction
-                    raise _refusal(vector, ctypes.string_at(state.rip - 12, 12), state.cr2)
+                    code = ctypes.string_at(state.rip - 12, 12).hex()
+                    raise EmulationError(f"exception {vector} at the end of {code}, CR2 {state.cr2:#x}")
 
     def _stop_at(self, session: Any, _: int, vector: int, __: int) -> None:
         self._exceptions.append(vector)
@@ -90,12 +86,6 @@ class EmulatedProcessor:
         segment = self._bochs.Segment()
         segment.present, segment.selector, segment.base, segment.limit, segment.attr = True, selector, 0, 0xFFFFFFFF, attributes
         return segment
-
-
-def _refusal(vector: int, code: bytes, address: int) -> EmulationError:
-    gather = re.search(rb"\x62.[\x7d\xfd][\x40-\x47][\x90-\x93].{2,6}$", code, re.DOTALL)  # EVEX, map 0F38, V' set, VGATHER or VPGATHER
-    kind = NotEmulatedError if vector == _INVALID_OPCODE and gather else EmulationError
-    return kind(f"exception {vector} at the end of {code.hex()}, CR2 {address:#x}")
 
 
 class _PageTables:

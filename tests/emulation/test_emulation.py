@@ -58,6 +58,14 @@ def self_checks() -> None:
     wanted = (pairs[0].astype(np.float32) * pairs[2].astype(np.float32)).reshape(16, 2).sum(axis=1)
     np.testing.assert_allclose(memory[192:256].view(np.float32), wanted, rtol=1e-6, atol=1e-6)
 
+    memory[:64].view(np.uint64)[:] = 8 * np.array([3, 1, 2, 7, 0, 6, 5, 4])
+    memory[64:128].view(np.uint64)[:] = rng.integers(0, 2**63, 8)
+    gather, kept_last = assemble(
+        "vmovups ($0), %zmm20", "kxnorw %k2, %k2, %k2", "vgatherqpd 64($0,%zmm20), %zmm29{%k2}", "vmovups %zmm29, 192($0)"
+    )
+    gather(memory)
+    np.testing.assert_array_equal(memory[192:256].view(np.uint64), memory[64:128].view(np.uint64)[[3, 1, 2, 7, 0, 6, 5, 4]])
+
     for multiply, first, second, result in (
         ("tdpbf16ps", BFLOAT16, BFLOAT16, np.float32),
         ("tdpbssd", np.int8, np.int8, np.int32),
@@ -66,7 +74,7 @@ def self_checks() -> None:
         ("tdpbuud", np.uint8, np.uint8, np.int32),
     ):
         check_tiles(multiply, first, second, result)
-    assert kept is not kept_too
+    assert len({id(kept), id(kept_too), id(kept_last)}) == 3
 
 
 def check_tiles(multiply: str, first: type, second: type, result: type) -> None:
