@@ -33,6 +33,7 @@ class Emulation:
 
     def __init__(self, target: Target):
         self.target, self.real = target, targets.processor()
+        emulator()  # before threads could make two
         self.calls = 0
         self._errors: list[Exception] = []
         self._kept: list[object] = []  # what is unloaded leaves its address to others, and the emulator remembers what it read there
