@@ -10,6 +10,7 @@ import sys
 
 import numpy as np
 import onnx
+import onnx.reference
 import pytest
 
 from anycann import InferenceSession, SessionOptions
