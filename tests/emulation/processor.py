@@ -1,13 +1,13 @@
 """A processor in software that runs functions of this process, in this process's memory.
 
-Guest addresses are the addresses of this process: page tables map each GiB in use to one of the guest's physical memory, and the emulator
-asks for a page of it when it is first touched. What the emulator does not know (matrix tiles) is an "invalid opcode" there, and
-`matrix_tiles.py` computes it.
+Guest addresses are the addresses of this process: page tables map each GiB that is touched to one of the guest's physical memory, where the
+emulator asks for the pages. Whatever is not mapped yet is a page fault, which ends in a handler that only returns: the instruction is tried
+again. What the emulator does not know (matrix tiles) is an "invalid opcode", and `matrix_tiles.py` computes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 import ctypes
 import mmap
 import struct
@@ -19,12 +19,12 @@ from tests.emulation.matrix_tiles import MatrixTiles
 
 _PAGE, _GIB = 1 << 12, 1 << 30
 _TABLES_AT, _FIRST_SLOT = 5 * _GIB, 8  # physical; what is below 4 GiB has holes for devices
-_GROWS = 64  # GiB below the C library, where the system puts what is mapped later, and above the heap
 _PRESENT, _LARGE = 0x7, 0x87
 _STACK_BYTES = 1 << 20
 _ARGUMENTS = ("rdi", "rsi", "rdx", "rcx")  # System V ABI, AMD64 supplement, section 3.2.3
-_INVALID_OPCODE = 6
-_CALL_RAX_AND_HALT = b"\xff\xd0\xf4"
+_INVALID_OPCODE, _PAGE_FAULT = 6, 14
+_CALL_RAX_AND_HALT, _RETURN = b"\xff\xd0\xf4", b"\x48\x83\xc4\x08\x48\xcf"  # the second one drops the error code: add rsp, 8; iretq
+_CODE, _DATA, _TASK = 0x08, 0x10, 0x18  # selectors
 
 
 class EmulationError(Exception):
@@ -39,15 +39,13 @@ class EmulatedProcessor:
         self._tables = _PageTables(self._bochs.memory)
         self._tiles = MatrixTiles()
         self._stack, self._stack_address = _memory(_STACK_BYTES)
-        self._start, self._start_address = _memory(_PAGE)
-        self._start[: len(_CALL_RAX_AND_HALT)] = _CALL_RAX_AND_HALT
+        self._frame = _Frame()
         self._exceptions: list[int] = []
         self._lock = threading.Lock()
         self._session, self._hook = self._bochs.Session(), self._bochs.Hook()
         self._session.missing_page_handler = self._tables.touch
         self._hook.hlt = lambda session, _: session.stop()
-        self._hook.exception = self._stop_at
-        self._tables.map_process()
+        self._hook.exception = self._on_exception
 
     def call(self, address: int, arguments: Sequence[int]) -> None:
         """Run the function at `address` with up to four whole numbers. Raises EmulationError for what the processor refuses."""
@@ -63,9 +61,10 @@ class EmulatedProcessor:
                     code = ctypes.string_at(state.rip - 12, 12).hex()
                     raise EmulationError(f"exception {vector} at the end of {code}, CR2 {state.cr2:#x}")
 
-    def _stop_at(self, session: Any, _: int, vector: int, __: int) -> None:
-        self._exceptions.append(vector)
-        session.stop()
+    def _on_exception(self, session: Any, _: int, vector: int, __: int) -> None:
+        if vector != _PAGE_FAULT or not self._tables.map(session.cpu.state.cr2):
+            self._exceptions.append(vector)
+            session.stop()
 
     def _state(self, address: int, arguments: Sequence[int]) -> Any:
         state = self._bochs.State()
@@ -74,18 +73,43 @@ class EmulatedProcessor:
         state.cr4 |= 1 << 9 | 1 << 10 | 1 << 18  # SSE, its exceptions, XSAVE
         state.xcr0 = 0xE7  # x87, SSE, AVX, AVX-512
         state.mxcsr, state.mxcsr_mask, state.rflags = 0x1F80, 0xFFFF, 0x2
-        state.cs = self._segment(0x08, 0xA09B)  # code of 64 bits
-        state.ds = state.es = state.ss = state.fs = state.gs = self._segment(0x10, 0xC093)
+        state.cs = self._segment(_CODE, 0xA09B)  # code of 64 bits
+        state.ds = state.es = state.ss = state.fs = state.gs = self._segment(_DATA, 0xC093)
+        state.tr = self._segment(_TASK, 0x8B, self._frame.task, 103)
+        state.gdtr, state.idtr = (self._table(*table) for table in (self._frame.segments, self._frame.interrupts))
         for register, argument in zip(_ARGUMENTS, arguments, strict=False):
             setattr(state, register, argument % 2**64)
         state.rsp = self._stack_address + _STACK_BYTES - _PAGE
-        state.rax, state.rip = address, self._start_address
+        state.rax, state.rip = address, self._frame.start
         return state
 
-    def _segment(self, selector: int, attributes: int) -> Any:
+    def _segment(self, selector: int, attributes: int, base: int = 0, limit: int = 0xFFFFFFFF) -> Any:
         segment = self._bochs.Segment()
-        segment.present, segment.selector, segment.base, segment.limit, segment.attr = True, selector, 0, 0xFFFFFFFF, attributes
+        segment.present, segment.selector, segment.base, segment.limit, segment.attr = True, selector, base, limit, attributes
         return segment
+
+    def _table(self, base: int, limit: int) -> Any:
+        table = self._bochs.GlobalSegment()
+        table.base, table.limit = base, limit
+        return table
+
+
+class _Frame:
+    """What a kernel is called from, and the tables by which a page fault is handled, on a stack of its own (volume 3, chapter 6)."""
+
+    def __init__(self) -> None:
+        self._buffer, self.start = _memory(2 * _PAGE)
+        self._put(0, _CALL_RAX_AND_HALT)
+        handler = self._put(16, _RETURN)
+        self.segments = self._put(64, struct.pack("<3Q", 0, 0x00AF9B000000FFFF, 0x00CF93000000FFFF)), 3 * 8 - 1
+        self.task = self._put(128, struct.pack("<36xQ60x", self.start + 2 * _PAGE - 64))  # the first stack for interrupts
+        low, middle, high = handler & 0xFFFF, handler >> 16 & 0xFFFF, handler >> 32
+        gate = struct.pack("<HHBBHII", low, _CODE, 1, 0x8E, middle, high, 0)
+        self.interrupts = self._put(256, bytes(_PAGE_FAULT * 16) + gate), (_PAGE_FAULT + 1) * 16 - 1
+
+    def _put(self, at: int, content: bytes) -> int:
+        self._buffer[at : at + len(content)] = content
+        return self.start + at
 
 
 class _PageTables:
@@ -104,14 +128,17 @@ class _PageTables:
         """What CR3 holds."""
         return self._physical(self._top)
 
-    def map_process(self) -> None:
-        """Map every GiB in which this process has memory, and those where the system will put more."""
-        for gib in sorted(set(_gibs_in_use())):
-            if gib // 512 not in self._middle:
-                self._middle[gib // 512] = table = self._new()
-                self._set(self._top, gib // 512, self._physical(table) | _PRESENT)
-            self._set(self._middle[gib // 512], gib % 512, (_FIRST_SLOT + len(self._slots)) * _GIB | _LARGE)
-            self._slots.append(gib)
+    def map(self, address: int) -> bool:
+        """Map the GiB around `address`; False if this process has no memory there, or it is mapped."""
+        gib = address // _GIB
+        if gib in self._slots or not _is_mapped(address):
+            return False
+        if gib // 512 not in self._middle:
+            self._middle[gib // 512] = table = self._new()
+            self._set(self._top, gib // 512, self._physical(table) | _PRESENT)
+        self._set(self._middle[gib // 512], gib % 512, (_FIRST_SLOT + len(self._slots)) * _GIB | _LARGE)
+        self._slots.append(gib)
+        return True
 
     def touch(self, physical: int) -> None:
         """Let the guest have the page at `physical`."""
@@ -130,17 +157,10 @@ class _PageTables:
         struct.pack_into("<Q", self._buffer, table * _PAGE + index * 8, entry)
 
 
-def _gibs_in_use() -> Iterator[int]:
+def _is_mapped(address: int) -> bool:
     with open("/proc/self/maps") as maps:
-        for line in maps:
-            span, permissions = line.split()[:2]
-            begin, end = (int(address, 16) for address in span.split("-"))
-            if permissions.startswith("r") and end < 1 << 47:
-                yield from range(begin // _GIB, (end - 1) // _GIB + 1)
-            if "libc.so" in line:
-                yield from range(begin // _GIB - _GROWS, begin // _GIB)
-            if "[heap]" in line:
-                yield from range(end // _GIB, end // _GIB + _GROWS)
+        spans = ([int(end, 16) for end in line.split()[0].split("-")] for line in maps)
+        return any(begin <= address < end for begin, end in spans)
 
 
 def _memory(nbytes: int) -> tuple[mmap.mmap, int]:
