@@ -211,6 +211,17 @@ def test_weights_that_were_quantised_column_by_column_are_stored_as_integers(tar
     check(v, target)
 
 
+def in_words(v: Layer, target: Target) -> list[np.ndarray]:
+    """What a kernel for weights of 8 bits and states of 16 was given and has made: Y, Y_h and Y_c from the seventh on."""
+    tile = default_recurrent_tile(v.shape, target)
+    arrays = operands(v, target, tile)
+    assert arrays[1].dtype == np.int8
+    Compiled(write(v.shape, target, tile, dtypes.int8), "recurrent", target, recurrent_scratch_bytes(v.shape, target, tile))(
+        arrays, recurrent_tasks(v.shape, tile), 2
+    )
+    return arrays
+
+
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("size", [(3, 1, 2, 190), (4, 3, 2, 201), (2, 13, 3, 183)], ids=str)
 @pytest.mark.parametrize("target", [each for each in runnable() if may_take_words(each)], ids=lambda target: target.name)
@@ -218,12 +229,7 @@ def test_states_may_be_rounded_to_words_where_weights_are_integers(cell: str, si
     v = quantised_by_columns(layer(cell, *size, direction="bidirectional", rounds_states=True))
     v.h[:, 0] *= 10  # what is rounded has a range of its own in each sequence
     v.h[:, -1] = 0
-    tile = default_recurrent_tile(v.shape, target)
-    arrays = operands(v, target, tile)
-    assert arrays[1].dtype == np.int8
-    Compiled(write(v.shape, target, tile, dtypes.int8), "recurrent", target, recurrent_scratch_bytes(v.shape, target, tile))(
-        arrays, recurrent_tasks(v.shape, tile), 2
-    )
+    arrays = in_words(v, target)
     for got, exact in zip(arrays[6:], reference(v)[: 2 + (cell == "LSTM")], strict=False):
         error = np.linalg.norm(got - exact) / np.linalg.norm(exact)
         assert error < 2e-4, error
@@ -234,13 +240,19 @@ def test_states_may_be_rounded_to_words_where_weights_are_integers(cell: str, si
 def test_a_state_in_words_that_is_no_number_stays_none_in_its_sequence_only(target: Target) -> None:
     v = quantised_by_columns(layer("LSTM", 2, 2, 3, 190, rounds_states=True))
     v.h[0, 1, 5] = np.nan
-    tile = default_recurrent_tile(v.shape, target)
-    arrays = operands(v, target, tile)
-    Compiled(write(v.shape, target, tile, dtypes.int8), "recurrent", target, recurrent_scratch_bytes(v.shape, target, tile))(
-        arrays, recurrent_tasks(v.shape, tile), 2
-    )
+    arrays = in_words(v, target)
     assert np.isfinite(arrays[6][:, :, 0]).all()
     assert np.isnan(arrays[6][:, :, 1]).all()
+
+
+@pytest.mark.parametrize("target", [each for each in runnable() if may_take_words(each)], ids=lambda target: target.name)
+def test_states_in_words_have_the_range_of_cells_that_the_layer_has(target: Target) -> None:
+    """Those that fill the last vector have no bias: here they are 100, and the others are small."""
+    activations = parse_activations("RNN", 1, ["Affine"], [1.0], [100.0])
+    v = quantised_by_columns(layer("RNN", 2, 3, 2, 190, activations=activations, rounds_states=True))
+    v.b[:] = -50
+    exact = reference(v)[0]
+    assert np.linalg.norm(in_words(v, target)[6] - exact) < 2e-4 * np.linalg.norm(exact)
 
 
 @pytest.mark.parametrize("cell", CELLS)

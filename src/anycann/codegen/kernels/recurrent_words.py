@@ -2,7 +2,8 @@
 
 A float takes three instructions for a vector of products (the weights are widened and converted), these two or three for two vectors. A
 state is rounded to multiples of its own range / 32767 at most, the sums of a product stay within 32 bits; a layer that was quantised
-allows 255 of its range. A state that is not finite makes sums that are not numbers.
+allows 255 of its range. Cells that only fill the last vector are not of that range. A state that is not finite makes sums that are not
+numbers.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def emit_words(e: Emitter, kernel: RecurrentKernel, sequences: Sequences, source
         before = e.mul(row.index, kernel.padded)
         line, to = e.gep(source, before, "float"), e.gep(words, before, "i16")
         with e.loop(0, kernel.padded, kernel.lanes, carried=[e.zero(bits)]) as cell:  # magnitudes in the order of their bits, NaN the last
-            found = e.load(e.gep(line, cell.index, "float"), bits, 4)
+            found = e.cast("bitcast", sequences.load(e, e.gep(line, cell.index, "float"), cell.index), "i32")
             cell.carry([e.intrinsic("smax", [e.binary("and", found, e.const(0x7FFFFFFF, bits)), cell.values[0]])])
         range_ = e.cast("bitcast", e.reduce("smax", cell.values[0]), "float")
         e.store(e.binary("fmul", range_, e.const(1 / largest, "float")), e.gep(kernel.memory.at(e, "steps"), row.index, "float"), 4)
