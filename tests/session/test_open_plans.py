@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+import gc
 import random
+import weakref
 
 import numpy as np
 import onnx
@@ -13,6 +15,7 @@ import pytest
 from anycann import InferenceSession
 from anycann.runtime.open_plan import Plan
 from anycann.runtime.open_sizes import OpenSizes
+from anycann.runtime.plan_text import as_plain
 from tests.session.models import assert_agrees, by_onnx_runtime, floats, parse
 
 SIZES = [5, 6, 9, 1, 2, 0, 30, 29, 3, 17, 1, 64]  # of the cache
@@ -167,3 +170,53 @@ def test_slices_behind_the_end_are_what_is_left(planned: list[bool]) -> None:
         assert_agrees(model, feeds_of(size), session)
     for size in (80, 90, 8):
         assert_agrees(model, feeds_of(size), session)
+
+
+@pytest.mark.parametrize("view", ["Squeeze(s, none)", "Unsqueeze(s, none)", "Transpose(s)"])
+def test_views_of_scalars_that_move(view: str, planned: list[bool]) -> None:
+    model = parse(
+        f"g (float[N,4] x) => (float[N,4] y) {{ s = Size(x) t = {view} f = Cast<to=1>(t) y = Add(x, f) }}",
+        none=np.zeros(0, np.int64),
+    )
+    session = InferenceSession(model)
+    for size in SIZES:
+        feeds = {"x": floats(size, 4)}
+        np.testing.assert_array_equal(session.run(None, feeds)[0], feeds["x"] + np.float32(4 * size))
+    assert any(planned)
+
+
+def test_attention_of_kernels_that_give_no_rows() -> None:
+    model = parse(
+        """g (float[1,2,0,8] x, float[1,2,P,8] k, float[1,2,P,8] v) => (float[1,2,0,8] y)
+        { q = MatMul(x, w) t = Transpose<perm=[0,1,3,2]>(k) s = MatMul(q, t) p = Softmax(s) y = MatMul(p, v) }""",
+        w=floats(8, 8),
+    )
+    session = InferenceSession(model)
+    for size in (4, 5, 6, 7):
+        feeds = {"x": floats(1, 2, 0, 8), "k": floats(1, 2, size, 8), "v": floats(1, 2, size, 8)}
+        assert session.run(None, feeds)[0].shape == (1, 2, 0, 8)
+
+
+def test_what_kernels_read_as_it_lies_is_aligned() -> None:
+    unaligned = np.zeros(33, np.uint8)[1:].view(np.float32)
+    assert not unaligned.flags.aligned
+    read = as_plain(unaligned)
+    assert read.flags.aligned
+    assert read.flags.c_contiguous
+    assert as_plain(read) is read
+
+
+def test_a_session_that_is_gone_leaves_nothing_for_the_collector() -> None:
+    session = InferenceSession(parse("g (float[N,64] x) => (float[N,64] y) { p = MatMul(x, w) y = Relu(p) }", w=floats(64, 64)))
+    for rows in (5, 6, 9, 11):
+        session.run(None, {"x": floats(rows, 64)})
+    assert session._programs._open_sizes is not None
+    parts = [weakref.ref(part) for program in session._programs._open_sizes.programs() for part in program.parts]
+    gc.collect()
+    gc.disable()
+    try:
+        del session
+        assert parts
+        assert not any(part() for part in parts)
+    finally:
+        gc.enable()

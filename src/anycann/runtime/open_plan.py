@@ -95,7 +95,7 @@ class _Writer:
         head = [f"{tuple_of([each.name for each in own])} = own"] if own else []
         lines = [*([f"{tuple_of(feeds)} = feeds"] if feeds else []), *head, *text.ordered(), f"return [{', '.join(outputs)}]"]
         exec(compile("def run(feeds, own):\n " + "\n ".join(lines), "<open plan>", "exec"), text.objects)
-        return Plan(text.objects["run"], own)  # type: ignore[arg-type]
+        return Plan(text.objects.pop("run"), own)  # type: ignore[arg-type]  # else it would hold itself, and all it names
 
     def _outputs(self) -> list[str]:
         """An array of its own for each."""
@@ -225,7 +225,7 @@ class _Writer:
         if name in self._pending:
             self._calls.flush()
             self._pending.clear()
-        return self._text.view(f"ascontiguousarray({value.name})", value.sizes, value.dtype, True)
+        return self._text.view(f"as_plain({value.name})", value.sizes, value.dtype, True)
 
     def _noted(self, name: str, value: Value) -> Value:
         """The same; where it did not lie row-major in the run that is known, that is not asked of it."""

@@ -97,8 +97,9 @@ class OpenProgram:
         for budget in self._budgets:
             budget.renew()
         with one_thread(), np.errstate(all="ignore"):
-            if self._written is not None:
-                found = self._written.run(feeds)
+            written = self._written  # which another thread may give up now
+            if written is not None:
+                found = written.run(feeds)
                 if found is not None:
                     self._refused = 0
                     return found

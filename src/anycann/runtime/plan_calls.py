@@ -139,10 +139,11 @@ class Calls:
         rows, keys = q[2], k[2]
         if what.masked:
             text.same(sizes[3][3], keys)
-        for each in {batches, heads, rows, keys}:
-            if is_literal(each) and each != "0":
-                continue
-            text.refuse_if(f"not {each}")
+        if "0" in (batches, heads, rows, keys):
+            raise UnplannedError
+        for each in dict.fromkeys((batches, heads, rows, keys)):
+            if not is_literal(each):
+                text.refuse_if(f"not {each}")
         taken = []
         for number, (own, found) in enumerate(zip(sizes, steps, strict=True)):
             counts = (batches, heads, keys if number in (1, 2) else rows)

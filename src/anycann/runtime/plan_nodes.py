@@ -152,8 +152,8 @@ def _unsqueezed(node: Node) -> Known:
         raise UnplannedError
     rest = iter(x.sizes)
     sizes = tuple("1" if axis in places else next(rest) for axis in range(rank))
-    words = ", ".join("None" if axis in places else ":" for axis in range(rank))
-    return node.text.view(f"{x.name}[{words}]", sizes, x.dtype, x.plain)
+    words = ["None" if axis in places else ":" for axis in range(rank)]
+    return node.text.view(_part_of(x, words), sizes, x.dtype, x.plain)
 
 
 def _squeezed(node: Node) -> Known:
@@ -164,10 +164,13 @@ def _squeezed(node: Node) -> Known:
         raise UnplannedError
     for axis in places:
         node.text.same(x.sizes[axis], "1")
-    words = ", ".join("0" if axis in places else ":" for axis in range(rank))
-    return node.text.view(
-        f"{x.name}[{words}, ...]", tuple(size for axis, size in enumerate(x.sizes) if axis not in places), x.dtype, x.plain
-    )
+    words = ["0" if axis in places else ":" for axis in range(rank)]
+    return node.text.view(_part_of(x, words), tuple(size for axis, size in enumerate(x.sizes) if axis not in places), x.dtype, x.plain)
+
+
+def _part_of(x: Known, words: Sequence[str]) -> str:
+    """What numpy calls a view by a word for each axis, of which there may be none."""
+    return f"{x.name}[{', '.join([*words, '...'])}]"
 
 
 def _reshaped(node: Node) -> Known | None:
@@ -219,7 +222,7 @@ def _sliced(node: Node) -> Known | None:
         elif not 0 <= known[0] <= known[1] <= known[2]:
             return None
         words[axis % rank], sizes[axis % rank] = f"{first}:{last}", text.let(f"{last} - {first}") if first != "0" else last
-    return text.view(f"{x.name}[{', '.join(words)}]", tuple(sizes), x.dtype)
+    return text.view(_part_of(x, words), tuple(sizes), x.dtype)
 
 
 def _place(text: Text, place: str, size: str) -> str:

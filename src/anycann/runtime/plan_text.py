@@ -74,7 +74,7 @@ class Text:
             "ndarray": np.ndarray,
             "empty": np.empty,
             "array": np.array,
-            "ascontiguousarray": np.ascontiguousarray,
+            "as_plain": as_plain,
         }
         self._count = 0
         self._found: dict[str, str] = {}  # names by what they are
@@ -211,6 +211,11 @@ class Text:
             return value
         content = tuple_of(value.items) if value.rank else value.items[0]
         return self.view(f"array({content}, {self.bind(INT64)})", (str(len(value.items)),) * value.rank, INT64, True)
+
+
+def as_plain(array: Array) -> Array:
+    """The same, or a copy that is row-major and aligned."""
+    return array if array.flags.num & PLAIN == PLAIN else np.array(array, order="C")
 
 
 def is_literal(size: str) -> bool:
