@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 import ctypes
 from dataclasses import replace
 from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -76,8 +77,21 @@ class Emulation:
         try:
             yield
         finally:
-            errors, self._errors = self._errors, []
-            assert not errors, f"the emulated processor refused: {errors[0]}"
+            self.check()
+
+    def check(self) -> None:
+        """Raise AssertionError if the processor has refused anything since it was asked last."""
+        errors, self._errors = self._errors, []
+        assert not errors, f"the emulated processor refused: {errors[0]}"
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Tell the process that shares out the tests how much this one did, if there is one."""
+        getattr(session.config, "workeroutput", {})["emulated"] = self.calls
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Take what another process did."""
+        self.calls += getattr(node, "workeroutput", {}).get("emulated", 0)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """How much the emulator did."""
@@ -90,9 +104,11 @@ def lacks(target: Target, real: Target) -> bool:
 
 
 def emulate(name: str) -> Emulation:
-    """An installed emulation of the processor `name`, for the rest of this process. Raises UsageError for another one."""
+    """An installed emulation of the processor `name`, for the rest of this process. Raises UsageError for another one, or without Bochs."""
     if name not in EMULATED:
         raise pytest.UsageError(f"--emulate {name}: accepted are {', '.join(EMULATED)}")
+    if find_spec("bochscpu") is None:
+        raise pytest.UsageError("--emulate needs bochscpu-python, for Linux on x86-64: pip install -e '.[test]'")
     emulation = Emulation(EMULATED[name])
     emulation.install()
     return emulation

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
 import os
 from pathlib import Path
-import platform
 import re
 import subprocess
 import sys
@@ -15,11 +15,14 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from anycann.target.target import processor
+from anycann.codegen.objects import emit_object
+from anycann.runtime.loader import LoadedCode
+from anycann.target.target import by_name, processor
+from tests.codegen.kernels.jit import ENTRY, assert_passes_in_child
 from tests.emulation.plugin import EMULATED, emulator, lacks
 
 pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or platform.machine() not in ("x86_64", "AMD64"), reason="the emulator is a package for Linux on x86-64"
+    find_spec("bochscpu") is None, reason="needs bochscpu-python, for Linux on x86-64: pip install -e '.[test]'"
 )
 ROOT = Path(__file__).resolve().parents[2]
 BFLOAT16 = ml_dtypes.bfloat16
@@ -120,6 +123,19 @@ def test_instructions_that_are_mended_or_computed_here_are_right() -> None:
     script = "from tests.emulation.test_emulation import self_checks; self_checks()"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, env=environment())
     assert done.returncode == 0, done.stderr
+
+
+def refused() -> None:
+    """A kernel that the processor refuses to go on with."""
+    text = "declare void @llvm.trap() define void @k() { call void @llvm.trap() ret void }"
+    code = LoadedCode({"k": emit_object(text, by_name("avx512"))}, by_name("avx512"))
+    ENTRY(code.address("k"))(None, 0, 0, None)
+
+
+def test_what_the_processor_refuses_in_a_child_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANYCANN_TEST_EMULATE", "avx512")
+    with pytest.raises(AssertionError, match="the child ended with"):
+        assert_passes_in_child("tests.emulation.test_emulation", "refused")
 
 
 # Some of each kind of instruction, 25 s of a processor's time; `scripts/test --emulate NAME tests/codegen` runs all.

@@ -68,7 +68,8 @@ def runs(target: Target) -> bool:
 
 
 def distinct(*targets: Target) -> list[Target]:
-    """The targets without those that get the kernels of one before them: on a processor with AVX2 and no more, `avx2` does."""
+    """The targets without those that get the kernels of one before them, tiles for other caches aside: on a processor with AVX2 and no more
+    `avx2` does."""
     first: dict[object, Target] = {}
     for target in targets:
         vectors = frozenset(f for f in target.features.split(",") if f.startswith(_OF_VECTORS))
@@ -121,8 +122,9 @@ def assert_passes_in_child(module: str, function: str) -> None:
     """Run `module.function()` in a process of its own, which it may kill; fail with what it wrote unless it ends well."""
     paths = os.pathsep.join([str(Path(anycann.__file__).parents[1]), str(Path(__file__).parents[3])])
     emulated = os.environ.get("ANYCANN_TEST_EMULATE")
-    start = f"from tests.emulation.plugin import emulate; emulate({emulated!r}); " if emulated else ""
-    text = f"{start}from {module} import {function}; {function}()"
+    text = f"from {module} import {function}; {function}()"
+    if emulated:
+        text = f"from tests.emulation.plugin import emulate; emulation = emulate({emulated!r}); {text}; emulation.check()"
     child = subprocess.run(
         [sys.executable, "-c", text], env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, timeout=300
     )
