@@ -162,9 +162,9 @@ def test_attention_has_the_error_of_bfloat16(target: Target) -> None:
 
 
 def runnable() -> list[Target]:
+    """This processor, it without tiles, and AVX2, as far as they differ."""
     here = processor()
     plain = replace(here, features=",".join(f for f in here.features.split(",") if not f.startswith("+amx")))
-    """It, it without tiles, and AVX2, as far as they differ."""
     return distinct(here, plain, by_name("avx2"))
 
 
