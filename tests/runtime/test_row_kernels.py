@@ -145,6 +145,30 @@ def test_smaller_blocks_that_are_there_take_rows_while_there_is_no_time_left_to_
     assert made == [8, 32]
 
 
+def test_a_larger_block_that_another_thread_makes_meanwhile_takes_what_is_left() -> None:
+    made: list[int] = []
+    rows, budget = budgeted(pytest.fail, made)
+    x = np.arange(150, dtype=np.float32).reshape(1, 50, 3)
+    rows.run([x[:, :5], TWO])
+    small = rows._programs[8].program
+    run = small.run
+
+    def meanwhile(feeds: Sequence[np.ndarray], outputs: Sequence[np.ndarray | None] = (None, None)) -> list[np.ndarray]:
+        if made == [8]:
+            budget.renew()
+            rows.run([np.ones((1, 128, 3), FLOAT), TWO])
+            budget.left = 0.0
+        return run(feeds, outputs)  # type: ignore[arg-type, return-value]
+
+    small.run = meanwhile  # type: ignore[method-assign, assignment]
+    budget.left = 0.0
+    results = rows.run([x, TWO])
+    assert results is not None
+    np.testing.assert_array_equal(results[0], 2 * x)
+    np.testing.assert_array_equal(results[1], x.sum(-1).T)
+    assert made == [8, 128]
+
+
 def test_making_a_program_takes_of_the_time_that_there_is() -> None:
     rows, budget = budgeted(pytest.fail, [])
     before = budget.left

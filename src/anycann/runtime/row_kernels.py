@@ -102,7 +102,7 @@ class RowKernels:
             block = self._taken(wanted)
             kernels = self._programs.get(block) or self._program(block)
             feeds = [array if axis is None else _part(array, axis, begin, block) for array, axis in zip(arrays, self.axes, strict=True)]
-            if rows <= block:
+            if begin == 0 and rows <= block:  # not one that another thread made meanwhile, for what is left
                 made = zip(kernels.run(feeds), self.output_axes, strict=True)
                 results = [array if rows == block else _at(array, axis, 0, rows) for array, axis in made]
             else:
