@@ -220,3 +220,14 @@ def test_a_session_that_is_gone_leaves_nothing_for_the_collector() -> None:
         assert not any(part() for part in parts)
     finally:
         gc.enable()
+
+
+def test_attention_reads_a_view_that_was_copied_because_it_leaves(planned: list[bool]) -> None:
+    model = parse(
+        """g (float[2,2,P,8] past) => (float[a,b,c,d] v, float[e,f,g,h] y)
+        { k, v = Split<axis=-1, num_outputs=2>(past) t = Transpose<perm=[0,1,3,2]>(k) s = MatMul(k, t) p = Softmax(s) y = MatMul(p, v) }"""
+    )
+    session = InferenceSession(model)
+    for size in SIZES:
+        assert_agrees(model, {"past": floats(2, 2, size, 8, seed=size)}, session)
+    assert any(planned)

@@ -202,8 +202,10 @@ class _Writer:
             return found
         others = "".join(f" and {name} is not {operand}" for operand in operands)
         alone = f"{name}.base is None and {name}.flags.num & {OWN} == {OWN}{others}"
-        self._text.line(f'{name} = {name} if {alone} else array({name}, order="C")')
-        return Known(name, found.sizes, found.dtype, True, True)
+        own = self._text.fresh("x")  # not the same name: lines that ask for strides go in front of what gives a name another array
+        self._text.line(f'{own} = {name} if {alone} else array({name}, order="C")')
+        self._text.line(f"{name} = None")
+        return Known(own, found.sizes, found.dtype, True, True)
 
     # ---- values
     def _operand(self, name: str) -> Known:
