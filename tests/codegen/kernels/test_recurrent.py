@@ -255,6 +255,17 @@ def test_states_in_words_have_the_range_of_cells_that_the_layer_has(target: Targ
     assert np.linalg.norm(in_words(v, target)[6] - exact) < 2e-4 * np.linalg.norm(exact)
 
 
+@pytest.mark.parametrize("rounds_states", [False, True])
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("target", [each for each in runnable() if may_take_words(each)], ids=lambda target: target.name)
+def test_cells_that_fill_the_last_vector_may_be_infinite(whole: bool, rounds_states: bool, target: Target) -> None:
+    """Without a bias they are more than 2**128, the others nothing."""
+    activations = parse_activations("LSTM", 1, ["Affine", "Sigmoid", "Affine"], [1.0, 1.0], [2.0**100, 0.0])
+    v = layer("LSTM", 3, 3, 2, 191, activations=activations, rounds_states=rounds_states)
+    v.b.reshape(2, 4, 191)[:, :3] = -(2.0**99)  # of W and of R, not of the candidate
+    check(quantised_by_columns(v) if whole else v, target)
+
+
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize("layout", [0, 1])

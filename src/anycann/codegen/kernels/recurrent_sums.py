@@ -83,8 +83,9 @@ class _Panel:
 
     @property
     def depth(self) -> int:
-        """Rows of weights."""
-        return panel_depth(self.kernel.shape, self.kernel.tile)
+        """Rows of weights that are multiplied: whole pairs only of words, whose other one is zero and not what fills the last vector."""
+        kernel = self.kernel
+        return panel_depth(kernel.shape, kernel.tile) if kernel.in_words else kernel.shape.hidden
 
     def products(self, states: Value, cells: tuple[Value | int, Value | int], sums: list[Value]) -> list[Value]:
         """sums + states R over the hidden cells of a range, for as many sequences as there are sums.
