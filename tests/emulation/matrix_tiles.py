@@ -38,9 +38,9 @@ class MatrixTiles:
         self._row_bytes = np.zeros(8, np.int64)
         self._tiles = np.zeros((8, 16, 64), np.uint8)
 
-    def run(self, state: Any) -> bool:
-        """Compute the instruction that ends at `state.rip`; False if it is none of these."""
-        found = _before(state.rip)
+    def run(self, state: Any, code: bytes) -> bool:
+        """Compute the instruction at the end of `code`; False if it is none of these."""
+        found = _last_of(code)
         if found is None:
             return False
         what, in_register = (found.opcode, found.prefix), found.mode == 3
@@ -108,10 +108,10 @@ def _address(found: _Instruction, state: Any) -> int:
     return (_register(state, found.base) + index + found.displacement) % 2**64
 
 
-def _before(end: int) -> _Instruction | None:
-    """The instruction on tiles that ends at `end`, where the emulator stands after one that it does not know."""
+def _last_of(code: bytes) -> _Instruction | None:
+    """The instruction on tiles that `code` ends with, behind which the emulator stands after one that it does not know."""
     for length in _LENGTHS:
-        found = _decode(ctypes.string_at(end - length, length))
+        found = _decode(code[-length:]) if length <= len(code) else None
         if found is not None:
             return found
     return None

@@ -23,6 +23,7 @@ _PRESENT, _LARGE = 0x7, 0x87
 _STACK_BYTES = 1 << 20
 _ARGUMENTS = ("rdi", "rsi", "rdx", "rcx")  # System V ABI, AMD64 supplement, section 3.2.3
 _INVALID_OPCODE, _PAGE_FAULT = 6, 14
+_CODE_BYTES = 12  # that are shown of what was refused; no instruction on tiles is longer
 _CALL_RAX_AND_HALT, _RETURN = b"\xff\xd0\xf4", b"\x48\x83\xc4\x08\x48\xcf"  # the second one drops the error code: add rsp, 8; iretq
 _CODE, _DATA, _TASK = 0x08, 0x10, 0x18  # selectors
 
@@ -57,9 +58,9 @@ class EmulatedProcessor:
                 if not self._exceptions:
                     return
                 vector, state = self._exceptions[0], self._session.cpu.state
-                if vector != _INVALID_OPCODE or not self._tiles.run(state):  # which leaves it behind the instruction
-                    code = ctypes.string_at(state.rip - 12, 12).hex()
-                    raise EmulationError(f"exception {vector} at the end of {code}, CR2 {state.cr2:#x}")
+                code = _code_before(state.rip)  # it is behind the instruction
+                if vector != _INVALID_OPCODE or not self._tiles.run(state, code):
+                    raise EmulationError(f"exception {vector} at the end of {code.hex()}, CR2 {state.cr2:#x}")
 
     def _on_exception(self, session: Any, _: int, vector: int, __: int) -> None:
         if vector != _PAGE_FAULT or not self._tables.map(session.cpu.state.cr2):
@@ -131,7 +132,7 @@ class _PageTables:
     def map(self, address: int) -> bool:
         """Map the GiB around `address`; False if this process has no memory there, or it is mapped."""
         gib = address // _GIB
-        if gib in self._slots or not _is_mapped(address):
+        if gib in self._slots or not _is_readable(address):
             return False
         if gib // 512 not in self._middle:
             self._middle[gib // 512] = table = self._new()
@@ -157,10 +158,21 @@ class _PageTables:
         struct.pack_into("<Q", self._buffer, table * _PAGE + index * 8, entry)
 
 
-def _is_mapped(address: int) -> bool:
+def _code_before(end: int) -> bytes:
+    """The last bytes before `end`, fewer than usual where memory begins among them."""
+    within = (end - 1) % _PAGE + 1
+    count = _CODE_BYTES if within >= _CODE_BYTES or _is_readable(end - _CODE_BYTES) else within
+    return ctypes.string_at(end - count, count)
+
+
+def _is_readable(address: int) -> bool:
     with open("/proc/self/maps") as maps:
-        spans = ([int(end, 16) for end in line.split()[0].split("-")] for line in maps)
-        return any(begin <= address < end for begin, end in spans)
+        for line in maps:
+            span, permissions = line.split()[:2]
+            begin, end = (int(border, 16) for border in span.split("-"))
+            if begin <= address < end:
+                return permissions.startswith("r")
+    return False
 
 
 def _memory(nbytes: int) -> tuple[mmap.mmap, int]:

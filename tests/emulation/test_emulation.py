@@ -18,8 +18,9 @@ import pytest
 from anycann.codegen.objects import emit_object
 from anycann.runtime.loader import LoadedCode
 from anycann.target.target import by_name, processor
-from tests.codegen.kernels.jit import ENTRY, assert_passes_in_child
+from tests.codegen.kernels.jit import ENTRY, Guarded, assert_passes_in_child
 from tests.emulation.plugin import EMULATED, emulator, lacks
+from tests.emulation.processor import EmulationError
 
 pytestmark = pytest.mark.skipif(
     find_spec("bochscpu") is None, reason="needs bochscpu-python, for Linux on x86-64: pip install -e '.[test]'"
@@ -77,6 +78,7 @@ def self_checks() -> None:
         ("tdpbuud", np.uint8, np.uint8, np.int32),
     ):
         check_tiles(multiply, first, second, result)
+    check_refusals()
     assert len({id(kept), id(kept_too), id(kept_last)}) == 3
 
 
@@ -117,6 +119,17 @@ def check_tiles(multiply: str, first: type, second: type, result: type) -> None:
     assert (place[:, 4 * columns :] == 0xAA).all()
     assert not memory[4096:5120].reshape(16, 64)[:rows, : 4 * columns].any()
     assert (memory[:4096] == before[:4096]).all()
+
+
+def check_refusals() -> None:
+    """They are told with the code before them, which may be the first in its memory."""
+    for code, address, told in (
+        (b"\x48\x89\x37\xc3", 1 << 40, "exception 14 at the end of 488937, CR2 0x10000000000"),  # mov [rdi], rsi; ret
+        (b"\x0f\x0b\xc3", 0, "exception 6 at the end of 0f0b, "),  # ud2; ret
+    ):
+        kept = Guarded(np.frombuffer(code, np.uint8), front=True)
+        with pytest.raises(EmulationError, match=told):
+            emulator().call(kept.address, (address,))
 
 
 def test_instructions_that_are_mended_or_computed_here_are_right() -> None:
