@@ -29,8 +29,11 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "single_operator": frozenset({"compiler", "frontends", "om"}),
     "just_in_time": frozenset({"compiler", "assembly", "frontends", "passes", "graph", "tuning", "codegen", "om", "target", "support"}),
     "host_regions": frozenset({"passes", "graph", "runtime", "om", "support"}),
+    "open_programs": frozenset({"just_in_time", "graph", "runtime", "om", "target", "support"}),
     # the compiler only when a program is missing: an offline model runs without it
-    "model_programs": frozenset({"just_in_time", "host_regions", "assembly", "graph", "runtime", "om", "target", "support"}),
+    "model_programs": frozenset(
+        {"just_in_time", "host_regions", "open_programs", "assembly", "graph", "runtime", "om", "target", "support"}
+    ),
     "session": frozenset({"model_programs", "just_in_time", "assembly", "runtime", "om", "support"}),
     "explain": frozenset({"compiler", "assembly", "passes", "om", "te", "support"}),
     "aoe": frozenset({"tuning", "session", "compiler", "assembly", "codegen", "om", "runtime", "target", "support"}),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
-from functools import cached_property, partial
+from functools import cached_property
 import itertools
 import os
 from pathlib import Path
@@ -23,12 +23,9 @@ from anycann.runtime.executor import CompiledProgram
 from anycann.runtime.host import Evaluate, HostRunner
 from anycann.runtime.launches import Loan
 from anycann.runtime.loader import LoadedCode
-from anycann.runtime.memory import numpy_dtype
-from anycann.runtime.open_program import HostNode, OpenProgram, Sized
+from anycann.runtime.open_program import OpenProgram
 from anycann.runtime.open_sizes import OPEN_SIZES, OpenSizes
-from anycann.runtime.part_kernels import Kernels
 from anycann.runtime.region_cache import RegionCache
-from anycann.runtime.row_kernels import Budget, Host, RowKernels, Strip
 from anycann.runtime.thread_pool import shared_pool
 from anycann.support import options as settings
 from anycann.support.errors import UsageError, context
@@ -43,7 +40,7 @@ if TYPE_CHECKING:
 
     from anycann.assembly import NodeReport
     from anycann.host_regions import HostRegions
-    from anycann.just_in_time import JustInTimeCompiler, OpenHeads, OpenRows, Ready, Source
+    from anycann.just_in_time import JustInTimeCompiler, Ready, Source
 
 PROGRAMS_KEPT = 32  # programs for different input shapes; the one that was not used for longest goes first
 _uses = itertools.count(1)
@@ -234,74 +231,32 @@ class ModelPrograms:
         return CompiledProgram(program, np.asarray(offline.constants), code, self._pool, self._host, self._region_cache)
 
     def _load(self, ready: Ready) -> Loaded:
-        executable = CompiledProgram(
-            ready.program,
-            self._compiler.constants.block,
-            LoadedCode(ready.code, self._target),
-            self._pool,
-            self._host,
-            self._region_cache,
-            self._options.poison,
-        )
-        return Loaded(executable, ready.nodes)
+        return Loaded(self._load_program(ready.program, LoadedCode(ready.code, self._target)), ready.nodes)
+
+    def _load_program(self, program: Program, code: LoadedCode) -> CompiledProgram:
+        """A program that was compiled here."""
+        constants, poison = self._compiler.constants.block, self._options.poison
+        return CompiledProgram(program, constants, code, self._pool, self._host, self._region_cache, poison)
 
     def _compile_open(self, one: Sequence[TensorSpec], other: Sequence[TensorSpec]) -> OpenProgram | None:
         """The program for inputs that differ as these do; None if there is none."""
-        from anycann.graph.prepared import PreparedNode  # imports ONNX
-        from anycann.just_in_time import OpenHeads, OpenRows
-        from anycann.runtime.open_plan import plan
+        from anycann.open_programs import Surroundings, open_program  # imports ONNX and the code generator
 
         ready = self._compiler.compile_open(one, other)
         if ready is None:
             return None
-        code, opset = LoadedCode(ready.code, self._target), self._compiler.model.opset_imports[""]
-
-        def on_host(nodes: Sequence[onnx.NodeProto]) -> tuple[HostNode, ...]:
-            prepared = [(node, PreparedNode(node, opset, True, True)) for node in nodes]
-            return tuple(HostNode(run, tuple(node.input), tuple(node.output), node.op_type, run.stated) for node, run in prepared)
-
-        budget = Budget()
-        parts: list[Kernels | RowKernels | tuple[HostNode, ...]] = []
-        for part in ready.parts:
-            if isinstance(part, OpenRows):
-                parts.append(
-                    self._row_kernels(part, ready.nodes, budget, None if part.host is None else partial(_rows_on_host, part, on_host))
-                )
-            elif isinstance(part, OpenHeads):
-                parts.append((self._attention(part, code, on_host(part.nodes)),))
-            elif isinstance(part, tuple):
-                parts.append(on_host(part))
-            else:
-                program = CompiledProgram(part.program, self._compiler.constants.block, code, self._pool, self._host, self._region_cache)
-                parts.append(Kernels(program, part.inputs, part.outputs))
-        graph = ready.graph
-        outputs = tuple(spec.name for spec in self.outputs)
-        checked = {name: Sized(dtype.numpy) for name, dtype in zip(outputs, graph.dtypes, strict=True)}
-        checked |= {name: Sized(type_.dtype.numpy, type_.shape) for name, type_ in graph.checked.items()}
-        pool = self._pool
-        opened = OpenProgram(
-            parts,
-            graph.constants,
-            checked,
-            tuple(spec.name for spec in self.inputs),
-            outputs,
-            lambda program, values: plan(program, values, pool),
+        load_rows, nodes = weakly(self._load_rows), ready.nodes
+        around = Surroundings(
+            self._target,
+            self._compiler.model.opset_imports[""],
+            self._pool,
+            self._load_program,
+            lambda rows: load_rows(rows, nodes),
         )
-        self._open_reports[opened] = ready.nodes
+        inputs, outputs = (tuple(spec.name for spec in specs) for specs in (self.inputs, self.outputs))
+        opened = open_program(ready, inputs, outputs, around)
+        self._open_reports[opened] = nodes
         return opened
-
-    def _attention(self, part: OpenHeads, code: LoadedCode, nodes: tuple[HostNode, ...]) -> HostNode:
-        """What runs attention of an open graph; the last of its nodes gives its result."""
-        from anycann.runtime.open_attention import AttentionKernel, AttentionNodes  # imports the code generator
-
-        kernel = AttentionKernel(part.what, part.turned, code.address(part.symbol), self._target.lanes, self._pool, code)
-        return HostNode(AttentionNodes(kernel, nodes, part.inputs), part.inputs, nodes[-1].outputs)
-
-    def _row_kernels(self, part: OpenRows, nodes: list[NodeReport], budget: Budget, host: Callable[[], Host] | None) -> RowKernels:
-        """What runs a part of an open graph; where its nodes run comes to `nodes`."""
-        add = weakly(self._load_rows)
-        inputs, strips = tuple(spec.name for spec in part.inputs), _strips(part.inputs, part.axes)
-        return RowKernels(lambda rows: add(part.compile_for(rows), nodes), inputs, part.outputs, strips, part.output_axes, budget, host)
 
     def _load_rows(self, ready: Ready, nodes: list[NodeReport]) -> CompiledProgram:
         loaded = self._load(ready)
@@ -358,28 +313,6 @@ def _offline(model: Source) -> OfflineModel | None:
     with open(model, "rb") as file:
         start = file.read(8)
     return read_offline_model(model) if is_offline_model(start) else None
-
-
-def _strips(specs: Sequence[TensorSpec], axes: Sequence[int | None]) -> list[Strip]:
-    return [Strip(numpy_dtype(s.dtype), tuple(map(int, s.shape)), axis) for s, axis in zip(specs, axes, strict=True)]  # type: ignore[arg-type]
-
-
-def _rows_on_host(part: OpenRows, on_host: Callable[[Sequence[onnx.NodeProto]], Sequence[HostNode]]) -> Host:
-    """What computes rows without kernels."""
-    assert part.host is not None
-    protos, weights = part.host()
-    nodes, names = on_host(protos), [spec.name for spec in part.inputs]
-    strips = _strips(part.results, part.output_axes)
-
-    def run(arrays: Sequence[np.ndarray]) -> list[np.ndarray] | None:
-        values: dict[str, object] = {"": None, **weights, **dict(zip(names, arrays, strict=True))}
-        for node in nodes:
-            values.update(zip(node.outputs, node.evaluate([values[name] for name in node.inputs]), strict=True))
-        results = [values[name] for name in part.outputs]
-        fitting = [np.ascontiguousarray(result) for strip, result in zip(strips, results, strict=True) if strip.fits(result)]
-        return fitting if len(fitting) == len(results) else None
-
-    return run
 
 
 def _prepare(node: onnx.NodeProto, opset: int) -> Evaluate:
