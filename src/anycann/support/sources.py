@@ -36,15 +36,9 @@ def are_those_that_run(*folders: str) -> bool:
 
 
 def _content(path: str) -> bytes:
-    """As `Path.read_bytes`, in a third of its time: there are 250 files."""
-    handle = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
-    try:
-        parts = [part := os.read(handle, 1 << 20)]
-        while part:
-            parts.append(part := os.read(handle, 1 << 20))
-        return b"".join(parts)
-    finally:
-        os.close(handle)
+    """As `Path.read_bytes`, without its buffer: there are 250 files."""
+    with open(path, "rb", buffering=0) as file:
+        return file.read()
 
 
 @lru_cache(maxsize=8)
