@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from anycann.codegen import contract_dot_matmul, contract_dots
+from anycann.codegen import contract_dot_matmul, contract_dot_plan, contract_dots
+from anycann.codegen.contract_dot_plan import plan_dots
 from anycann.codegen.kernels.dot_direct import gains_directly
 from anycann.codegen.kernels.dot_products import may_take_magnitudes
 from anycann.codegen.kernels.dot_shape import DotPlan
@@ -23,17 +26,16 @@ def signed(*shape: int) -> np.ndarray:
     return RNG.integers(-128, 128, shape).astype(np.int8)
 
 
-def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Of each plan that is made from now on, whether it is by magnitudes."""
-    seen = list[bool]()
+def plans(monkeypatch: pytest.MonkeyPatch) -> list[DotPlan]:
+    """The plans that are made from now on."""
+    seen = list[DotPlan]()
 
-    def plan(*args: object, **kwargs: object) -> DotPlan:
-        made = DotPlan(*args, **kwargs)  # type: ignore[arg-type]
-        seen.append(made.magnitudes)
-        return made
+    def plan(*args: Any, **kwargs: Any) -> DotPlan:
+        seen.append(plan_dots(*args, **kwargs))
+        return seen[-1]
 
     for module in (contract_dot_matmul, contract_dots):
-        monkeypatch.setattr(module, "DotPlan", plan)
+        monkeypatch.setattr(module, "plan_dots", plan)
     return seen
 
 
@@ -57,7 +59,7 @@ def convolved(x: np.ndarray, w: np.ndarray) -> np.ndarray:
 def test_convolutions_whose_zero_points_are_known(
     target: Target, channels: int, zeros: str, constants: dict[str, np.ndarray], magnitudes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = taken(monkeypatch)
+    seen = plans(monkeypatch)
     w, x = signed(20, channels, 2, 3), RNG.integers(0, 256, (1, channels, 6, 7)).astype(np.uint8)
     computed = ", p" in zeros
     text = IMAGE.format(channels=channels, more=", uint8 p" if computed else "", zeros=zeros)
@@ -67,7 +69,7 @@ def test_convolutions_whose_zero_points_are_known(
     zero, weight_zero = 9 if computed else int(constants.get("a", 0)), int(constants.get("b", 0))
     np.testing.assert_array_equal(y, convolved(x.astype(np.int32) - zero, w.astype(np.int32) - weight_zero))
     assert seen
-    assert set(seen) == {magnitudes}
+    assert {plan.magnitudes for plan in seen} == {magnitudes}
 
 
 @TARGETS
@@ -77,7 +79,7 @@ def test_convolutions_whose_zero_points_are_known(
 def test_products_with_signed_weights(
     target: Target, dtype: str, rows: int, depth: int, columns: int, unsigned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = taken(monkeypatch)
+    seen = plans(monkeypatch)
     w = RNG.integers(0, 256, (depth, columns)).astype(np.uint8) if unsigned else signed(depth, columns)
     x = RNG.integers(0, 256, (rows, depth)).astype(np.uint8).view(dtype)
     text = f"g ({dtype}[{rows}, {depth}] x) => (int32[M, N] y) {{ y = MatMulInteger(x, w, a) }}"
@@ -85,7 +87,7 @@ def test_products_with_signed_weights(
     (y,) = InferenceSession(model, SessionOptions(target=target, poison=True)).run(None, {"x": x})
     np.testing.assert_array_equal(y, (x.astype(np.int32) - 3) @ w.astype(np.int32))
     assert seen
-    assert set(seen) == {not unsigned}
+    assert {plan.magnitudes for plan in seen} == {not unsigned}
 
 
 @TARGETS
@@ -109,8 +111,7 @@ def test_trained_weights_are_multiplied_as_they_are_where_they_are_small(
         chosen.append(gains_directly(plan, weights))
         return chosen[-1]
 
-    for module in (contract_dot_matmul, contract_dots):
-        monkeypatch.setattr(module, "gains_directly", gains)
+    monkeypatch.setattr(contract_dot_plan, "gains_directly", gains)
     w = np.clip(RNG.normal(0, 30, (40, 16, 2, 3)), -128, 127).astype(np.int8)
     x = RNG.integers(0, 256, (1, 16, 6, 7)).astype(np.uint8).view(dtype)
     text = IMAGE.format(channels=16, more="", zeros=", a").replace("uint8", dtype)
@@ -121,3 +122,35 @@ def test_trained_weights_are_multiplied_as_they_are_where_they_are_small(
     (y,) = InferenceSession(model, SessionOptions(target=target, poison=True)).run(None, {"x": rows})
     np.testing.assert_array_equal(y, (rows.astype(np.int32) - 3) @ matrix.astype(np.int32))
     assert chosen == [True, True]
+
+
+@TARGETS
+@pytest.mark.parametrize(
+    ("dtype", "zero", "around"),
+    [("uint8", 0, 0), ("uint8", 32, 0), ("uint8", 33, 33), ("uint8", 255, 255), ("int8", -128, 0), ("int8", 0, 128), ("int8", 4, 132)],
+)
+def test_groups_of_the_input_are_sorted_around_its_zero_point(
+    target: Target, dtype: str, zero: int, around: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = plans(monkeypatch)
+    point, w = np.array(zero, dtype), signed(60, 16, 2, 3)
+    limits = np.iinfo(dtype)
+    x = np.clip(RNG.normal(zero, 40, (1, 16, 6, 7)), limits.min, limits.max).astype(dtype)
+    text = IMAGE.format(channels=16, more="", zeros=", a").replace("uint8", dtype)
+    (y,) = InferenceSession(parse(text, w=w, a=point), SessionOptions(target=target, poison=True)).run(None, {"x": x})
+    np.testing.assert_array_equal(y, convolved(x.astype(np.int32) - zero, w))
+    matrix, rows = w.reshape(60, 96).T, x.reshape(7, 96)
+    model = parse(f"g ({dtype}[7, 96] x) => (int32[M, N] y) {{ y = MatMulInteger(x, w, a) }}", w=matrix.copy(), a=point)
+    (y,) = InferenceSession(model, SessionOptions(target=target, poison=True)).run(None, {"x": rows})
+    np.testing.assert_array_equal(y, (rows.astype(np.int32) - zero) @ matrix.astype(np.int32))
+    assert [plan.around for plan in seen] == [around, around]
+
+
+@TARGETS
+def test_groups_are_not_sorted_where_the_zero_point_is_computed(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = plans(monkeypatch)
+    w, x = signed(96, 60), RNG.integers(0, 256, (7, 96)).astype(np.uint8)
+    model = parse("g (uint8[7, 96] x, uint8 a) => (int32[M, N] y) { y = MatMulInteger(x, w, a) }", w=w)
+    (y,) = InferenceSession(model, SessionOptions(target=target, poison=True)).run(None, {"x": x, "a": np.array(9, np.uint8)})
+    np.testing.assert_array_equal(y, (x.astype(np.int32) - 9) @ w.astype(np.int32))
+    assert [(plan.magnitudes, plan.around) for plan in seen] == [(True, None)]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from anycann.codegen.contract_dot_places import BYTES
+from anycann.codegen.contract_dot_plan import plan_dots
 from anycann.codegen.contract_dots import FLOATS, joined_vectors, known_zero
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel
@@ -15,10 +15,8 @@ from anycann.codegen.kernels.arithmetic_rate import multiplies_bfloat
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_write import digits
 from anycann.codegen.kernels.dot_convolution import emit_dot_convolution
-from anycann.codegen.kernels.dot_direct import gains_directly
 from anycann.codegen.kernels.dot_packing import pack_dots
 from anycann.codegen.kernels.dot_products import DotProducts, may_take_magnitudes
-from anycann.codegen.kernels.dot_shape import DotPlan
 from anycann.codegen.kernels.dot_space import DotSpace
 from anycann.codegen.kernels.dot_tiles import has_tiles
 from anycann.codegen.nest_kernel import Output
@@ -70,14 +68,14 @@ def generate_dot_matmul(
     widens = DotProducts(shape.dtype, target).widens
     zero = np.full((), -128, np.int32) if operator.b.dtype is dtypes.uint8 and not widens else None
     magnitudes = shape.dtype in BYTES and operator.b.dtype is dtypes.int8 and may_take_magnitudes(target)
-    tile = choices.tile(DotSpace(shape, target, magnitudes=magnitudes))
-    plan = DotPlan(shape, target, tile, centred=zero is None, magnitudes=magnitudes)
     matrix = np.asarray(known_value(operator.b, constants))
     weights = (matrix if operator.transpose_b else matrix.T).reshape(columns, depth, 1, 1)
     weights = weights.astype(dtypes.bfloat16.numpy) if shape.dtype is dtypes.bfloat16 else weights
     weights = weights if zero is None else (weights ^ np.uint8(128)).view(np.int8)
-    plan = replace(plan, direct=gains_directly(plan, weights))
-    packed = pack("dots", pack_dots(plan, weights, known_zero(None, constants, shape), zero))
+    least = known_zero(None, constants, shape)
+    middle = None if operator.around is None or least is None else operator.around + least
+    plan = plan_dots(DotSpace(shape, target, magnitudes=magnitudes), choices, weights, middle, zero is None)
+    packed = pack("dots", pack_dots(plan, weights, least, zero))
 
     def written() -> Kernel:
         tail = Tail(anchor, outputs, layouts, target, len(anchor.shape) - 1, split=False)
@@ -91,6 +89,6 @@ def generate_dot_matmul(
         tasks = emit_dot_convolution(e, plan, *pointers, write, joined=joined_vectors(target))
         symbol, ir = e.finish("dots")
         arguments = (memory_name(operator.a), packed.name, *tail.inputs, *(o.name for o in outputs))
-        return Kernel(symbol, ir, arguments, tasks, plan.scratch_bytes, shape.flops)
+        return Kernel(symbol, ir, arguments, tasks, plan.scratch_bytes, shape.flops, resumes=plan.sorts)
 
     return Generated(repeats.kernel(plan, outputs, layouts, (packed.name,), written), (packed,))

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from anycann.codegen.contract_convolution import uses_winograd
 from anycann.codegen.contract_dot_places import BYTES, dot_shape, is_sum_of_pixels, output_place, product_weights
+from anycann.codegen.contract_dot_plan import plan_dots
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel, RowTasks
 from anycann.codegen.kernels.arithmetic_rate import multiplies_bfloat
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.dot_convolution import DotWrite, emit_dot_convolution
-from anycann.codegen.kernels.dot_direct import gains_directly
 from anycann.codegen.kernels.dot_packing import pack_dots
 from anycann.codegen.kernels.dot_plane import as_plane, used_taps, with_taps
 from anycann.codegen.kernels.dot_products import DotProducts
@@ -133,9 +132,9 @@ def generate_dot_convolution(
     magnitudes = not (planar or window or known is None) and weight_zero is None and gains_by_magnitudes(shape, target)
     method = None if planar or window or operator.transposed else _by_winograd(shape, target, choices, kept, weight_zero, magnitudes)
     if method is None:
-        tile = choices.tile(DotSpace(shape, target, planar, magnitudes))
-        plan = DotPlan(shape, target, tile, planar, weight_zero is None, window, magnitudes)
-        method = _by_dots(replace(plan, direct=gains_directly(plan, kept)), kept, known, weight_zero)
+        middle = None if operator.transposed else known  # taps that a place does not have are left out where groups of weights are sorted
+        plan = plan_dots(DotSpace(shape, target, planar, magnitudes), choices, kept, middle, weight_zero is None, window)
+        method = _by_dots(plan, kept, known, weight_zero)
     blocked = NC1HWC0 in (*layouts.values(), *(o.place.layout for o in outputs))
 
     def written() -> Kernel:
@@ -195,7 +194,7 @@ def _by_dots(plan: DotPlan, weights: Array, zero_point: int | None, weight_zero:
     def emit(e: Emitter, x: Value, weights: Value, write: DotWrite, zero: Value | int | None, joined: int) -> int:
         return emit_dot_convolution(e, plan, x, weights, write, zero, joined)
 
-    return _Method("dots", plan, packed, emit, plan.scratch_bytes, rows)
+    return _Method("dots", plan, packed, emit, plan.scratch_bytes, rows, plan.sorts)
 
 
 def _by_winograd(

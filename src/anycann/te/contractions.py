@@ -60,6 +60,7 @@ class MatMul:
 
     scale: b [k, n] is constant integers, and b[k, n] stands for b[k, n] * scale[k // scale_rows, n], constant too.
     zero_a, zero_b: one element each, of the types of a and b, both of bytes; they are subtracted first.
+    around: what most of an a of bytes lies around, if that is known: it changes how they are multiplied, and no result.
     """
 
     a: Tensor
@@ -70,6 +71,7 @@ class MatMul:
     scale_rows: int = 0
     zero_a: Tensor | None = None
     zero_b: Tensor | None = None
+    around: int | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -42,6 +42,10 @@ class Compiled:
     def __call__(self, arrays: Sequence[np.ndarray], tasks: int, parts: int = 1) -> None:
         self.run([array.ctypes.data for array in arrays], tasks, parts)
 
+    def call(self, arrays: Sequence[np.ndarray], begin: int, end: int, scratch: int) -> None:
+        """Some tasks, in scratch memory that is kept; its lowest bit is what `codegen/resuming.py` says."""
+        self.entry((ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays)), begin, end, scratch)
+
     def run(self, addresses: Sequence[int], tasks: int, parts: int = 1) -> None:
         table = (ctypes.c_void_p * len(addresses))(*addresses)
         memory = np.full(self.scratch_bytes + 128, 0xFF, np.uint8)

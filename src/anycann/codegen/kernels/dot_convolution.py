@@ -19,7 +19,10 @@ from anycann.codegen.kernels.dot_copy import emit_padded_copy
 from anycann.codegen.kernels.dot_direct_sums import DirectSums
 from anycann.codegen.kernels.dot_products import GROUP_BYTES
 from anycann.codegen.kernels.dot_shape import DotPlan
+from anycann.codegen.kernels.dot_sorted import emit_lists, tile_lists
+from anycann.codegen.kernels.dot_sorted_sums import SortedSums
 from anycann.codegen.kernels.dot_sums import Sums, TileSums, VectorSums, sum_of_input
+from anycann.codegen.resuming import resumed
 from anycann.codegen.values import Value, first_lanes
 from anycann.support.records import dataclass
 from anycann.te import dtypes
@@ -43,13 +46,18 @@ def emit_dot_convolution(
     zero = e.const(zero_point or 0, "i32") if not isinstance(zero_point, Value) else zero_point
     scaled = isinstance(zero_point, Value)
     from_head = plan.head > 0 and not (plan.uses_tiles or scaled)
-    vectors = DirectSums if plan.direct else VectorSums
+    vectors = SortedSums if plan.sorts else DirectSums if plan.direct else VectorSums
     sums: Sums = TileSums(plan) if plan.uses_tiles else vectors(plan, from_head)
+    goes_on = resumed(e) if plan.sorts else None
     sums.begin(e)
     kernel = _Kernel(plan, sums, x, weights, write, zero, scaled, plan.head > 0 and not from_head, joined)
     with e.loop(e.begin, e.end) as task:
         image, chunk, panels = digits(e, task.index, [plan.images, plan.row_chunks, plan.panel_chunks])
-        kernel.task(e, image, chunk, panels)
+        ready = None
+        if goes_on is not None:  # what a thread sorted is there for all panels
+            again = e.binary("or", goes_on, e.compare("ne", task.index, e.begin))
+            ready = e.binary("and", again, e.compare("ne", panels, e.const(0)))
+        kernel.task(e, image, chunk, panels, ready)
     sums.end(e)
     return plan.tasks
 
@@ -63,11 +71,18 @@ class _Kernel:
         self.plan, self.sums, self.x, self.weights, self.write_out = plan, sums, x, weights, write
         self.zero, self.scaled, self.adds_head, self.joined = zero, scaled, adds_head, joined
 
-    def task(self, e: Emitter, image: Value, chunk: Value, panels: Value) -> None:
+    def task(self, e: Emitter, image: Value, chunk: Value, panels: Value, ready: Value | None = None) -> None:
+        """All pixels of some rows of an image, for some panels. ready: that their input is sorted; None: it need not be."""
         plan, tile = self.plan, self.plan.tile
         row = e.mul(chunk, tile.image_rows)
         rows = e.smin(e.const(tile.image_rows), e.sub(e.const(plan.shape.out_size[-2]), row))
-        source = self._source(e, image, row)
+        if ready is None:
+            source = self._source(e, image, row)
+        else:
+            source = self._place(e, image, row)
+            with e.when(e.binary("xor", ready, e.const(1, "i1"))):
+                self._source(e, image, row)
+                self._sort(e, rows, source)
         first = e.mul(panels, tile.panels)
         stop = e.smin(e.add(first, tile.panels), e.const(plan.all_panels))
         full, rest = divmod(plan.shape.out_channels, plan.width)
@@ -78,33 +93,64 @@ class _Kernel:
                 self._panel(e, image, row, rows, source, panel.index, columns)
 
     def _source(self, e: Emitter, image: Value, row: Value) -> Value:
-        """What the first output pixel of a task reads first."""
+        """What the first output pixel of a task reads first, which is copied where it is."""
+        plan, shape = self.plan, self.plan.shape
+        source = self._place(e, image, row)
+        if plan.copied:
+            base, place = self._input(e, image, row)
+            fill = e.const(0, "i8") if shape.dtype is dtypes.bfloat16 else e.cast("trunc", self.zero, "i8")
+            emit_padded_copy(e, plan, base, place, fill, source)
+        return source
+
+    def _place(self, e: Emitter, image: Value, row: Value) -> Value:
+        """Where what the first output pixel of a task reads first is, or will be."""
+        plan, shape = self.plan, self.plan.shape
+        if plan.copied:
+            return e.gep(e.scratch, plan.copy_offset, "i8")
+        base, place = self._input(e, image, row)
+        first = e.const(0)
+        for at, extent in zip([*place, e.const(-shape.pads_begin[-1])], shape.in_size, strict=True):
+            first = e.add(e.mul(first, extent), at)
+        return e.gep(base, e.mul(first, plan.channels * shape.dtype.nbytes), "i8")
+
+    def _input(self, e: Emitter, image: Value, row: Value) -> tuple[Value, list[Value]]:
+        """An image of the input, and the plane, if there are three dimensions, and the row of it that a task reads first."""
         plan, shape = self.plan, self.plan.shape
         image, *planes = digits(e, image, [shape.batch, *shape.out_size[:-2]])
         base = e.gep(self.x, e.mul(image, plan.image_stride * shape.dtype.nbytes), "i8")
-        place = [e.sub(e.mul(at, step), pad) for at, step, pad in zip([*planes, row], shape.strides, shape.pads_begin, strict=False)]
-        if not plan.copied:
-            first = e.const(0)
-            for at, extent in zip([*place, e.const(-shape.pads_begin[-1])], shape.in_size, strict=True):
-                first = e.add(e.mul(first, extent), at)
-            return e.gep(base, e.mul(first, plan.channels * shape.dtype.nbytes), "i8")
-        copy = e.gep(e.scratch, plan.sums_bytes, "i8")
-        fill = e.const(0, "i8") if shape.dtype is dtypes.bfloat16 else e.cast("trunc", self.zero, "i8")
-        emit_padded_copy(e, plan, base, place, fill, copy)
-        return copy
+        return base, [e.sub(e.mul(at, step), pad) for at, step, pad in zip([*planes, row], shape.strides, shape.pads_begin, strict=False)]
+
+    def _sort(self, e: Emitter, rows: Value, source: Value) -> None:
+        """Sort what all register tiles of a task read."""
+        plan = self.plan
+
+        def tile(e: Emitter, run: _Run) -> None:
+            at = e.gep(source, e.mul(run.start, plan.pixel_stride * plan.nbytes), "i8")
+            emit_lists(e, plan, run.pixels, e.gep(at, e.mul(run.line, plan.row_stride * plan.nbytes), "i8"), tile_lists(e, plan, run.place))
+
+        self._lines(e, rows, tile)
 
     def _panel(self, e: Emitter, image: Value, row: Value, rows: Value, source: Value, number: Value, columns: int) -> None:
         plan = self.plan
         weights = e.gep(self.weights, e.mul(number, plan.panel_bytes), "i8")
         source = e.gep(source, e.mul(self._first_channel(e, number), plan.nbytes), "i8")
         panel = _Panel(image, weights, e.mul(number, plan.width), columns)
+
+        def tile(e: Emitter, run: _Run) -> None:
+            at = e.gep(source, e.mul(run.line, plan.row_stride * plan.nbytes), "i8")
+            self._tile(e, panel, e.add(row, run.line), at, run)
+
+        self._lines(e, rows, tile)
+
+    def _lines(self, e: Emitter, rows: Value, tile: Callable[[Emitter, _Run], None]) -> None:
+        """Every register tile of a task: of one long line, or of each of its rows."""
+        plan = self.plan
         if plan.tile.merge:
             width = e.add(e.mul(e.sub(rows, 1), plan.pitch), plan.shape.out_size[-1])
-            self._line(e, panel, row, width, source)
+            self._line(e, e.const(0), width, tile)
             return
         with e.loop(0, rows) as line:
-            at = e.gep(source, e.mul(line.index, plan.row_stride * plan.nbytes), "i8")
-            self._line(e, panel, e.add(row, line.index), e.const(plan.shape.out_size[-1]), at)
+            self._line(e, line.index, e.const(plan.shape.out_size[-1]), tile)
 
     def _first_channel(self, e: Emitter, panel: Value) -> Value:
         """`DotPlan.first_channel` of a panel."""
@@ -114,24 +160,26 @@ class _Kernel:
         groups = e.udiv(e.mul(panel, plan.width), shape.group_outputs)
         return e.smin(e.mul(groups, shape.group_inputs), e.const(plan.channels - plan.multiplied))
 
-    def _line(self, e: Emitter, panel: _Panel, row: Value, width: Value, source: Value) -> None:
+    def _line(self, e: Emitter, line: Value, width: Value, each: Callable[[Emitter, _Run], None]) -> None:
         """Pixels 0..width in register tiles; the last one is smaller, or begins earlier if nothing may be read behind it."""
         plan, tile = self.plan, self.plan.tile
         whole = plan.length - plan.rest
+        before = e.mul(line, plan.line_tiles)
         with e.loop(0, e.const(whole) if plan.rest else width, tile.pixels) as pixel:
             start = pixel.index if plan.copied or plan.rest else e.smin(pixel.index, e.sub(width, tile.pixels))
             stop = e.add(pixel.index, tile.pixels)
             done = (pixel.index, stop if plan.rest else e.smin(width, stop))
-            self._tile(e, panel, row, source, _Run(tile.pixels, start, *done, e.udiv(pixel.index, tile.pixels)))
+            number = e.udiv(pixel.index, tile.pixels)
+            each(e, _Run(tile.pixels, line, start, *done, number, e.add(before, number)))
         if plan.rest:
-            ends = (e.const(whole), e.const(whole), e.const(plan.length))
-            self._tile(e, panel, row, source, _Run(plan.rest, *ends, e.const(whole // tile.pixels)))
+            ends, number = (e.const(whole), e.const(whole), e.const(plan.length)), e.const(whole // tile.pixels)
+            each(e, _Run(plan.rest, line, *ends, number, e.add(before, number)))
 
     def _tile(self, e: Emitter, panel: _Panel, row: Value, source: Value, run: _Run) -> None:
         """The sums of a register tile, and the pixels of it that are wanted handed on."""
         plan, vectors = self.plan, -(-panel.columns // self.plan.target.lanes)
         at = e.gep(source, e.mul(run.start, plan.pixel_stride * plan.nbytes), "i8")
-        self.sums.emit(e, run.pixels, vectors, at, e.gep(panel.weights, plan.head * plan.width * GROUP_BYTES, "i8"), run.number)
+        self.sums.emit(e, run.pixels, vectors, at, e.gep(panel.weights, plan.head * plan.width * GROUP_BYTES, "i8"), run.number, run.place)
         with e.loop(run.first, run.stop) as done:
             place = e.gep(e.scratch, e.mul(e.sub(done.index, run.start), plan.width * GROUP_BYTES), "i8")
             window = e.gep(source, e.mul(done.index, plan.pixel_stride * plan.nbytes), "i8")
@@ -180,13 +228,18 @@ class _Kernel:
 
 @dataclass(frozen=True)
 class _Run:
-    """A register tile of a line: so many `pixels` from `start` on, of which first..stop are written; its number among those of the line."""
+    """A register tile of a line: so many `pixels` from `start` on, of which first..stop are written.
+
+    number, place: its own among those of the line and among those of the task.
+    """
 
     pixels: int
+    line: Value
     start: Value
     first: Value
     stop: Value
     number: Value
+    place: Value
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from anycann.codegen.emitter import Emitter
+from anycann.codegen.kernels.dot_magnitudes import as_signed
 from anycann.codegen.kernels.dot_shape import DotPlan
 from anycann.codegen.values import Value, vector_type
 from anycann.support.records import dataclass
@@ -19,8 +20,9 @@ _SIGN = 0x80
 def emit_padded_copy(e: Emitter, plan: DotPlan, image: Value, place: Sequence[Value], fill: Value, copy: Value) -> None:
     """Rows of `image` (where it begins) from `place` (plane, if there are three dimensions, and row) on to `copy`.
 
-    What lies outside is `fill`, a byte, in every byte.
+    What lies outside is `fill`, a byte, in every byte. Both are less what the input lies around.
     """
+    fill = e.binary("sub", fill, e.const(as_signed(plan.around), "i8")) if plan.around else fill
     for part in range(plan.split[1]):
         with e.loop(0, plan.planes) as plane, e.loop(0, plan.copied_rows) as row:
             first = e.mul(e.add(e.mul(plane.index, plan.split[1]), part), plan.copied_rows)
@@ -144,10 +146,12 @@ def _growth(plan: DotPlan) -> int:
 
 
 def _move(e: Emitter, plan: DotPlan, source: Value, to: Value, type_: str) -> None:
-    """Load and store; signed bytes become unsigned ones."""
+    """Load and store; signed bytes become unsigned ones, and these signed ones around their middle."""
     value = e.load(source, type_, 1)
     if plan.shape.dtype is dtypes.int8:
         value = e.binary("xor", value, e.const(_SIGN - 256, type_))
+    if plan.around:
+        value = e.binary("sub", value, e.const(as_signed(plan.around), type_))
     e.store(e.cast("zext", value, "i16") if _growth(plan) > 1 else value, to, 1)
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.dot_magnitudes import add_direct
 from anycann.codegen.kernels.dot_products import GROUP_BYTES
-from anycann.codegen.kernels.dot_shape import ORDER_COUNTS
+from anycann.codegen.kernels.dot_shape import ORDER_COUNTS, DotPlan
 from anycann.codegen.kernels.dot_sums import VectorSums
 from anycann.codegen.values import INDEX, Value, vector_type
 
@@ -24,12 +24,12 @@ class DirectSums(VectorSums):
         unrolled = 2 - plan.depth % 2
 
         def pairs(k: Value, place: Value, totals: Sequence[Value]) -> list[Value]:
-            return self._add(e, pixels, [self._row(e, rows, weights, k, step) for step in range(2)], place, totals)
+            return add_as_they_are(e, plan, pixels, [self._row(e, rows, weights, k, step) for step in range(2)], place, totals)
 
         def single(k: Value, place: Value, totals: Sequence[Value]) -> list[Value]:
             for step in range(unrolled):
                 at = self._row(e, rows, weights, k, step)
-                totals = self._add(e, pixels, [at], e.gep(place, step * row, "i8"), totals)
+                totals = add_as_they_are(e, plan, pixels, [at], e.gep(place, step * row, "i8"), totals)
             return list(totals)
 
         def magnitudes(k: Value, place: Value, totals: Sequence[Value]) -> list[Value]:
@@ -55,19 +55,20 @@ class DirectSums(VectorSums):
         """Where the first pixel reads the group that a panel takes `step` behind number k."""
         return e.gep(rows, _read(e, e.gep(weights, k, "i32"), ORDER_COUNTS + step), "i8")
 
-    def _add(self, e: Emitter, pixels: int, rows: Sequence[Value], place: Value, totals: Sequence[Value]) -> list[Value]:
-        """totals + the products of neighbouring groups of weights at `place`, each with what the first pixel reads at its row."""
-        plan, vectors, dots = self.plan, len(totals) // pixels, replace(self.dots, narrow=False)
-        groups = vector_type("i32", plan.target.lanes)
-        result = []
-        for i in range(pixels):
-            e.keep_order()  # weights are read by the instructions that multiply them
-            factors = [dots.spread(e, e.gep(row, i * plan.pixel_stride * plan.nbytes, "i8"))[0] for row in rows]
-            for j in range(vectors):
-                at = [e.gep(place, (step * plan.width + j * plan.target.lanes) * GROUP_BYTES, "i8") for step in range(len(rows))]
-                products = [(factor, e.load(each, groups, GROUP_BYTES)) for factor, each in zip(factors, at, strict=True)]
-                result.append(add_direct(e, totals[i * vectors + j], products))
-        return result
+
+def add_as_they_are(e: Emitter, plan: DotPlan, pixels: int, rows: Sequence[Value], place: Value, totals: Sequence[Value]) -> list[Value]:
+    """totals + the products of neighbouring groups of weights at `place`, each with what the first pixel reads at its row."""
+    vectors, dots = len(totals) // pixels, replace(plan.dots, narrow=False)
+    groups = vector_type("i32", plan.target.lanes)
+    result = []
+    for i in range(pixels):
+        e.keep_order()  # weights are read by the instructions that multiply them
+        factors = [dots.spread(e, e.gep(row, i * plan.pixel_stride * plan.nbytes, "i8"))[0] for row in rows]
+        for j in range(vectors):
+            at = [e.gep(place, (step * plan.width + j * plan.target.lanes) * GROUP_BYTES, "i8") for step in range(len(rows))]
+            products = [(factor, e.load(each, groups, GROUP_BYTES)) for factor, each in zip(factors, at, strict=True)]
+            result.append(add_direct(e, totals[i * vectors + j], products))
+    return result
 
 
 def _read(e: Emitter, table: Value, number: int) -> Value:

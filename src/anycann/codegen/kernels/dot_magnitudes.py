@@ -38,6 +38,11 @@ def lift(weights: npt.NDArray[np.int8], axis: int | tuple[int, ...]) -> npt.NDAr
     return lacking
 
 
+def as_signed(byte: int) -> int:
+    """The bits of an unsigned byte as a signed one."""
+    return byte - 256 if byte > 127 else byte
+
+
 def magnitudes_of(e: Emitter, weights: Value) -> Value:
     """Four signed bytes a lane -> their magnitudes, unsigned bytes."""
     return _bitcast(e, e.intrinsic("abs", [_as_bytes(e, weights), e.const(0, "i1")]), weights.type)

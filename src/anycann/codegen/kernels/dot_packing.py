@@ -13,6 +13,7 @@ from anycann.codegen.kernels.dot_direct import group_offsets, order_groups
 from anycann.codegen.kernels.dot_magnitudes import lift, split_weights
 from anycann.codegen.kernels.dot_products import GROUP_BYTES
 from anycann.codegen.kernels.dot_shape import ORDER_COUNTS, DotPlan
+from anycann.codegen.kernels.dot_sorted import LIFT
 
 
 def pack_dots(
@@ -24,8 +25,8 @@ def pack_dots(
     (None), what it adds times the zero point. `zero_point` counts from the least byte: that of an int8 input lies 128 higher.
     By magnitudes it has their `lift` too, and groups are what `split_weights` makes of them, twice as many bytes, unless the plan
     `is_narrow`. With `plan.direct` a table follows the head, and groups lie in the order of `order_groups`; the bytes that some save are
-    left over behind them. Weights that are not `centred` have a zero point, one or one an output channel; its negative follows, for the
-    sum of the input.
+    left over behind them. With `plan.around` bytes are 128 higher, unsigned. Weights that are not `centred` have a zero point, one or one
+    an output channel; its negative follows, for the sum of the input.
     """
     outputs, channels, *kernel = weights.shape
     dtype = np.int16 if plan.dots.widens else weights.dtype
@@ -41,7 +42,8 @@ def pack_dots(
     if plan.direct:
         body, lacking = _in_order(plan, groups)
     else:
-        groups = split_weights(groups) if plan.magnitudes and not plan.is_narrow else groups
+        groups = split_weights(groups) if plan.dots.weight_bytes > GROUP_BYTES else groups
+        groups = groups ^ np.int8(-LIFT) if plan.around else groups
         body = np.ascontiguousarray(groups).view(np.int8).reshape(plan.all_panels, -1, plan.width * GROUP_BYTES)
     if not plan.head:
         return body
@@ -50,8 +52,8 @@ def pack_dots(
         zero[:outputs] = weight_zero.reshape(-1)
     count = channels * prod(kernel)
     sums = (zero * count - padded.astype(np.int32).reshape(len(padded), -1).sum(1, dtype=np.int32)).astype(np.int32)
-    first = sums if zero_point is None else sums * np.int32(zero_point)
-    if plan.magnitudes:
+    first = sums if zero_point is None else sums * np.int32(zero_point - (plan.around or 0))
+    if plan.magnitudes and not plan.sorts:
         first = first + (lift(padded.reshape(len(padded), -1), 1) if lacking is None else lacking)
     heads = [first] if plan.centred else [first, -zero]
     lines = [head.reshape(plan.all_panels, 1, plan.width) for head in heads]

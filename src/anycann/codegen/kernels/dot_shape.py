@@ -7,6 +7,7 @@ from math import prod
 
 from anycann.codegen.kernel import RowTasks
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
+from anycann.codegen.kernels.dot_lists import list_bytes
 from anycann.codegen.kernels.dot_products import GROUP_BYTES, DotProducts
 from anycann.codegen.kernels.dot_reading import copied_channels, cut_window, is_column, needs_copy, panel_channels, tile_groups
 from anycann.codegen.kernels.dot_tiles import has_tiles
@@ -47,7 +48,8 @@ class DotPlan:
 
     planar: the input is row-major [N, C, (D,) H, W]. centred: the weights have no zero point. window: so many rows of an image are there
     at a time (te/layout.py); 0: all images are. magnitudes: of `DotProducts`, for centred weights and a known zero point.
-    direct: groups of weights that are small enough are multiplied without them (`dot_direct.py`).
+    direct: groups of weights that are small enough are multiplied without them (`dot_direct.py`). around: groups of the input are
+    sorted by their size (`dot_sorted.py`), less this number, which most of it lies around; 0: it is small itself; None: they are not.
     """
 
     shape: ConvolutionShape
@@ -58,6 +60,7 @@ class DotPlan:
     window: int = 0
     magnitudes: bool = False
     direct: bool = False
+    around: int | None = None
 
     @property
     def channel_stride(self) -> int:
@@ -78,7 +81,7 @@ class DotPlan:
         """
         if not self.dots.takes_two_steps or self.all_panels * self.panel_bytes <= self.target.l2_bytes // 2:
             return 0
-        tiles = -(-self.length // self.tile.pixels)
+        tiles = self.line_tiles
         return -(-self.width * self.dots.weight_bytes // tiles) if tiles > 1 else 0
 
     @property
@@ -101,7 +104,12 @@ class DotPlan:
 
     @cached_property
     def dots(self) -> DotProducts:
-        return DotProducts(self.shape.dtype, self.target, self.magnitudes, self.is_narrow)
+        return DotProducts(self.shape.dtype, self.target, self.magnitudes, self.is_narrow or self.sorts)
+
+    @property
+    def sorts(self) -> bool:
+        """True if a task sorts the groups of its input by their size."""
+        return self.around is not None
 
     @property
     def is_narrow(self) -> bool:
@@ -131,7 +139,7 @@ class DotPlan:
     @cached_property
     def copied(self) -> bool:
         """True if a task makes a padded copy of the rows that it reads, in its scratch memory."""
-        return self.planar or self.dots.widens or self.is_split or needs_copy(self.shape, self.target)
+        return self.planar or self.dots.widens or self.is_split or bool(self.around) or needs_copy(self.shape, self.target)
 
     @property
     def split(self) -> tuple[int, int]:
@@ -284,12 +292,33 @@ class DotPlan:
         return self.tile.pixels * self.width * GROUP_BYTES
 
     @property
+    def line_tiles(self) -> int:
+        """Register tiles of a line."""
+        return -(-self.length // self.tile.pixels)
+
+    @property
+    def lists_bytes(self) -> int:
+        """Bytes of the lists of sorted groups of all register tiles of a task (`dot_sorted.py`)."""
+        lines = 1 if self.tile.merge else self.tile.image_rows
+        return lines * self.line_tiles * list_bytes(self.depth, self.is_one_run, self.tile.pixels) if self.sorts else 0
+
+    @property
+    def is_one_run(self) -> bool:
+        """True if a pixel reads one piece of memory."""
+        return self.depth == self.runs[-1]
+
+    @property
+    def copy_offset(self) -> int:
+        """Where in scratch memory the copy begins."""
+        return self.sums_bytes + self.lists_bytes
+
+    @property
     def scratch_bytes(self) -> int:
-        """The sums of a register tile, then the copy, behind which a last register tile may read on."""
+        """The sums of a register tile, lists, then the copy, behind which a last register tile may read on."""
         if not self.copied:
-            return self.sums_bytes
+            return self.copy_offset
         elements = (self.planes * self.plane_pixels + 1) * self.channels + self.tile.pixels * self.pixel_stride
-        return self.sums_bytes + elements * self.nbytes + 2 * self.target.lanes * GROUP_BYTES
+        return self.copy_offset + elements * self.nbytes + 2 * self.target.lanes * GROUP_BYTES
 
     @property
     def tasks(self) -> int:

@@ -84,13 +84,15 @@ class DotSpace(Space[DotTile]):
     target: Target
     planar: bool = False
     magnitudes: bool = False
+    around: int | None = None
 
     def context(self) -> Mapping[str, int]:
-        return {"planar": int(self.planar), **({"magnitudes": 1} if self.magnitudes else {})}
+        sorts = {} if self.around is None else {"sorted": 2 if self.around else 1}
+        return {"planar": int(self.planar), **({"magnitudes": 1} if self.magnitudes else {}), **sorts}
 
     def plan(self, tile: DotTile) -> DotPlan:
         """With a tile; what depends on the numbers of the weights is not known here."""
-        return DotPlan(self.problem, self.target, tile, self.planar, magnitudes=self.magnitudes)
+        return DotPlan(self.problem, self.target, tile, self.planar, magnitudes=self.magnitudes, around=self.around)
 
     def parameters(self) -> tuple[Parameter, ...]:
         panels = -(-self.problem.out_channels // self.target.lanes)

@@ -16,7 +16,7 @@ from anycann.codegen.values import Value, first_lanes, vector_type
 # products, where there are four, which leave the load ports time for it. ResNet-50 of bytes took 6.5 ms where it took 6.9, of bfloat16 10.7
 # where it took 11.5; from 2 to 8 KiB no distance is better.
 _AHEAD_BYTES, _FULL = 4096, 4
-_LINE_BYTES = 64
+LINE_BYTES = 64
 _STEPS = 2  # groups a turn by magnitudes: 0.86 of the time beside a neighbour on the core, 0.99 without one (Zen 3)
 
 
@@ -29,10 +29,10 @@ class Sums(Protocol):
     def end(self, e: Emitter) -> None:
         """Called once, behind everything."""
 
-    def emit(self, e: Emitter, pixels: int, vectors: int, rows: Value, weights: Value, number: Value) -> None:
+    def emit(self, e: Emitter, pixels: int, vectors: int, rows: Value, weights: Value, number: Value, place: Value) -> None:
         """So many pixels; `rows`: what the first reads. weights: behind the head of the panel, whose first `vectors` are wanted.
 
-        number: of the register tile among those of its line.
+        number, place: of the register tile among those of its line, and among those of its task.
         """
 
 
@@ -48,15 +48,24 @@ class VectorSums:
     def end(self, e: Emitter) -> None:
         """Nothing."""
 
-    def emit(self, e: Emitter, pixels: int, vectors: int, rows: Value, weights: Value, number: Value) -> None:
-        plan, lanes = self.plan, self.plan.target.lanes
-        start = [self._start(e, weights, j) for j in range(vectors)] * pixels
+    def emit(self, e: Emitter, pixels: int, vectors: int, rows: Value, weights: Value, number: Value, place: Value) -> None:
+        start = self.starts(e, pixels, vectors, weights)
+        self.keep(e, vectors, self.along(e, pixels, rows, weights, self.later(e, weights, number), start))
 
-        later = e.gep(weights, e.add(e.mul(number, plan.fetched_bytes * plan.depth), plan.panel_bytes), "i8")
+    def starts(self, e: Emitter, pixels: int, vectors: int, weights: Value) -> list[Value]:
+        """What the sums of [pixel, vector] start from."""
+        return [self._start(e, weights, j) for j in range(vectors)] * pixels
 
-        for place, total in enumerate(self.along(e, pixels, rows, weights, later, start)):
-            i, j = divmod(place, vectors)
-            e.store(total, e.gep(e.scratch, (i * plan.width + j * lanes) * GROUP_BYTES, "i8"), GROUP_BYTES)
+    def later(self, e: Emitter, weights: Value, number: Value) -> Value:
+        """The part of the next panel that a register tile fetches."""
+        plan = self.plan
+        return e.gep(weights, e.add(e.mul(number, plan.fetched_bytes * plan.depth), plan.panel_bytes), "i8")
+
+    def keep(self, e: Emitter, vectors: int, totals: Sequence[Value]) -> None:
+        """Leave sums of [pixel, vector] in scratch memory."""
+        for number, total in enumerate(totals):
+            i, j = divmod(number, vectors)
+            e.store(total, e.gep(e.scratch, (i * self.plan.width + j * self.plan.target.lanes) * GROUP_BYTES, "i8"), GROUP_BYTES)
 
     def along(self, e: Emitter, pixels: int, rows: Value, weights: Value, later: Value, totals: list[Value]) -> list[Value]:
         """totals + the products of all groups; the weights of a later panel are fetched from `later` on."""
@@ -77,7 +86,7 @@ class VectorSums:
 
     def fetch(self, e: Emitter, later: Value, k: Value, groups: int) -> None:
         """Ask for what lies as far behind `later` as so many groups from k on lie behind the first."""
-        for line in range(0, groups * self.plan.fetched_bytes, _LINE_BYTES):
+        for line in range(0, groups * self.plan.fetched_bytes, LINE_BYTES):
             e.prefetch(e.gep(e.gep(later, e.mul(k, self.plan.fetched_bytes), "i8"), line, "i8"), level=2)
 
     def multiply(self, e: Emitter, pixels: int, rows: Value, place: Value, totals: Sequence[Value]) -> list[Value]:
@@ -114,7 +123,7 @@ class TileSums:
     def end(self, e: Emitter) -> None:
         self.tiles.release(e)
 
-    def emit(self, e: Emitter, pixels: int, vectors: int, rows: Value, weights: Value, number: Value) -> None:
+    def emit(self, e: Emitter, pixels: int, vectors: int, rows: Value, weights: Value, number: Value, place: Value) -> None:
         plan, tile = self.plan, self.plan.tile
         places = [(i, j) for i in range(tile.row_tiles) for j in range(vectors)]
         for i, j in places:
@@ -125,8 +134,8 @@ class TileSums:
             for i in range(tile.row_tiles):
                 self.tiles.load_rows(e, i, e.gep(e.gep(rows, offset, "i8"), i * tile.rows * stride, "i8"), stride)
             for j in range(vectors):
-                place = e.add(e.mul(k, plan.width * GROUP_BYTES), j * plan.target.lanes * GROUP_BYTES)
-                self.tiles.load_columns(e, j, e.gep(weights, place, "i8"), plan.width * GROUP_BYTES)
+                column = e.add(e.mul(k, plan.width * GROUP_BYTES), j * plan.target.lanes * GROUP_BYTES)
+                self.tiles.load_columns(e, j, e.gep(weights, column, "i8"), plan.width * GROUP_BYTES)
             if len(places) == _FULL:
                 self._fetch(e, e.gep(weights, e.mul(k, plan.width * GROUP_BYTES), "i8"))
             for i, j in places:

@@ -62,7 +62,7 @@ def integer_product(context: Lowering, numbers: tuple[int, int, int, int], shape
     if matrices and known_b is None and all(zero is None or zero.size == 1 for zero in (zero_a, zero_b)):
         return te.contraction(MatMul(a, b, zero_a=zero_a, zero_b=zero_b), shape, dtypes.int32)
     if matrices and plain:
-        sums = te.contraction(MatMul(a, b), shape, dtypes.int32)
+        sums = te.contraction(MatMul(a, b, around=_known_zero(context, numbers[2])), shape, dtypes.int32)
         if zero_a is None:
             return sums
         if known_b is not None and zero_a.size == 1:
@@ -70,6 +70,14 @@ def integer_product(context: Lowering, numbers: tuple[int, int, int, int], shape
             zero = x.cast(zero_a[(integer(0),) * zero_a.rank], dtypes.int32)
             return te.compute(shape, lambda *index: sums[index] - _column(columns, index) * zero)
     return _plain_product(a, b, zero_a, zero_b, shape)
+
+
+def _known_zero(context: Lowering, number: int) -> int | None:
+    """The one zero point of an operand; 0 if it has none, None if it has several or they are computed."""
+    if not context.has(number):
+        return 0
+    value = _value_or_none(context, number)
+    return int(value.reshape(-1)[0]) if value is not None and value.size == 1 else None
 
 
 def _column(columns: Tensor, index: tuple[Expr, ...]) -> Expr:
