@@ -28,12 +28,13 @@ from anycann.support.errors import UsageError
 from anycann.target.target import NAMED, host
 from anycann.te import dtypes
 from anycann.te import tensor as te
-from anycann.te.contractions import MatMul
+from anycann.te.contractions import Convolution, MatMul
 from anycann.tuning.cost_model import CostModel
 from anycann.tuning.identity import key_of
 from anycann.tuning.journal import Journal, Line, candidates_since_better
 from anycann.tuning.measuring import Candidate, Job, Measurer, Timing
-from anycann.tuning.operands import KEPT_BYTES, inputs_of, outputs_of
+from anycann.tuning.measuring_worker import _filled
+from anycann.tuning.operands import KEPT_BYTES, inputs_of, known_constants, outputs_of
 from anycann.tuning.search import propose, searches
 from anycann.tuning.study import Key, Study
 from anycann.tuning.task import TuningTask, task_of
@@ -117,6 +118,31 @@ def test_large_weights_of_bytes_are_as_small_in_measured_kernels_as_in_the_model
         weights = task.constants["b"].array()
         assert weights.shape == trained.shape
         assert gains_directly(plan, weights.T.reshape(400, 400, 1, 1)) == direct
+
+
+@pytest.mark.parametrize(("dtype", "middle"), [("uint8", 0), ("uint8", 120), ("int8", 0), ("int8", -128)])
+def test_bytes_that_are_measured_with_lie_around_the_zero_point_of_the_model(dtype: str, middle: int) -> None:
+    """Which of them are multiplied as they are depends on how large they are (`dot_sorted.py`)."""
+    target, type_ = NAMED["avx2"], dtypes.of(dtype)
+    a, b = te.placeholder("a", (64, 400), type_), te.placeholder("b", (400, 96), dtypes.int8)
+    x, w, zero = (
+        te.placeholder("x", (1, 64, 20, 20), type_),
+        te.placeholder("w", (96, 64, 1, 1), dtypes.int8),
+        te.placeholder("z", (), type_),
+    )
+    product = te.contraction(MatMul(a, b, around=middle), (64, 96), dtypes.int32)
+    shape = (1, 96, 20, 20)
+    image = te.contraction(Convolution(x, w, (1, 1), (0, 0), (1, 1), 1, (20, 20), False, zero, None), shape, dtypes.int32)
+    for sums, name, values in ((product, "a", {"b": (400, 96)}), (image, "x", {"w": (96, 64, 1, 1)})):
+        known = {n: np.ones(size, np.int8) for n, size in values.items()} | {"z": np.array(middle, dtype)}
+        result = te.compute(sums.shape, lambda *index, sums=sums: sums[index])
+        recipe = Recipe((Output("y", result),), {}, target)
+        operand = inputs_of(recipe, known_constants(recipe, known.get))[name]
+        assert operand.middle == middle
+        drawn = _filled(operand, 0).view(dtype)[: operand.count].astype(int)
+        assert abs(np.median(drawn) - middle) <= 2
+        assert 20 < np.abs(drawn - middle).max() <= 255
+        assert np.abs(drawn - middle).mean() < 50
 
 
 def broken(candidate: Candidate, body: str, cache: KernelCache) -> Candidate:

@@ -72,7 +72,7 @@ def generate_dot_matmul(
     weights = (matrix if operator.transpose_b else matrix.T).reshape(columns, depth, 1, 1)
     weights = weights.astype(dtypes.bfloat16.numpy) if shape.dtype is dtypes.bfloat16 else weights
     weights = weights if zero is None else (weights ^ np.uint8(128)).view(np.int8)
-    least = known_zero(None, constants, shape)
+    least = known_zero(None, constants, shape.dtype)
     middle = None if operator.around is None or least is None else operator.around + least
     plan = plan_dots(DotSpace(shape, target, magnitudes=magnitudes), choices, weights, middle, zero is None)
     packed = pack("dots", pack_dots(plan, weights, least, zero))

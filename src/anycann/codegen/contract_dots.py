@@ -36,6 +36,7 @@ from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te import dtypes
 from anycann.te.contractions import Convolution
+from anycann.te.dtypes import DType
 from anycann.te.expression import Const
 from anycann.te.layout import NC1HWC0, ND, NHWC, WINDOW, window_rows
 from anycann.te.tensor import Compute, Contraction, Placeholder, Tensor
@@ -127,7 +128,7 @@ def generate_dot_convolution(
     weights, weight_zero = _signed_weights(operator, constants)
     weights = product_weights(operator, weights)
     window = window_rows(layouts.get(x, ND)) or 0
-    known = known_zero(operator.zero_point, constants, sizes)
+    known = known_zero(operator.zero_point, constants, sizes.dtype)
     kept = weights[(slice(None), slice(None), *taps)].reshape(*weights.shape[:2], *shape.kernel)
     magnitudes = not (planar or window or known is None) and weight_zero is None and gains_by_magnitudes(shape, target)
     method = None if planar or window or operator.transposed else _by_winograd(shape, target, choices, kept, weight_zero, magnitudes)
@@ -235,10 +236,10 @@ def _signed_weights(operator: Convolution, constants: Constants) -> tuple[np.nda
     return weights, zero if zero.any() else None
 
 
-def known_zero(zero: Tensor | None, constants: Constants, shape: ConvolutionShape) -> int | None:
-    """The zero point of the input, counted from the least byte, if it is known."""
-    lift = 128 if shape.dtype is dtypes.int8 else 0
-    if zero is None or shape.dtype is dtypes.bfloat16:
+def known_zero(zero: Tensor | None, constants: Constants, dtype: DType) -> int | None:
+    """The zero point of an input of a type, counted from the least byte, if it is known."""
+    lift = 128 if dtype is dtypes.int8 else 0
+    if zero is None or dtype is dtypes.bfloat16:
         return lift
     if isinstance(zero, Compute) and isinstance(zero.body, Const):
         return int(zero.body.value) + lift

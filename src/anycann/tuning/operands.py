@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from anycann.codegen.contract_dot_places import BYTES
+from anycann.codegen.contract_dots import known_zero
 from anycann.codegen.recipe import Recipe
 from anycann.codegen.tail import Constants
 from anycann.support.records import dataclass
-from anycann.te.contractions import operands
+from anycann.te import dtypes
+from anycann.te.contractions import Convolution, MatMul, operands
 from anycann.te.expression import Load
 from anycann.te.layout import ND, element_count
 from anycann.te.tensor import Compute, Constant, Contraction, Placeholder, Reduction, Tensor
@@ -26,12 +29,16 @@ KEPT_BYTES = 64 * 1024
 
 @dataclass(frozen=True)
 class Operand:
-    """One buffer of a kernel: elements in memory (padding lanes included) and their dtype's name; `value` where it is known."""
+    """One buffer of a kernel: elements in memory (padding lanes included) and their dtype's name; `value` where it is known.
+
+    middle: what bytes without a value lie around, where that is known.
+    """
 
     name: str
     count: int
     dtype: str
     value: Array | None = None
+    middle: int | None = None
 
 
 @dataclass(frozen=True)
@@ -53,11 +60,26 @@ class Known:
 def inputs_of(recipe: Recipe, constants: Mapping[str, Known]) -> dict[str, Operand]:
     """Every tensor in memory that a kernel of this recipe may read, by name."""
     found = {}
-    for source in _placeholders([o.tensor for o in recipe.outputs]):
+    roots = [o.tensor for o in recipe.outputs]
+    middles = _middles(roots, constants)
+    for source in _placeholders(roots):
         count = element_count(recipe.layouts.get(source.name, ND), source.shape, recipe.target.lanes)
         known = constants.get(source.name)
         value = source.value if isinstance(source, Constant) else known.array() if known is not None else None
-        found[source.name] = Operand(source.name, count, source.dtype.name, value)
+        found[source.name] = Operand(source.name, count, source.dtype.name, value, middles.get(source.name))
+    return found
+
+
+def _middles(roots: list[Tensor], constants: Mapping[str, Known]) -> dict[str, int]:
+    """What the inputs of products of bytes lie around, as far as it is known, for their kernels depend on it (`dot_sorted.py`)."""
+    found: dict[str, int] = {}
+    for tensor in _below(roots):
+        operator = tensor.operator if isinstance(tensor, Contraction) else None
+        if isinstance(operator, MatMul) and operator.around is not None and isinstance(operator.a, Placeholder):
+            found[operator.a.name] = operator.around
+        elif isinstance(operator, Convolution) and operator.x.dtype in BYTES and isinstance(operator.x, Placeholder):
+            zero = known_zero(operator.zero_point, lambda name: constants[name].array() if name in constants else None, operator.x.dtype)
+            found |= {} if zero is None else {operator.x.name: zero - (0 if operator.x.dtype is dtypes.uint8 else 128)}
     return found
 
 
@@ -88,15 +110,19 @@ def _kept(value: Array) -> Array | None:
 
 def _placeholders(roots: list[Tensor]) -> Iterator[Placeholder]:
     """The tensors in memory below `roots`, each once."""
+    return (tensor for tensor in _below(roots) if isinstance(tensor, Placeholder))
+
+
+def _below(roots: list[Tensor]) -> Iterator[Tensor]:
+    """The tensors below `roots`, and these, each once."""
     stack, seen = list(roots), set[int]()
     while stack:
         tensor = stack.pop()
         if id(tensor) in seen:
             continue
         seen.add(id(tensor))
-        if isinstance(tensor, Placeholder):
-            yield tensor
-        elif isinstance(tensor, Compute | Reduction):
+        yield tensor
+        if isinstance(tensor, Compute | Reduction):
             stack += [e.tensor for e in walk(tensor.body) if isinstance(e, Load)]
         elif isinstance(tensor, Contraction):
             stack += operands(tensor.operator)
