@@ -3,8 +3,8 @@
 It adds two products in 16 bits. Two unsigned bytes that sum to 256 at most are in range with any signed weights, four in two groups too:
 then five instructions serve 64 products, three 32 where only each group is small. Inputs mostly are: a quantised tensor has its largest
 element at 255, and few near it. One whose zero point is not near 0 lies around it: that is taken off, which leaves signed bytes, and
-weights become unsigned ones, 128 higher. Bytes whose magnitudes sum to 128 are in range with those, and 128 times the sum of a pixel's
-bytes is what its sums start from less. What is large in one of the pixels of a tile is multiplied as words, by four instructions.
+weights become unsigned ones, 128 higher. Bytes whose magnitudes sum to 127 at most are in range with those, and 128 times the sum of a
+pixel's bytes is what its sums start from less. What is large in one of the pixels of a tile is multiplied as words, by four instructions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from anycann.codegen.kernels.dot_shape import DotPlan
 from anycann.codegen.kernels.dot_sums import along_depth
 from anycann.codegen.values import Value, first_lanes, vector_type
 
-MOST_UNSIGNED, MOST_SIGNED = 256, 128  # 256 * 128 and 128 * 255 are in range
+MOST_UNSIGNED, MOST_SIGNED = 256, 127  # -256 * 128 and 127 * 255 are in range, and 128 is no signed byte
 LIFT = 128  # what unsigned weights are higher
 
 _NEAR = 32  # zero points up to here are near 0
