@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from anycann.codegen.contract_dots import _by_winograd
+from anycann.codegen.kernels.dot_space import DotSpace
 from anycann.codegen.kernels.winograd_words_tile import WordWinograd
 from anycann.codegen.space import Choices
 from anycann.target.target import by_name
@@ -38,7 +39,7 @@ def test_sums_of_many_channels_are_exact(kind: str, stride: int) -> None:
 @pytest.mark.parametrize(("kind", "results"), [("small", 4), ("any", 2), ("greatest", 2)])
 def test_weights_whose_sums_are_too_long_for_large_tiles_take_small_ones(kind: str, results: int) -> None:
     shape = sizes(CHANNELS, 64, (28, 28), (3, 3), (1, 1), (1, 1))
-    method = _by_winograd(shape, by_name("avx2"), Choices(), weights(kind, 64), None, magnitudes=True)
+    method = _by_winograd(DotSpace(shape, by_name("avx2"), magnitudes=True), Choices(), weights(kind, 64), None)
     assert method is not None
     assert isinstance(method.plan, WordWinograd)
     assert method.plan.tile.results == results

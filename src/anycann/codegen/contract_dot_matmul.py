@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from anycann.codegen.contract_dot_places import BYTES
-from anycann.codegen.contract_dot_plan import plan_dots
+from anycann.codegen.contract_dot_plan import plan_dots, sorting
 from anycann.codegen.contract_dots import FLOATS, joined_vectors, known_zero
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel
@@ -74,7 +74,8 @@ def generate_dot_matmul(
     weights = weights if zero is None else (weights ^ np.uint8(128)).view(np.int8)
     least = known_zero(None, constants, shape.dtype)
     middle = None if operator.around is None or least is None else operator.around + least
-    plan = plan_dots(DotSpace(shape, target, magnitudes=magnitudes), choices, weights, middle, zero is None)
+    space = sorting(DotSpace(shape, target, magnitudes=magnitudes), middle, zero is None)
+    plan = plan_dots(space, choices, weights, zero is None)
     packed = pack("dots", pack_dots(plan, weights, least, zero))
 
     def written() -> Kernel:

@@ -9,7 +9,7 @@ import numpy as np
 
 from anycann.codegen.contract_convolution import uses_winograd
 from anycann.codegen.contract_dot_places import BYTES, dot_shape, is_sum_of_pixels, output_place, product_weights
-from anycann.codegen.contract_dot_plan import plan_dots
+from anycann.codegen.contract_dot_plan import plan_dots, sorting
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel, RowTasks
 from anycann.codegen.kernels.arithmetic_rate import multiplies_bfloat
@@ -131,10 +131,11 @@ def generate_dot_convolution(
     known = known_zero(operator.zero_point, constants, sizes.dtype)
     kept = weights[(slice(None), slice(None), *taps)].reshape(*weights.shape[:2], *shape.kernel)
     magnitudes = not (planar or window or known is None) and weight_zero is None and gains_by_magnitudes(shape, target)
-    method = None if planar or window or operator.transposed else _by_winograd(shape, target, choices, kept, weight_zero, magnitudes)
+    middle = None if operator.transposed else known  # taps that a place does not have are left out where groups of weights are sorted
+    space = sorting(DotSpace(shape, target, planar, magnitudes), middle, weight_zero is None, window)
+    method = None if planar or window or operator.transposed else _by_winograd(space, choices, kept, weight_zero)
     if method is None:
-        middle = None if operator.transposed else known  # taps that a place does not have are left out where groups of weights are sorted
-        plan = plan_dots(DotSpace(shape, target, planar, magnitudes), choices, kept, middle, weight_zero is None, window)
+        plan = plan_dots(space, choices, kept, weight_zero is None, window)
         method = _by_dots(plan, kept, known, weight_zero)
     blocked = NC1HWC0 in (*layouts.values(), *(o.place.layout for o in outputs))
 
@@ -198,11 +199,11 @@ def _by_dots(plan: DotPlan, weights: Array, zero_point: int | None, weight_zero:
     return _Method("dots", plan, packed, emit, plan.scratch_bytes, rows, plan.sorts)
 
 
-def _by_winograd(
-    shape: ConvolutionShape, target: Target, choices: Choices, weights: Array, weight_zero: Array | None, magnitudes: bool
-) -> _Method | None:
-    """With the largest tiles that pay and whose sums come back; None if there are none."""
-    wanted = [size for size in word_tile_sizes(shape) if choices.tile(WordAlgorithmSpace(shape, target, size, magnitudes)).winograd]
+def _by_winograd(space: DotSpace, choices: Choices, weights: Array, weight_zero: Array | None) -> _Method | None:
+    """With the largest tiles that pay beside dot products of a space and whose sums come back; None if there are none."""
+    shape, target = space.problem, space.target
+    spaces = {size: WordAlgorithmSpace(shape, target, size, space.magnitudes, space.around) for size in word_tile_sizes(shape)}
+    wanted = [size for size, each in spaces.items() if choices.tile(each).winograd]
     centred = _centred(weights, weight_zero) if wanted else weights
     plans = [WordWinograd(shape, target, choices.tile(WordWinogradSpace(shape, target, size))) for size in wanted]
     plan = next((plan for plan in plans if sums_fit(centred, plan.algorithm)), None)

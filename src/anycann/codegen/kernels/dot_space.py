@@ -36,6 +36,10 @@ _FAR_BYTES_PER_CYCLE = 16.0  # from behind the second-level cache
 # time in two parts with all weights, instead of one with all rows and 11 of the weights, each with a copy of the rows.
 _WIDE_PIXEL, _WIDE_BYTES_PER_CYCLE, _WIDE_FAR_BYTES_PER_CYCLE = 4.0, 16.0, 64.0
 
+# Sorting a group of all pixels of a register tile takes so many cycles, and so many registers hold no sums: two groups of a pixel, what
+# becomes of them, and ones. 5 x 2 sums are 125 GMAC/s, 3 x 3 122, 3 x 4 and 6 x 2, for which registers do not do, 107 to 111 (Zen 3).
+_SORTED_GROUP, _SORTED_OTHERS = 5.0, 6
+
 
 def word_pair_cycles(target: Target, rows: int, vectors: int) -> float:
     """Cycles of `rows` x `vectors` products of pairs of 16-bit integers, added by an instruction of its own, with their loads.
@@ -51,6 +55,15 @@ def word_pair_cycles(target: Target, rows: int, vectors: int) -> float:
 def magnitude_cycles(rows: int, vectors: int) -> float:
     """Cycles of `rows` x `vectors` products of four bytes by magnitudes, by their instructions, four a cycle, as Zen 3 takes them."""
     return (4 * rows * vectors + rows + 2 * vectors + 3) / 4
+
+
+def sorted_cycles(rows: int, vectors: int) -> float:
+    """Cycles of `rows` x `vectors` products of four small bytes, half of those of a pair of groups (`dot_sorted.py`), as Zen 3 takes them.
+
+    Two multiplications a cycle, two loads, and six instructions, for weights are read by those that multiply them.
+    """
+    sums = rows * vectors
+    return max(1.5 * sums, sums + rows, (5 * sums + 2 * rows + 6) / 6) / 2
 
 
 def gains_by_magnitudes(shape: ConvolutionShape, target: Target) -> bool:
@@ -129,10 +142,11 @@ class DotSpace(Space[DotTile]):
         full, rest = divmod(vectors, tile.vectors)
         cycles = full * self._block_cycles(plan, tile.vectors) + (self._block_cycles(plan, rest) if rest else 0.0)
         chunks = plan.images * plan.row_chunks
-        pixels = plan.copied * chunks * plan.panel_chunks * plan.planes * plan.plane_pixels
+        pixels = plan.copied * chunks * (1 if plan.sorts else plan.panel_chunks) * plan.planes * plan.plane_pixels
         copy = pixels * (plan.channels * plan.nbytes / 16 + _SORT * plan.is_split)
         far = self._far_bytes(plan) / (_WIDE_FAR_BYTES_PER_CYCLE if self._waits else _FAR_BYTES_PER_CYCLE)
-        return blocks * cycles + _WRITE * vectors * shape.out_pixels * shape.batch + copy + far
+        sort = _SORTED_GROUP * blocks * plan.depth if plan.sorts else 0.0
+        return blocks * cycles + _WRITE * vectors * shape.out_pixels * shape.batch + copy + far + sort
 
     def _far_bytes(self, plan: DotPlan) -> float:
         """What does not stay in the second-level cache comes again: weights for each part of the rows, rows of a part for each panel."""
@@ -166,9 +180,11 @@ class DotSpace(Space[DotTile]):
     def _most_sums(self, vectors: int) -> int:
         """Registers left for sums beside a group of every vector and of one pixel, which are two each where they are taken apart.
 
-        Magnitudes and signs of every vector are, beside a group of a pixel and what becomes of it.
+        Magnitudes and signs of every vector are, beside a group of a pixel and what becomes of it. Sorted, weights are read from memory.
         """
         dots = DotProducts(self.problem.dtype, self.target, self.magnitudes)
+        if self.around is not None:
+            return self.target.registers - _SORTED_OTHERS
         if self.magnitudes:
             return max(1, self.target.registers - 2 * vectors - 2)
         parts = 1 if dots.is_one_instruction or dots.widens else 2
@@ -187,7 +203,10 @@ class DotSpace(Space[DotTile]):
         if plan.dots.takes_two_steps:
             row_bytes = vectors * self.target.lanes * plan.dots.weight_bytes
             far = row_bytes / _WIDE_BYTES_PER_CYCLE if plan.panel_bytes > self.target.l1_bytes // 2 else 0.0
-            step = magnitude_cycles(tile.rows, vectors) if plan.magnitudes else word_pair_cycles(self.target, tile.rows, vectors)
+            if plan.sorts:
+                step = sorted_cycles(tile.rows, vectors)
+            else:
+                step = magnitude_cycles(tile.rows, vectors) if plan.magnitudes else word_pair_cycles(self.target, tile.rows, vectors)
             return _AROUND + _WIDE_PIXEL * tile.rows + plan.depth * max(step, far, float(plan.group))
         apart = 0 if plan.dots.is_one_instruction else 3
         work = tile.rows * vectors * (1 + apart) + apart * (tile.rows + vectors)
@@ -205,7 +224,7 @@ class DotSpace(Space[DotTile]):
         shape, lanes = self.problem, self.target.lanes
         all_vectors = -(-shape.out_channels // lanes)
         for merge in self._merges():
-            for vectors in range(1, min(all_vectors, 2 if self._tiles else 4) + 1):
+            for vectors in range(1, min(all_vectors, 2 if self._tiles or self.around is not None else 4) + 1):
                 for row_tiles in (1, 2)[: 1 + self._tiles]:
                     for image_rows in self._image_rows(merge):
                         for rows in self._row_choices(merge, image_rows, vectors, row_tiles):

@@ -30,6 +30,9 @@ _ENOUGH_TASKS = 8
 # Its weights are eight times as many bytes, and its estimate is too low by up to a third where one instruction multiplies bytes. By two
 # instructions it takes 0.6 of the time of dot products where the estimates are alike: 8 -> 16 channels at 100 x 100, AVX2.
 _GAIN = 0.8
+# Sorted dot products (`dot_sorted.py`) take as long as Winograd where its estimate is 1.26 to 1.42 times theirs: eight convolutions of 32
+# to 512 channels, 3 x 3 with strides of 1 and 2 (Zen 3).
+_SORTED_GAIN = 1.3
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,7 @@ class WordWinogradSpace(Space[WordTile]):
 class WordAlgorithmSpace(WinogradChoice):
     """Of bytes: dot products or Winograd's algorithm. Both are exact.
 
-    largest: as in `WordWinogradSpace`. magnitudes: dot products would multiply by them (`DotProducts`).
+    largest: as in `WordWinogradSpace`. magnitudes, around: as in `DotSpace`.
     """
 
     family: ClassVar[str] = "ConvWordAlgorithm"
@@ -123,14 +126,19 @@ class WordAlgorithmSpace(WinogradChoice):
     target: Target
     largest: int = 4
     magnitudes: bool = False
+    around: int | None = None
 
     def context(self) -> Mapping[str, int]:
-        return {"largest": self.largest, **({"magnitudes": 1} if self.magnitudes else {})}
+        return {
+            "largest": self.largest,
+            **({"magnitudes": 1} if self.magnitudes else {}),
+            **({"sorted": 1} if self.around is not None else {}),
+        }
 
     def _gains(self) -> bool:
         words = WordWinogradSpace(self.problem, self.target, self.largest)
-        dots = DotSpace(self.problem, self.target, magnitudes=self.magnitudes)
-        least = 1.0 if waits_for_words(self.target) else _GAIN
+        dots = DotSpace(self.problem, self.target, magnitudes=self.magnitudes, around=self.around)
+        least = _SORTED_GAIN if self.around is not None else 1.0 if waits_for_words(self.target) else _GAIN
         return words.estimate(words.default()) < least * dots.estimate(dots.default())
 
     def _refusal(self) -> str | None:
