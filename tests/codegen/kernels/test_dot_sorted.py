@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
+import itertools
 
 import numpy as np
 import pytest
@@ -158,20 +158,27 @@ def test_groups_are_listed_by_what_their_neighbours_sum_to(zero: int, most: int)
 @pytest.mark.parametrize("zero", [0, 120])
 @pytest.mark.skipif(not runs(AVX2), reason="this machine has no AVX2")
 def test_a_call_that_goes_on_uses_the_lists_of_the_one_before_and_another_makes_its_own(zero: int) -> None:
+    """What is copied too (around 120), and then changes behind a call, is seen from the next part of the rows on."""
     rng = np.random.default_rng()
     shape = product(40, 64, 96)
     plan = DotSpace(shape, AVX2, magnitudes=True, around=around_of(zero)).plan(DotTile(5, 2, 1, 20, 1, True))
-    x, w = mixed(shape, zero, rng), operands(shape, rng)[1]
+    first, w = mixed(shape, zero, rng), operands(shape, rng)[1]
+    second = mixed(shape, zero, rng) if plan.copied else first
     e, tasks = write_kernel(plan, zero)
     kernel, packed = Compiled(e, "dots", AVX2, plan.scratch_bytes), pack_dots(plan, w, zero)
+    before, behind = (naive(x, w, shape, zero).reshape(40, 96) for x in (first, second))
     assert tasks == 12  # six panels for each half of the rows
-    for cuts in ([0, 2, 5, 12], [0, 6, 12], [0, 7, 8, 12], list(range(13))):
-        y = np.full((40, 96), 77, np.int32)
+    for cut, goes_on in itertools.product(range(1, 12), (False, True)):
+        x, y = first.copy(), np.full((40, 96), 77, np.int32)
         memory = np.full(plan.scratch_bytes + 64, 0xFF, np.uint8)
         at = memory.ctypes.data + -memory.ctypes.data % 64
-        for number, (begin, end) in enumerate(pairwise(cuts)):
-            kernel.call([x, packed, y, y], begin, end, at | (number > 0))
-        np.testing.assert_array_equal(y, naive(x, w, shape, zero).reshape(40, 96))
+        kernel.call([x, packed, y, y], 0, cut, at)
+        x[...] = second
+        kernel.call([x, packed, y, y], cut, tasks, at | goes_on)
+        sorted_before = -(-cut // 6) * 6 if goes_on else cut
+        for task in range(tasks):
+            rows, columns = slice(task // 6 * 20, task // 6 * 20 + 20), slice(task % 6 * 16, task % 6 * 16 + 16)
+            np.testing.assert_array_equal(y[rows, columns], (before if task < sorted_before else behind)[rows, columns])
 
 
 def test_sorting_is_for_columns_and_depth_enough_and_one_group() -> None:

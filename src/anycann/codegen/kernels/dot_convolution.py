@@ -76,12 +76,12 @@ class _Kernel:
         plan, tile = self.plan, self.plan.tile
         row = e.mul(chunk, tile.image_rows)
         rows = e.smin(e.const(tile.image_rows), e.sub(e.const(plan.shape.out_size[-2]), row))
+        source = self._source(e, image, row)
         if ready is None:
-            source = self._source(e, image, row)
+            self._copy(e, image, row, source)
         else:
-            source = self._place(e, image, row)
             with e.when(e.binary("xor", ready, e.const(1, "i1"))):
-                self._source(e, image, row)
+                self._copy(e, image, row, source)
                 self._sort(e, rows, source)
         first = e.mul(panels, tile.panels)
         stop = e.smin(e.add(first, tile.panels), e.const(plan.all_panels))
@@ -93,17 +93,7 @@ class _Kernel:
                 self._panel(e, image, row, rows, source, panel.index, columns)
 
     def _source(self, e: Emitter, image: Value, row: Value) -> Value:
-        """What the first output pixel of a task reads first, which is copied where it is."""
-        plan, shape = self.plan, self.plan.shape
-        source = self._place(e, image, row)
-        if plan.copied:
-            base, place = self._input(e, image, row)
-            fill = e.const(0, "i8") if shape.dtype is dtypes.bfloat16 else e.cast("trunc", self.zero, "i8")
-            emit_padded_copy(e, plan, base, place, fill, source)
-        return source
-
-    def _place(self, e: Emitter, image: Value, row: Value) -> Value:
-        """Where what the first output pixel of a task reads first is, or will be."""
+        """Where what the first output pixel of a task reads first is, or will be if it is copied."""
         plan, shape = self.plan, self.plan.shape
         if plan.copied:
             return e.gep(e.scratch, plan.copy_offset, "i8")
@@ -112,6 +102,14 @@ class _Kernel:
         for at, extent in zip([*place, e.const(-shape.pads_begin[-1])], shape.in_size, strict=True):
             first = e.add(e.mul(first, extent), at)
         return e.gep(base, e.mul(first, plan.channels * shape.dtype.nbytes), "i8")
+
+    def _copy(self, e: Emitter, image: Value, row: Value, to: Value) -> None:
+        """Copy what a task reads, if it is not read where it is."""
+        plan = self.plan
+        if plan.copied:
+            base, place = self._input(e, image, row)
+            fill = e.const(0, "i8") if plan.shape.dtype is dtypes.bfloat16 else e.cast("trunc", self.zero, "i8")
+            emit_padded_copy(e, plan, base, place, fill, to)
 
     def _input(self, e: Emitter, image: Value, row: Value) -> tuple[Value, list[Value]]:
         """An image of the input, and the plane, if there are three dimensions, and the row of it that a task reads first."""
