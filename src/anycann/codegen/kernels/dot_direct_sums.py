@@ -18,7 +18,7 @@ class DirectSums(VectorSums):
 
     def along(self, e: Emitter, pixels: int, rows: Value, weights: Value, later: Value, totals: list[Value]) -> list[Value]:
         plan = self.plan
-        paired, direct, needed = (_read(e, weights, number) for number in range(ORDER_COUNTS))
+        paired, direct, needed = (read_number(e, weights, number) for number in range(ORDER_COUNTS))
         row = plan.width * GROUP_BYTES  # a group that is multiplied as it is
         last = plan.width * self.dots.weight_bytes
         unrolled = 2 - plan.depth % 2
@@ -53,7 +53,7 @@ class DirectSums(VectorSums):
 
     def _row(self, e: Emitter, rows: Value, weights: Value, k: Value, step: int) -> Value:
         """Where the first pixel reads the group that a panel takes `step` behind number k."""
-        return e.gep(rows, _read(e, e.gep(weights, k, "i32"), ORDER_COUNTS + step), "i8")
+        return e.gep(rows, read_number(e, e.gep(weights, k, "i32"), ORDER_COUNTS + step), "i8")
 
 
 def add_as_they_are(e: Emitter, plan: DotPlan, pixels: int, rows: Sequence[Value], place: Value, totals: Sequence[Value]) -> list[Value]:
@@ -71,6 +71,6 @@ def add_as_they_are(e: Emitter, plan: DotPlan, pixels: int, rows: Sequence[Value
     return result
 
 
-def _read(e: Emitter, table: Value, number: int) -> Value:
-    """A number of the table of a panel."""
+def read_number(e: Emitter, table: Value, number: int) -> Value:
+    """One of the int32 numbers of a table."""
     return e.cast("sext", e.load(e.gep(table, number, "i32"), "i32", GROUP_BYTES), INDEX)

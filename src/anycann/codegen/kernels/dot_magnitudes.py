@@ -45,13 +45,13 @@ def as_signed(byte: int) -> int:
 
 def magnitudes_of(e: Emitter, weights: Value) -> Value:
     """Four signed bytes a lane -> their magnitudes, unsigned bytes."""
-    return _bitcast(e, e.intrinsic("abs", [_as_bytes(e, weights), e.const(0, "i1")]), weights.type)
+    return bitcast(e, e.intrinsic("abs", [as_bytes(e, weights), e.const(0, "i1")]), weights.type)
 
 
 def turned_bits(e: Emitter, weights: Value) -> Value:
     """Four signed bytes a lane -> what turns a byte less 128: all bits of those where a weight is negative."""
-    bytes_ = _as_bytes(e, weights)
-    return _bitcast(e, e.cast("sext", e.compare("slt", bytes_, e.zero(bytes_.type)), "i8"), weights.type)
+    bytes_ = as_bytes(e, weights)
+    return bitcast(e, e.cast("sext", e.compare("slt", bytes_, e.zero(bytes_.type)), "i8"), weights.type)
 
 
 def add_magnitudes(e: Emitter, total: Value, x: Value, magnitudes: Value, signs: Value) -> Value:
@@ -62,14 +62,16 @@ def add_magnitudes(e: Emitter, total: Value, x: Value, magnitudes: Value, signs:
 def add_direct(e: Emitter, total: Value, products: Sequence[tuple[Value, Value]]) -> Value:
     """total + the products of unsigned and signed bytes, four a lane, whose sums of pairs, of all of them together, are in 16 bits."""
     words = vector_type("i16", 2 * total.lanes)
-    pairs = [e.call("llvm.x86.avx2.pmadd.ub.sw", words, [_as_bytes(e, v) for v in product]) for product in products]
+    pairs = [e.call("llvm.x86.avx2.pmadd.ub.sw", words, [as_bytes(e, v) for v in product]) for product in products]
     both = reduce(lambda a, b: e.binary("add", a, b), pairs)
     return e.binary("add", total, e.call("llvm.x86.avx2.pmadd.wd", total.type, [both, e.const(1, words)]))
 
 
-def _as_bytes(e: Emitter, lanes: Value) -> Value:
-    return _bitcast(e, lanes, vector_type("i8", 4 * lanes.lanes))
+def as_bytes(e: Emitter, lanes: Value) -> Value:
+    """The bytes of lanes of four."""
+    return bitcast(e, lanes, vector_type("i8", 4 * lanes.lanes))
 
 
-def _bitcast(e: Emitter, value: Value, type_: str) -> Value:
+def bitcast(e: Emitter, value: Value, type_: str) -> Value:
+    """The same bits as another type."""
     return e.op(f"bitcast {value.type} {value.text} to {type_}", type_)

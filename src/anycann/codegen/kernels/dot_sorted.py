@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.dot_lists import COUNTS, NUMBER_BYTES, WORD_NUMBERS, entry_numbers, list_bytes, list_starts
-from anycann.codegen.kernels.dot_magnitudes import as_signed
+from anycann.codegen.kernels.dot_magnitudes import as_bytes, as_signed, bitcast
 from anycann.codegen.kernels.dot_products import GROUP_BYTES
 from anycann.codegen.kernels.dot_shape import DotPlan
 from anycann.codegen.kernels.dot_sums import along_depth
@@ -108,8 +108,8 @@ class _Block:
         return e.load(place, type_, 1) if mask is None else e.masked_load(place, type_, 1, mask, e.zero(type_))
 
     def _raw(self, data: Value) -> Value:
-        """Groups as bytes of the input, less nothing."""
-        bytes_ = self._bytes(data)
+        """Groups as bytes of the input as they were, with what it lies around."""
+        bytes_ = as_bytes(self.e, data)
         return self.e.binary("add", bytes_, self._middle(bytes_.type)) if self.plan.around else bytes_
 
     def _middle(self, type_: str) -> Value:
@@ -131,17 +131,17 @@ class _Block:
             middle = self._middle(raw.type)
             bytes_ = e.binary("or", e.intrinsic("usub.sat", [raw, middle]), e.intrinsic("usub.sat", [middle, raw]))
         single = self._neighbours(bytes_)
-        groups = self._bitcast(single, vector_type("i32", lanes))
+        groups = bitcast(e, single, vector_type("i32", lanes))
         beside = e.shuffle(groups, groups, [lane ^ 1 for lane in range(lanes)])
-        return single, e.binary("add", single, self._bitcast(beside, self.words))
+        return single, e.binary("add", single, bitcast(e, beside, self.words))
 
     def _larger(self, sizes: Value) -> Value:
         """A bit a group, whether its sizes are out of range."""
         e, lanes = self.e, self.plan.target.lanes
         most = MOST_SIGNED if self.plan.around else MOST_UNSIGNED
         beyond = e.cast("sext", e.compare("sgt", sizes, e.const(most, self.words)), "i16")
-        groups = e.compare("ne", self._bitcast(beyond, vector_type("i32", lanes)), e.zero(vector_type("i32", lanes)))
-        return e.cast("zext", self._bitcast(groups, f"i{lanes}"), "i64")
+        groups = e.compare("ne", bitcast(e, beyond, vector_type("i32", lanes)), e.zero(vector_type("i32", lanes)))
+        return e.cast("zext", bitcast(e, groups, f"i{lanes}"), "i64")
 
     def _list(self, large: Value, apart: Value, offset: Value, k: Value, pairs: Value, singles: Value) -> tuple[Value, Value]:
         """How many pairs and single groups are listed then, by the bits of groups that are large, and of those that are no pairs."""
@@ -188,9 +188,3 @@ class _Block:
             weights = e.mul(e.add(k, group), self.plan.width * GROUP_BYTES)
             e.store(e.cast("trunc", weights, "i32"), e.gep(place, 1, "i32"), NUMBER_BYTES)
         return e.add(count, e.binary("and", e.binary("lshr", bits, group), e.const(1)))
-
-    def _bytes(self, groups: Value) -> Value:
-        return self._bitcast(groups, vector_type("i8", GROUP_BYTES * groups.lanes))
-
-    def _bitcast(self, value: Value, type_: str) -> Value:
-        return self.e.op(f"bitcast {value.type} {value.text} to {type_}", type_)

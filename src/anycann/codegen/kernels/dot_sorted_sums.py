@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from anycann.codegen.emitter import Emitter
-from anycann.codegen.kernels.dot_direct_sums import add_as_they_are
+from anycann.codegen.kernels.dot_direct_sums import add_as_they_are, read_number
 from anycann.codegen.kernels.dot_lists import COUNTS, NUMBER_BYTES, WORD_NUMBERS, entry_numbers, list_starts
-from anycann.codegen.kernels.dot_magnitudes import add_direct
+from anycann.codegen.kernels.dot_magnitudes import add_direct, bitcast
 from anycann.codegen.kernels.dot_products import GROUP_BYTES, add_word_pairs
 from anycann.codegen.kernels.dot_sorted import tile_lists
 from anycann.codegen.kernels.dot_sums import LINE_BYTES, VectorSums
-from anycann.codegen.values import INDEX, Value, vector_type
+from anycann.codegen.values import Value, vector_type
 from anycann.support.records import dataclass
 
 _HIGH, _LOW = 8, 0x00FF00FF  # of two bytes in a word: how far the upper one is shifted, and the lower ones
@@ -36,7 +36,7 @@ class SortedSums(VectorSums):
         *starts, words = (e.gep(lists, start, "i32") for start in list_starts(plan.depth, plan.is_one_run, plan.tile.pixels))
         totals = self._totals(e, pixels, vectors, weights, lists)
         for kind, (entries, multiply) in enumerate(zip(starts, (self._pair, self._single, self._words), strict=True)):
-            with e.loop(0, _number(e, lists, kind), carried=totals) as loop:
+            with e.loop(0, read_number(e, lists, kind), carried=totals) as loop:
                 at, weights_at = self._places(e, entries, loop.index)
                 own = e.gep(words, e.mul(loop.index, pixels * WORD_NUMBERS), "i32")
                 entry = _Entry(e.gep(rows, at, "i8"), own, e.gep(weights, weights_at, "i8"))
@@ -64,8 +64,8 @@ class SortedSums(VectorSums):
         """Bytes to the input and to the weights of an entry."""
         size = entry_numbers(self.plan.is_one_run)
         entry = e.gep(entries, e.mul(number, size), "i32")
-        at = _number(e, entry, 0)
-        return at, e.mul(at, self.plan.width) if size == 1 else _number(e, entry, 1)
+        at = read_number(e, entry, 0)
+        return at, e.mul(at, self.plan.width) if size == 1 else read_number(e, entry, 1)
 
     def _pair(self, e: Emitter, pixels: int, entry: _Entry, totals: Sequence[Value]) -> list[Value]:
         return self._as_they_are(e, pixels, [entry.rows, e.gep(entry.rows, GROUP_BYTES, "i8")], entry.weights, totals)
@@ -119,17 +119,9 @@ class SortedSums(VectorSums):
 def _halves(e: Emitter, groups: Value, signed: bool) -> list[Value]:
     """The lower and the upper bytes of the words in each lane, as words."""
     words = vector_type("i16", 2 * groups.lanes)
-    value, eight = _bitcast(e, groups, words), e.const(_HIGH, words)
+    value, eight = bitcast(e, groups, words), e.const(_HIGH, words)
     if signed:
         low = e.binary("ashr", e.binary("shl", value, eight), eight)
-        return [_bitcast(e, half, groups.type) for half in (low, e.binary("ashr", value, eight))]
+        return [bitcast(e, half, groups.type) for half in (low, e.binary("ashr", value, eight))]
     low = e.binary("and", groups, e.const(_LOW, groups.type))
-    return [low, _bitcast(e, e.binary("lshr", value, eight), groups.type)]
-
-
-def _number(e: Emitter, table: Value, number: int) -> Value:
-    return e.cast("sext", e.load(e.gep(table, number, "i32"), "i32", NUMBER_BYTES), INDEX)
-
-
-def _bitcast(e: Emitter, value: Value, type_: str) -> Value:
-    return e.op(f"bitcast {value.type} {value.text} to {type_}", type_)
+    return [low, bitcast(e, e.binary("lshr", value, eight), groups.type)]
