@@ -133,13 +133,13 @@ def test_groups_of_the_input_are_sorted_around_its_zero_point(
     target: Target, dtype: str, zero: int, around: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = plans(monkeypatch)
-    point, w = np.array(zero, dtype), signed(60, 16, 2, 3)
+    point, w = np.array(zero, dtype), signed(320, 16, 2, 3)
     limits = np.iinfo(dtype)
     x = np.clip(RNG.normal(zero, 40, (1, 16, 6, 7)), limits.min, limits.max).astype(dtype)
     text = IMAGE.format(channels=16, more="", zeros=", a").replace("uint8", dtype)
     (y,) = InferenceSession(parse(text, w=w, a=point), SessionOptions(target=target, poison=True)).run(None, {"x": x})
     np.testing.assert_array_equal(y, convolved(x.astype(np.int32) - zero, w))
-    matrix, rows = w.reshape(60, 96).T, x.reshape(7, 96)
+    matrix, rows = w.reshape(320, 96).T, x.reshape(7, 96)
     model = parse(f"g ({dtype}[7, 96] x) => (int32[M, N] y) {{ y = MatMulInteger(x, w, a) }}", w=matrix.copy(), a=point)
     (y,) = InferenceSession(model, SessionOptions(target=target, poison=True)).run(None, {"x": rows})
     np.testing.assert_array_equal(y, (rows.astype(np.int32) - zero) @ matrix.astype(np.int32))

@@ -9,7 +9,7 @@ import pytest
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
-from anycann.codegen.kernels.dot_direct import LEAST_DEPTH, gains_directly, order_groups
+from anycann.codegen.kernels.dot_direct import LEAST_DEPTH, MAGNITUDES, PAIR, SINGLE, gains_directly, group_time, order_groups
 from anycann.codegen.kernels.dot_packing import pack_dots
 from anycann.codegen.kernels.dot_plane import as_plane
 from anycann.codegen.kernels.dot_products import may_take_magnitudes
@@ -173,6 +173,17 @@ def test_trained_weights_gain_and_uniform_ones_do_not() -> None:
     few = 4 * (LEAST_DEPTH - 1)
     assert not gains_directly(plan_of(few, 100), trained[:, :few])
     assert gains_directly(plan_of(255, 3), trained[:3, :255])
+
+
+def test_the_time_of_a_group_is_what_its_weights_are_multiplied_by() -> None:
+    plan, weights = plan_of(256, 32), np.zeros((32, 256, 1, 1), np.int8)
+    assert group_time(plan, weights) == 0  # nothing is multiplied
+    for most, time in ((32, PAIR), (64, SINGLE), (65, MAGNITUDES)):
+        assert group_time(plan, np.full_like(weights, most)) == pytest.approx(time)
+    weights[:, :192] = 32
+    assert group_time(plan, weights) == pytest.approx(0.75 * PAIR)
+    weights[:, 128:] = 65
+    assert group_time(plan, weights) == pytest.approx((PAIR + MAGNITUDES) / 2)
 
 
 def test_groups_that_lie_farther_apart_than_a_table_can_tell_are_not_taken() -> None:

@@ -18,6 +18,8 @@ from anycann.codegen.kernels.dot_shape import DotPlan
 from anycann.support.records import dataclass
 
 MOST = 128
+# What a group of the input takes with a vector of weights: one of a pair that is multiplied as it is, one alone, one by magnitudes (Zen 3).
+PAIR, SINGLE, MAGNITUDES = 1.0, 1.2, 1.36
 # Loops of their own pay from so many groups a panel and so large a share of these on: with 0.9 of the groups products of 196 x 64 x 128
 # take 0.90 of the time, x 192 0.85; with 0.5 1.02 and 0.98 (Zen 3).
 LEAST_DEPTH, LEAST_SHARE = 16, 0.4
@@ -45,12 +47,17 @@ def gains_directly(plan: DotPlan, weights: Groups) -> bool:
     """True if so many groups of the weights [O, C / groups, (kd,) kh, kw] are small that it pays to look for them in each panel."""
     if not plan.magnitudes or plan.depth < LEAST_DEPTH or group_offsets(plan).max() > _FARTHEST:
         return False
-    firsts = np.linspace(0, max(0, len(weights) - plan.width), _SAMPLE).astype(int)
-    some = np.stack([np.moveaxis(weights[first : first + plan.width], 1, -1) for first in firsts])
-    panels = some.reshape(*some.shape[:2], -1)
-    panels = panels[..., : panels.shape[-1] // GROUP_BYTES * GROUP_BYTES]
-    hardest = _sums(panels.reshape(*panels.shape[:2], -1, GROUP_BYTES).swapaxes(1, 2)).max(-1)
+    hardest = _sums(_some_panels(plan, weights)).max(-1)
     return float((hardest <= MOST).mean()) >= LEAST_SHARE
+
+
+def group_time(plan: DotPlan, weights: Groups) -> float:
+    """Mean of what groups of the input take with a vector of weights [O, C / groups, (kd,) kh, kw], nothing where these are zeros."""
+    if not gains_directly(plan, weights):
+        return MAGNITUDES
+    order = order_groups(_some_panels(plan, weights))
+    paired, direct, needed = (int(count.sum()) for count in (order.paired, order.direct, order.needed))
+    return (PAIR * paired + SINGLE * (direct - paired) + MAGNITUDES * (needed - direct)) / order.taken.size
 
 
 def order_groups(groups: Groups) -> GroupOrder:
@@ -91,6 +98,15 @@ def group_offsets(plan: DotPlan) -> Counts:
     pixels = (np.arange(planes) * plan.plane_pixels)[:, None, None] + (lines * plan.pitch)[:, None] + column
     offsets = pixels[..., None] * (plan.channels * plan.nbytes) + np.arange(groups) * GROUP_BYTES
     return offsets.reshape(-1)
+
+
+def _some_panels(plan: DotPlan, weights: Groups) -> Groups:
+    """[panels, depth, columns, 4] of the weights [O, C / groups, (kd,) kh, kw], without what makes no whole group."""
+    firsts = np.linspace(0, max(0, len(weights) - plan.width), _SAMPLE).astype(int)
+    some = np.stack([np.moveaxis(weights[first : first + plan.width], 1, -1) for first in firsts])
+    panels = some.reshape(*some.shape[:2], -1)
+    panels = panels[..., : panels.shape[-1] // GROUP_BYTES * GROUP_BYTES]
+    return panels.reshape(*panels.shape[:2], -1, GROUP_BYTES).swapaxes(1, 2)
 
 
 def _sums(groups: Groups) -> npt.NDArray[np.uint8]:
