@@ -74,7 +74,7 @@ def generate_dot_matmul(
     weights = weights if zero is None else (weights ^ np.uint8(128)).view(np.int8)
     least = known_zero(None, constants, shape.dtype)
     middle = None if operator.around is None or least is None else operator.around + least
-    space = sorting(DotSpace(shape, target, magnitudes=magnitudes), middle, weights, zero is None)
+    space = sorting(DotSpace(shape, target, magnitudes=magnitudes), middle, weights)
     plan = plan_dots(space, choices, weights, zero is None)
     packed = pack("dots", pack_dots(plan, weights, least, zero))
 

@@ -22,7 +22,7 @@ _NEAR, _AWAY = (1.0, 1.05), (1.19, 1.1)
 _PLACES, _TILE = 1.5, 1.0
 
 
-def sorting(space: DotSpace, middle: int | None, weights: np.ndarray[Any, Any], centred: bool = True, window: int = 0) -> DotSpace:
+def sorting(space: DotSpace, middle: int | None, weights: np.ndarray[Any, Any], window: int = 0) -> DotSpace:
     """The same, with groups of the input sorted by their size if that gains with weights [O, C / groups, (kd,) kh, kw].
 
     middle: what most of the input lies around, counted from the least byte; None: they are not sorted.
@@ -30,7 +30,7 @@ def sorting(space: DotSpace, middle: int | None, weights: np.ndarray[Any, Any], 
     if middle is None:
         return space
     around, whole = around_of(middle), DotTile(1, _VECTORS, 1, max(1, space.problem.out_size[-2]), 1)
-    plan = replace(space.plan(whole), centred=centred, window=window)
+    plan = replace(space.plan(whole), window=window)
     gains = gains_by_sorting(plan) and _sorted_time(plan, around) < group_time(plan, weights)
     return replace(space, around=around) if gains else space
 

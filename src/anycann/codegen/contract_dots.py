@@ -132,7 +132,7 @@ def generate_dot_convolution(
     kept = weights[(slice(None), slice(None), *taps)].reshape(*weights.shape[:2], *shape.kernel)
     magnitudes = not (planar or window or known is None) and weight_zero is None and gains_by_magnitudes(shape, target)
     middle = None if operator.transposed else known  # taps that a place does not have are left out where groups of weights are sorted
-    space = sorting(DotSpace(shape, target, planar, magnitudes), middle, kept, weight_zero is None, window)
+    space = sorting(DotSpace(shape, target, planar, magnitudes), middle, kept, window)
     method = None if planar or window or operator.transposed else _by_winograd(space, choices, kept, weight_zero)
     if method is None:
         plan = plan_dots(space, choices, kept, weight_zero is None, window)
