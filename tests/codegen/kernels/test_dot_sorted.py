@@ -181,6 +181,14 @@ def test_a_call_that_goes_on_uses_the_lists_of_the_one_before_and_another_makes_
             np.testing.assert_array_equal(y[rows, columns], (before if task < sorted_before else behind)[rows, columns])
 
 
+def test_lists_of_windows_are_few_rows_so_that_they_stay_beside_the_copy() -> None:
+    """With those of 28 rows 48 to 96 channels, 5 x 5 onto 56 x 56, took 6 MB of scratch memory and 1.02 to 1.19 of the time (Zen 3)."""
+    space = DotSpace(sizes(48, 96, (56, 56), (5, 5), pads=(2, 2)), replace(AVX2, l2_bytes=512 << 10), magnitudes=True, around=0)
+    plan = space.plan(space.default())
+    assert plan.tile.image_rows < 14
+    assert plan.lists_bytes < 3 << 20
+
+
 def test_sorting_is_for_columns_and_depth_enough_and_one_group() -> None:
     def gains(shape: ConvolutionShape, magnitudes: bool = True, window: int = 0) -> bool:
         return gains_by_sorting(DotPlan(shape, AVX2, DotTile(1, 1, 1, 1, 1), magnitudes=magnitudes, window=window))

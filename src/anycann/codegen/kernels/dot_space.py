@@ -38,7 +38,8 @@ _WIDE_PIXEL, _WIDE_BYTES_PER_CYCLE, _WIDE_FAR_BYTES_PER_CYCLE = 4.0, 16.0, 64.0
 
 # Sorting a group of all pixels of a register tile takes so many cycles, and so many registers hold no sums: two groups of a pixel, what
 # becomes of them, and ones. 5 x 2 sums are 125 GMAC/s, 3 x 3 122, 3 x 4 and 6 x 2, for which registers do not do, 107 to 111 (Zen 3).
-_SORTED_GROUP, _SORTED_OTHERS = 5.0, 6
+# Of a window of several pieces so many bytes of its lists are read for each pixel and group; what a task lists stays beside its copy.
+_SORTED_GROUP, _SORTED_OTHERS, _LISTED_BYTES = 5.0, 6, 2
 
 
 def word_pair_cycles(target: Target, rows: int, vectors: int) -> float:
@@ -257,6 +258,8 @@ class DotSpace(Space[DotTile]):
         plan = self.plan(DotTile(1, 1, 1, 1, 1, merge))
         if plan.is_split and self._waits:  # what no output pixel reads is not copied
             row_bytes = row_bytes * prod(plan.split) // prod(shape.strides[-2:])
+        if plan.sorts and not plan.is_one_run:
+            row_bytes += shape.out_size[-1] * plan.depth * _LISTED_BYTES
         least = max(1, -(-high * row_bytes // (self.target.l2_bytes // 2))) if self._keeps_rows(plan.copied) else 1
         return sorted({-(-high // min(high, parts)) for parts in (least, 2 * least, 4, 7, 8, 14, 16, 28, high) if parts >= least})
 
