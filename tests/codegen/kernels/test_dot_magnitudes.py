@@ -15,6 +15,7 @@ from anycann.codegen.kernels.dot_packing import pack_dots
 from anycann.codegen.kernels.dot_plane import as_plane, used_taps, with_taps
 from anycann.codegen.kernels.dot_products import DotProducts, may_take_magnitudes
 from anycann.codegen.kernels.dot_shape import DotPlan, DotTile
+from anycann.codegen.kernels.dot_sorted import around_of
 from anycann.codegen.kernels.dot_space import DotSpace
 from anycann.target.target import NAMED, Target, by_name
 from anycann.te import dtypes
@@ -30,15 +31,18 @@ def product(rows: int, depth: int, columns: int, dtype: DType = dtypes.uint8) ->
     return replace(sizes(depth, columns, (rows, 1)), dtype=dtype)
 
 
-def assert_exact(shape: ConvolutionShape, x: Array, w: Array, zero: int, tile: DotTile | None = None, direct: bool = False) -> None:
+def assert_exact(
+    shape: ConvolutionShape, x: Array, w: Array, zero: int, tile: DotTile | None = None, direct: bool = False, sorts: bool = False
+) -> None:
+    """Of every target that takes magnitudes. direct: of groups of weights; sorts: groups of the input are sorted by their size."""
     want = naive(x, w, shape, zero)
     taps = used_taps(shape)
     plane = as_plane(with_taps(shape, taps))
     kept = w[(slice(None), slice(None), *taps)].reshape(*w.shape[:2], *plane.kernel)
+    lifted = zero + (128 if shape.dtype is dtypes.int8 else 0)
     for target in TARGETS:
-        space = DotSpace(plane, target, magnitudes=True)
+        space = DotSpace(plane, target, magnitudes=True, around=around_of(lifted) if sorts else None)
         plan = replace(space.plan(tile or space.default()), direct=direct)
-        lifted = zero + (128 if shape.dtype is dtypes.int8 else 0)
         e, tasks = write_kernel(plan, lifted)
         kernel = Compiled(e, "dots", target, plan.scratch_bytes)
         for source, packed, y in guarded(x, pack_dots(plan, kept, lifted), np.full(want.shape, 77, np.int32)):

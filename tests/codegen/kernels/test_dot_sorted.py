@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 import itertools
 
 import numpy as np
@@ -12,7 +13,7 @@ from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.dot_lists import list_bytes, list_starts
 from anycann.codegen.kernels.dot_packing import pack_dots
-from anycann.codegen.kernels.dot_plane import as_plane, used_taps, with_taps
+from anycann.codegen.kernels.dot_plane import as_plane
 from anycann.codegen.kernels.dot_products import may_take_magnitudes
 from anycann.codegen.kernels.dot_shape import DotPlan, DotTile
 from anycann.codegen.kernels.dot_sorted import around_of, gains_by_sorting
@@ -20,14 +21,16 @@ from anycann.codegen.kernels.dot_space import DotSpace
 from anycann.target.target import NAMED, Target, by_name
 from anycann.te import dtypes
 from anycann.te.dtypes import DType
-from tests.codegen.kernels.jit import Compiled, assert_compiles_everywhere, guarded, runs
+from tests.codegen.kernels import test_dot_magnitudes
+from tests.codegen.kernels.jit import Compiled, assert_compiles_everywhere, runs
 from tests.codegen.kernels.test_dot_convolution import SHAPES, Array, naive, operands, sizes, write_kernel
-from tests.codegen.kernels.test_dot_magnitudes import TARGETS, product
+from tests.codegen.kernels.test_dot_magnitudes import product
 
 UNSIGNED, SIGNED = dtypes.uint8, dtypes.int8
 ZEROS = [(UNSIGNED, 0), (UNSIGNED, 9), (UNSIGNED, 120), (UNSIGNED, 255), (SIGNED, 0), (SIGNED, -119), (SIGNED, 3)]
 AROUND = pytest.mark.parametrize(("dtype", "zero"), ZEROS, ids=str)
 AVX2 = by_name("avx2")
+assert_exact = partial(test_dot_magnitudes.assert_exact, sorts=True)
 
 
 def mixed(shape: ConvolutionShape, zero: int, rng: np.random.Generator) -> Array:
@@ -36,22 +39,6 @@ def mixed(shape: ConvolutionShape, zero: int, rng: np.random.Generator) -> Array
     size = (shape.batch, *shape.in_size, shape.in_channels)
     spread = rng.choice([1, 20, 60, 400], size=(*size[:-2], 1, -(-size[-1] // 4))).repeat(4, axis=-1)[..., : size[-1]]
     return np.clip(rng.normal(0, 1, size) * spread + zero, limits.min, limits.max).astype(shape.dtype.numpy)
-
-
-def assert_exact(shape: ConvolutionShape, x: Array, w: Array, zero: int, tile: DotTile | None = None) -> None:
-    want = naive(x, w, shape, zero)
-    taps = used_taps(shape)
-    plane = as_plane(with_taps(shape, taps))
-    kept = w[(slice(None), slice(None), *taps)].reshape(*w.shape[:2], *plane.kernel)
-    lifted = zero + (128 if shape.dtype is dtypes.int8 else 0)
-    for target in TARGETS:
-        space = DotSpace(plane, target, magnitudes=True, around=around_of(lifted))
-        plan = space.plan(tile or space.default())
-        e, tasks = write_kernel(plan, lifted)
-        kernel = Compiled(e, "dots", target, plan.scratch_bytes)
-        for source, packed, y in guarded(x, pack_dots(plan, kept, lifted), np.full(want.shape, 77, np.int32)):
-            kernel.run([source.address, packed.address, y.address, y.address], tasks, min(3, max(1, tasks)))
-            np.testing.assert_array_equal(y.array, want, err_msg=str(plan.tile))
 
 
 @pytest.mark.parametrize("name", SHAPES)

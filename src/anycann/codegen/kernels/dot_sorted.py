@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.dot_lists import COUNTS, NUMBER_BYTES, WORD_NUMBERS, entry_numbers, list_bytes, list_starts
-from anycann.codegen.kernels.dot_magnitudes import as_bytes, as_signed, bitcast
+from anycann.codegen.kernels.dot_magnitudes import add_direct, as_bytes, as_signed, bitcast
 from anycann.codegen.kernels.dot_products import GROUP_BYTES
 from anycann.codegen.kernels.dot_shape import DotPlan
 from anycann.codegen.kernels.dot_sums import along_depth
@@ -92,7 +92,7 @@ class _Block:
             data = self._load(e.gep(e.gep(rows, offset, "i8"), pixel * self.plan.pixel_stride, "i8"))
             raw = self._raw(data)
             if sums:
-                sums[pixel] = self._add(sums[pixel], raw)
+                sums[pixel] = add_direct(e, sums[pixel], [(bitcast(e, raw, data.type), e.const(0x01010101, data.type))])
             single, pair = self._sizes(raw)
             one, two = (e.intrinsic("smax", [a, b]) for a, b in ((one, single), (two, pair)))
         pairs, singles, words = totals[:COUNTS]
@@ -114,11 +114,6 @@ class _Block:
 
     def _middle(self, type_: str) -> Value:
         return self.e.const(as_signed(self.plan.around or 0), type_)
-
-    def _add(self, total: Value, raw: Value) -> Value:
-        """total + bytes of the input, four a lane."""
-        pairs = self._neighbours(raw)
-        return self.e.binary("add", total, self.e.call("llvm.x86.avx2.pmadd.wd", total.type, [pairs, self.e.const(1, self.words)]))
 
     def _neighbours(self, bytes_: Value) -> Value:
         """What two neighbours sum to."""
