@@ -25,7 +25,7 @@ try:
         os.kill(os.getpid(), signal.SIGKILL if HOW == "killed" else signal.SIGSTOP)
     begun = time.monotonic()
     dist.all_reduce(values)
-    print("NO ERROR")
+    print("NO ERROR", flush=True)
 except RuntimeError as error:
-    print(f"{type(error).__name__} after {time.monotonic() - begun:.1f} s: {error}")
+    print(f"{type(error).__name__} after {time.monotonic() - begun:.1f} s: {error}", flush=True)
 os._exit(0)
