@@ -13,7 +13,7 @@ from anycann.codegen.nest_kernel import Output
 from anycann.codegen.nest_space import NestSpace
 from anycann.codegen.recipe import Recipe
 from anycann.codegen.space import Choices
-from anycann.target.target import Target, by_name, host
+from anycann.target.target import PROCESSORS, Target, by_name, host
 from anycann.te import dtypes
 from anycann.te import tensor as te
 from anycann.te.expression import unary
@@ -122,6 +122,23 @@ def test_avx2_gathers_only_the_shortest_rows(tensor: Tensor, vector: int) -> Non
     task = task_of(Recipe((Output("y", tensor),), {}, by_name("avx2")), lambda name: None, Choices())
     assert task is not None
     assert task.default["vector"] == vector
+
+
+@pytest.mark.parametrize(
+    ("tensor", "zen", "xeon"),
+    [
+        (row_sums((4000, 5)), 0, 0),
+        (row_sums((4000, 16)), -1, 0),  # 0.31 of the time over rows
+        (softmax((4000, 3)), 0, 0),
+        (softmax((4000, 12)), -1, 0),  # 0.5
+        (softmax((4000, 37)), -1, -1),
+    ],
+)
+def test_processors_that_gather_slowly_read_rows_in_order(tensor: Tensor, zen: int, xeon: int) -> None:
+    for target, vector in ((PROCESSORS["znver4"], zen), (by_name("avx512"), xeon)):
+        task = task_of(Recipe((Output("y", tensor),), {}, target), lambda name: None, Choices())
+        assert task is not None
+        assert task.default["vector"] == vector
 
 
 @pytest.mark.parametrize("shape", [(1, 256, 112, 112), (1, 432, 24, 103), (8, 288, 3, 29)])

@@ -52,7 +52,7 @@ def generate(
     if any(window_rows(o.layout) for o in outputs):
         return _in_rows(nest, outputs, layouts, target, family)
     flat = flatten(nest, [o.place for o in outputs], layouts, target.lanes)
-    unasked = default_nest_tile(flat, target.lanes)
+    unasked = default_nest_tile(flat, target)
     kernel = _kernel(flat, outputs, target, family, unasked)
     if choices is None or choices.tuned is None:
         return kernel

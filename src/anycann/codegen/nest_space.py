@@ -68,15 +68,15 @@ class NestSpace(Space[NestTile]):
         return self.unasked
 
 
-def default_nest_tile(nest: FlatNest, lanes: int) -> NestTile:
+def default_nest_tile(nest: FlatNest, target: Target) -> NestTile:
     """What is chosen unasked: the loop along which most memory is read and written in order."""
-    vector = outer_vector(nest, lanes)
+    vector = outer_vector(nest, target)
     return NestTile(-1 if vector is None else nest.outer.index(vector), UNROLL, PARALLEL_PARTS)
 
 
 def nest_space(nest: FlatNest, kernel: Kernel, target: Target) -> NestSpace:
     """The space of a nest; `kernel` is what it gives unasked."""
-    unasked = default_nest_tile(nest, target.lanes)
+    unasked = default_nest_tile(nest, target)
     problem = NestProblem(
         kernel.symbol.rsplit("_", 1)[-1], tuple(v.extent for v in nest.outer), tuple(tuple(v.extent for v in s.over) for s in nest.stages)
     )

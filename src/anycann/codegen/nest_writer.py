@@ -92,7 +92,7 @@ class NestWriter(StageWriter):
         """
         if work < SERIAL_WORK or tasks >= self.parts:
             return False
-        cycles = vector_cycles(self.nest, self.vector, self.target.lanes)
+        cycles = vector_cycles(self.nest, self.vector, self.target)
         return tasks < self.parts // 4 or cycles >= tasks * extent * _TASK_CYCLES
 
     def _inside(self) -> None:

@@ -8,6 +8,7 @@ import math
 from anycann.codegen.accesses import FlatNest, Stage
 from anycann.codegen.lanes import Flat
 from anycann.codegen.strided import STRIDES
+from anycann.target.target import Target
 from anycann.te.expression import COSTLY, Expr, Load, Op, Var
 from anycann.te.simplify import Linear, linear
 from anycann.te.traversal import children, walk
@@ -19,11 +20,14 @@ EXPENSIVE = COSTLY | {"sqrt", "div"}
 # 43 10 and 20; with AVX2 the logarithm of softmax of 5 68 and 34, of 8 60 and 63.
 _FUNCTION, _QUOTIENT, _OTHER, _OPERATION, _AROUND, _COMBINE, _KEPT = 8.0, 2.0, 32.0, 0.5, 1.0, 3.0, 28.0
 _OVER_ROWS = 0.8  # of the time along rows is what lanes over rows have to be estimated at, to be chosen
-# Cycles a lane of elements that do not lie together: read, and written. By lanes: processors of few have no instruction for it. A gather of
-# AVX2 takes 0.7 on a processor that has AVX-512 too, and 1.2 on a Zen 3, where the sum of 8 numbers takes 11 cycles over rows and 4 along
-# them, of 13 numbers 18 and 6, softmax of 6 numbers 49 and 38, of 9 numbers 82 and 52.
-_GATHER, _SCATTER = {16: 0.4, 8: 1.2}, {16: 0.8}
-_ONE_BY_ONE = 1.5
+# Cycles a lane of elements that do not lie together, read by an instruction or one by one. A gather of AVX2 takes 0.7 on a processor that
+# has AVX-512 too, and 1.2 on a Zen 3, where the sum of 8 numbers takes 11 cycles over rows and 4 along them, of 13 numbers 18 and 6,
+# softmax of 6 numbers 49 and 38, of 9 numbers 82 and 52. A Xeon gathers 16 lanes at 0.4 each and scatters them at 0.8, a Zen 4 at 1.1 and
+# 1.5: softmax of 8 numbers takes 76 over rows and 43 along them there, of 12 83 and 42, the mean of 16 19 and 6.
+_GATHER = {16: 0.4, 8: 1.2}
+_SCATTER, _ONE_BY_ONE = 0.8, 1.5
+_GATHER_OF_ZEN = 1.1
+_SCATTERED_LANES = 16  # fewer have no instruction for it
 # Times as long from memory larger than so many bytes: a cache line a lane which is not read on soon; and lines that are fetched too late.
 # Lines that the next point reads on are near: every second pixel of 256 planes of 56 x 56, into blocks of channels (AVX2), takes 75 us with
 # channels over the lanes and 134 with pixels, of 64 of 28 x 28 4.6 and 8.2. Where lanes are scattered by an instruction it is not measured.
@@ -32,32 +36,32 @@ _SAME_LINE = 4  # elements apart
 _LATE, _CACHED_BYTES = 1.6, 1 << 20
 
 
-def outer_vector(nest: FlatNest, lanes: int) -> Var | None:
+def outer_vector(nest: FlatNest, target: Target) -> Var | None:
     """The outer loop that runs over lanes; None if each stage vectorises a loop of its own."""
     candidates: list[Var | None] = list(reversed(nest.outer))
     if any(stage.over for stage in nest.stages):
         candidates.insert(0, None)
-    return min(candidates, key=lambda v: vector_cycles(nest, v, lanes) * (_OVER_ROWS if v is None else 1.0), default=None)
+    return min(candidates, key=lambda v: vector_cycles(nest, v, target) * (_OVER_ROWS if v is None else 1.0), default=None)
 
 
-def vector_cycles(nest: FlatNest, vector: Var | None, lanes: int) -> float:
+def vector_cycles(nest: FlatNest, vector: Var | None, target: Target) -> float:
     """About how many cycles of one core the nest takes with `vector` over the lanes; None: a loop of each stage."""
-    points = math.prod(-(-v.extent // lanes) if v is vector else v.extent for v in nest.outer)
+    points = math.prod(-(-v.extent // target.lanes) if v is vector else v.extent for v in nest.outer)
     known, cycles = set[str](), 0.0
     inner = next((v for v in reversed(nest.outer) if v is not vector), None)
     for stage in nest.stages:
-        cycles += _stage_cycles(stage, vector, lanes, known, None if lanes in _SCATTER else inner)
+        cycles += _stage_cycles(stage, vector, target, known, None if _scatters(target) else inner)
         if vector is None:  # rows of what functions give are kept (rows.py)
             known |= {expr.name for expr in _changing(stage) if isinstance(expr, Op) and expr.name in EXPENSIVE}
     return points * cycles
 
 
-def _stage_cycles(stage: Stage, vector: Var | None, lanes: int, known: Set[str], inner: Var | None) -> float:
+def _stage_cycles(stage: Stage, vector: Var | None, target: Target, known: Set[str], inner: Var | None) -> float:
     """At one point of the outer loops, of which `inner` is the innermost; functions that are `known` by now need not be computed again."""
     own = own_vector(stage) if vector is None else None
-    times = math.prod(-(-v.extent // lanes) if v is own else v.extent for v in stage.over)
+    times = math.prod(-(-v.extent // target.lanes) if v is own else v.extent for v in stage.over)
     around = _AROUND + (_COMBINE if own is not None and not stage.is_store else 0.0)
-    once, each = _body_cycles(stage, vector or own, lanes, known, inner)
+    once, each = _body_cycles(stage, vector or own, target, known, inner)
     return around + once + times * each
 
 
@@ -71,15 +75,15 @@ def _changing(stage: Stage) -> list[Expr]:
     return list(found.values())
 
 
-def _body_cycles(stage: Stage, vector: Var | None, lanes: int, known: Set[str], inner: Var | None) -> tuple[float, float]:
+def _body_cycles(stage: Stage, vector: Var | None, target: Target, known: Set[str], inner: Var | None) -> tuple[float, float]:
     """What is computed once, and for each vector of the loops of the stage, with its store. One number needs no vector's time."""
     once, each, changing = 0.0, 1.0, {id(expr) for expr in _changing(stage)}
     of_vectors = vector is not None and vector not in stage.over
     for expr in walk(stage.body):
         cycles = 0.0
         if isinstance(expr, Load) and isinstance(expr.tensor, Flat):
-            apart = (expr.tensor.dtype.nbytes >= 4 and _GATHER.get(lanes)) or _ONE_BY_ONE
-            cycles = _access_cycles(linear(expr.indices[0]), vector, lanes, apart) * _distance(expr, stage, vector, inner)
+            apart = _gather_cycles(target) if expr.tensor.dtype.nbytes >= 4 else _ONE_BY_ONE
+            cycles = _access_cycles(linear(expr.indices[0]), vector, target.lanes, apart) * _distance(expr, stage, vector, inner)
         elif isinstance(expr, Op) and expr.name in known and id(expr) in changing:
             once += _KEPT
         elif isinstance(expr, Op) and expr.name not in EXPENSIVE:
@@ -88,8 +92,27 @@ def _body_cycles(stage: Stage, vector: Var | None, lanes: int, known: Set[str], 
             cycles = _FUNCTION if of_vectors or id(expr) in changing else _OTHER if expr.name in COSTLY else _QUOTIENT
         once, each = (once, each + cycles) if id(expr) in changing else (once + cycles, each)
     if stage.address is not None:
-        each += 0.5 + _access_cycles(linear(stage.address), vector, lanes, _SCATTER.get(lanes, _ONE_BY_ONE))
+        each += 0.5 + _access_cycles(linear(stage.address), vector, target.lanes, _scatter_cycles(target))
     return once, each
+
+
+def _scatters(target: Target) -> bool:
+    """True if an instruction writes elements that do not lie together."""
+    return target.lanes == _SCATTERED_LANES
+
+
+def _is_zen(target: Target) -> bool:
+    return target.cpu.startswith("znver")
+
+
+def _gather_cycles(target: Target) -> float:
+    """To read an element of four bytes or more into a lane, its neighbours' lying elsewhere."""
+    return _GATHER_OF_ZEN if _scatters(target) and _is_zen(target) else _GATHER.get(target.lanes, _ONE_BY_ONE)
+
+
+def _scatter_cycles(target: Target) -> float:
+    """To write an element from a lane, its neighbours' going elsewhere."""
+    return _SCATTER if _scatters(target) and not _is_zen(target) else _ONE_BY_ONE
 
 
 def _access_cycles(form: Linear, vector: Var | None, lanes: int, apart: float) -> float:
