@@ -9,7 +9,7 @@ from math import prod
 
 from anycann.codegen.accesses import FlatNest, Stage
 from anycann.codegen.clipping import Bounds, clip
-from anycann.codegen.combining import combine, combine_all, extreme, neutral, total
+from anycann.codegen.combining import absent_from, combine, combine_all, extreme, neutral, total
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.lanes import Lanes
 from anycann.codegen.stores import emit_store
@@ -214,7 +214,7 @@ class StageWriter:
             self.e.store(lanes.vector_of(expr), self.e.gep(self.pointers[row.source.name], self.values[lanes.vector], row.dtype.storage), 4)
         if lanes.mask is None:
             return value
-        absent = self.e.const(neutral(stage.kind, stage.body.dtype), value.type)
+        absent = self.e.const(absent_from(stage.kind, stage.body.dtype), value.type)
         return self.e.select(lanes.spread(lanes.mask), value, absent)
 
     # -- a loop of the stage runs over the lanes
