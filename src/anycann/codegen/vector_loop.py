@@ -20,14 +20,12 @@ EXPENSIVE = COSTLY | {"sqrt", "div"}
 # 43 10 and 20; with AVX2 the logarithm of softmax of 5 68 and 34, of 8 60 and 63.
 _FUNCTION, _QUOTIENT, _OTHER, _OPERATION, _AROUND, _COMBINE, _KEPT = 8.0, 2.0, 32.0, 0.5, 1.0, 3.0, 28.0
 _OVER_ROWS = 0.8  # of the time along rows is what lanes over rows have to be estimated at, to be chosen
-# Cycles a lane of elements that do not lie together, read by an instruction or one by one. A gather of AVX2 takes 0.7 on a processor that
-# has AVX-512 too, and 1.2 on a Zen 3, where the sum of 8 numbers takes 11 cycles over rows and 4 along them, of 13 numbers 18 and 6,
-# softmax of 6 numbers 49 and 38, of 9 numbers 82 and 52. A Xeon gathers 16 lanes at 0.4 each and scatters them at 0.8, a Zen 4 at 1.1 and
-# 1.5: softmax of 8 numbers takes 76 over rows and 43 along them there, of 12 83 and 42, the mean of 16 19 and 6.
-_GATHER = {16: 0.4, 8: 1.2}
-_SCATTER, _ONE_BY_ONE = 0.8, 1.5
-_GATHER_OF_ZEN = 1.1
-_SCATTERED_LANES = 16  # fewer have no instruction for it
+# Cycles a lane of elements that do not lie together: read, and written; one by one where there is no instruction for it. A gather of AVX2
+# takes 0.7 on a processor that has AVX-512 too, and 1.2 on a Zen 3, where the sum of 8 numbers takes 11 cycles over rows and 4 along them,
+# of 13 numbers 18 and 6, softmax of 6 numbers 49 and 38, of 9 numbers 82 and 52. 16 lanes were measured on a Xeon and on a Zen 4, where
+# softmax of 8 numbers takes 76 over rows and 43 along them, of 12 83 and 42, the mean of 16 19 and 6; later ones of that maker count as it.
+_ONE_BY_ONE = 1.5
+_APART, _APART_ON_ZEN, _APART_OF_8 = (0.4, 0.8), (1.1, 1.5), (1.2, _ONE_BY_ONE)
 # Times as long from memory larger than so many bytes: a cache line a lane which is not read on soon; and lines that are fetched too late.
 # Lines that the next point reads on are near: every second pixel of 256 planes of 56 x 56, into blocks of channels (AVX2), takes 75 us with
 # channels over the lanes and 134 with pixels, of 64 of 28 x 28 4.6 and 8.2. Where lanes are scattered by an instruction it is not measured.
@@ -79,10 +77,11 @@ def _body_cycles(stage: Stage, vector: Var | None, target: Target, known: Set[st
     """What is computed once, and for each vector of the loops of the stage, with its store. One number needs no vector's time."""
     once, each, changing = 0.0, 1.0, {id(expr) for expr in _changing(stage)}
     of_vectors = vector is not None and vector not in stage.over
+    read, written = _apart_cycles(target)
     for expr in walk(stage.body):
         cycles = 0.0
         if isinstance(expr, Load) and isinstance(expr.tensor, Flat):
-            apart = _gather_cycles(target) if expr.tensor.dtype.nbytes >= 4 else _ONE_BY_ONE
+            apart = read if expr.tensor.dtype.nbytes >= 4 else _ONE_BY_ONE
             cycles = _access_cycles(linear(expr.indices[0]), vector, target.lanes, apart) * _distance(expr, stage, vector, inner)
         elif isinstance(expr, Op) and expr.name in known and id(expr) in changing:
             once += _KEPT
@@ -92,27 +91,20 @@ def _body_cycles(stage: Stage, vector: Var | None, target: Target, known: Set[st
             cycles = _FUNCTION if of_vectors or id(expr) in changing else _OTHER if expr.name in COSTLY else _QUOTIENT
         once, each = (once, each + cycles) if id(expr) in changing else (once + cycles, each)
     if stage.address is not None:
-        each += 0.5 + _access_cycles(linear(stage.address), vector, target.lanes, _scatter_cycles(target))
+        each += 0.5 + _access_cycles(linear(stage.address), vector, target.lanes, written)
     return once, each
 
 
 def _scatters(target: Target) -> bool:
     """True if an instruction writes elements that do not lie together."""
-    return target.lanes == _SCATTERED_LANES
+    return target.lanes == 16
 
 
-def _is_zen(target: Target) -> bool:
-    return target.cpu.startswith("znver")
-
-
-def _gather_cycles(target: Target) -> float:
-    """To read an element of four bytes or more into a lane, its neighbours' lying elsewhere."""
-    return _GATHER_OF_ZEN if _scatters(target) and _is_zen(target) else _GATHER.get(target.lanes, _ONE_BY_ONE)
-
-
-def _scatter_cycles(target: Target) -> float:
-    """To write an element from a lane, its neighbours' going elsewhere."""
-    return _SCATTER if _scatters(target) and not _is_zen(target) else _ONE_BY_ONE
+def _apart_cycles(target: Target) -> tuple[float, float]:
+    """To read an element of four bytes or more into a lane, its neighbours' lying elsewhere, and to write one."""
+    if _scatters(target):
+        return _APART_ON_ZEN if target.cpu.startswith("znver") else _APART
+    return _APART_OF_8 if target.lanes == 8 else (_ONE_BY_ONE, _ONE_BY_ONE)
 
 
 def _access_cycles(form: Linear, vector: Var | None, lanes: int, apart: float) -> float:
