@@ -27,8 +27,16 @@ _TASK_CYCLES, _TASKS, _ENOUGH_TASKS = 20_000, 16, 8
 # Less than this is not worth a task of its own, for each fetches its weights: 16 to 240 channels, 3x3 onto a column of 14 pixels (AVX2)
 # take 12.8 us in 14 tasks, 9.9 in 5, 8.9 in one.
 _LEAST_CYCLES, _FEW_TASKS = 5_000, 4
+_LATENCY = 5.0  # four on most processors, and a little for what is not scheduled perfectly
 _HALVED_LOAD = 0.1  # cycles that a load adds where one such instruction a cycle leaves time for it
-_FAR_BYTES_PER_CYCLE = 16.0  # from behind the second-level cache
+# Where groups are multiplied by one instruction: cycles around a register tile, more for several pixels, whose sums a loop hands on, and
+# for each of them; and around a task. Of short sums a processor that looks so many instructions ahead, of which so many write a vector,
+# begins the next tile meanwhile: 704 x 112 x 8 bytes take 0.51 of the time by 7 vectors of a pixel that they take by one of 30, from 24 to
+# 96 channels of 56 x 56 0.79 by 6 vectors of a pixel for 3 of 9, 400 x 256 x 32 0.83 for 4 of 6 (Zen 4).
+_BEGIN, _SEVERAL_PIXELS, _PIXEL, _TASK = 4.0, 16.0, 2.0, 100.0
+_AHEAD, _WRITE_INSTRUCTIONS = 300, 12
+_SHORT_DEPTH, _SHORT_ROWS, _SHORT_VECTORS = 36, (1, 2, 4), 7
+_FAR_BYTES_PER_CYCLE, _NEAR_BYTES_PER_CYCLE = 16.0, 32.0  # from behind the second-level cache, and from it
 # Products of 16-bit integers: cycles for what a register tile computes of a pair of channels, around each pixel of it, and bytes of weights
 # a cycle from the second-level cache. 1x1 from 128 to 256 channels on 56 x 56 pixels with AVX2: tiles of 6 x 2, 5 x 2, 4 x 2 and 3 x 3
 # pixels and vectors take 0.75 of the time of 12 x 1, from 256 to 128 0.87.
@@ -147,7 +155,8 @@ class DotSpace(Space[DotTile]):
         copy = pixels * (plan.channels * plan.nbytes / 16 + _SORT * plan.is_split)
         far = self._far_bytes(plan) / (_WIDE_FAR_BYTES_PER_CYCLE if self._waits else _FAR_BYTES_PER_CYCLE)
         sort = _SORTED_GROUP * blocks * plan.depth if plan.sorts else 0.0
-        return blocks * cycles + _WRITE * vectors * shape.out_pixels * shape.batch + copy + far + sort
+        begin = _TASK * plan.tasks if plan.dots.is_one_instruction and not (plan.copied or self._tiles) else 0.0
+        return blocks * cycles + _WRITE * vectors * shape.out_pixels * shape.batch + copy + far + sort + begin
 
     def _far_bytes(self, plan: DotPlan) -> float:
         """What does not stay in the second-level cache comes again: weights for each part of the rows, rows of a part for each panel."""
@@ -212,8 +221,10 @@ class DotSpace(Space[DotTile]):
         apart = 0 if plan.dots.is_one_instruction else 3
         work = tile.rows * vectors * (1 + apart) + apart * (tile.rows + vectors)
         loads = tile.rows + vectors
-        arithmetic = work + _HALVED_LOAD * loads if is_halved(self.target) else work / 2
-        return _AROUND + plan.depth * max(arithmetic, loads / 2, 4.0)
+        products = work + _HALVED_LOAD * loads if is_halved(self.target) else work / 2
+        far = plan.width * plan.dots.weight_bytes / _NEAR_BYTES_PER_CYCLE if plan.panel_bytes > self.target.l1_bytes else 0.0
+        arithmetic = plan.depth * max(products, loads / 2, far, _LATENCY)
+        return arithmetic + (_around_cycles(plan, vectors, arithmetic) if plan.dots.is_one_instruction else _AROUND)
 
     def _line(self, tile: DotTile) -> int:
         """Pixels of a line that is computed at once: what may be read in place. A shorter last one has rows of its image before it."""
@@ -225,7 +236,7 @@ class DotSpace(Space[DotTile]):
         shape, lanes = self.problem, self.target.lanes
         all_vectors = -(-shape.out_channels // lanes)
         for merge in self._merges():
-            for vectors in range(1, min(all_vectors, 2 if self._tiles or self.around is not None else 4) + 1):
+            for vectors in range(1, min(all_vectors, self._vector_choices(merge)) + 1):
                 for row_tiles in (1, 2)[: 1 + self._tiles]:
                     for image_rows in self._image_rows(merge):
                         for rows in self._row_choices(merge, image_rows, vectors, row_tiles):
@@ -237,6 +248,16 @@ class DotSpace(Space[DotTile]):
                                 whole = replace(tile, image_rows=max(1, min(shape.out_size[-2], rounded)))
                                 yield from (whole,) if self._waits else (whole, self._with_panels(whole))
 
+    def _vector_choices(self, merge: bool) -> int:
+        if self._tiles or self.around is not None:
+            return 2
+        return _SHORT_VECTORS if self._is_short(merge) else 4
+
+    def _is_short(self, merge: bool) -> bool:
+        """True if a register tile takes so few groups that what is around it counts."""
+        plan = self.plan(DotTile(1, 1, 1, 1, 1, merge))
+        return plan.dots.is_one_instruction and not self._tiles and plan.depth <= _SHORT_DEPTH
+
     def _merges(self) -> tuple[bool, ...]:
         """A column of pixels is one long row, or nothing."""
         if not may_merge(self.problem, self.target, self.planar):
@@ -247,8 +268,9 @@ class DotSpace(Space[DotTile]):
         shape = self.problem
         pitch = self.plan(DotTile(1, 1, 1, 1, 1, merge)).pitch
         length = (image_rows - 1) * pitch + shape.out_size[-1] if merge else shape.out_size[-1]
-        most = TILE_ROWS if self._tiles else max(1, self._most_sums(vectors) // vectors)
-        return even_cuts(-(-length // row_tiles), min(most, max(1, length)))
+        most = min(max(1, length), TILE_ROWS if self._tiles else max(1, self._most_sums(vectors) // vectors))
+        few = [rows for rows in _SHORT_ROWS if rows < most] if self._is_short(merge) else []
+        return few + even_cuts(-(-length // row_tiles), most)
 
     def _image_rows(self, merge: bool) -> list[int]:
         """Rows of a task: all of them, or so many parts that `_keeps_rows`."""
@@ -273,6 +295,15 @@ class DotSpace(Space[DotTile]):
         wanted = min(_TASKS, max(1, int(work // _TASK_CYCLES)))
         parts = min(panels, max(1, -(-wanted // chunks)))
         return DotTile(tile.rows, tile.vectors, tile.row_tiles, tile.image_rows, max(1, -(-panels // parts)), tile.merge)
+
+
+def _around_cycles(plan: DotPlan, vectors: int, arithmetic: float) -> float:
+    """Cycles around the products of a register tile, less those of writing that pass while the next one's are computed."""
+    rows = plan.tile.rows
+    sums = rows * vectors
+    instructions = plan.depth * (sums + vectors) + _WRITE_INSTRUCTIONS * sums
+    hidden = min(arithmetic, _WRITE * sums) * max(0.0, 1 - instructions / _AHEAD)
+    return _BEGIN + (_SEVERAL_PIXELS if rows > 1 else 0.0) + _PIXEL * rows - hidden
 
 
 @lru_cache(maxsize=1024)

@@ -27,11 +27,11 @@ def tiles(shape: MatmulShape, target: Target) -> list[MatmulTile]:
     shape = folded(shape)
     if method(shape) == "dot":
         return [_dot_tile(shape, target)]
-    lanes = lanes_of(shape.accumulator, target.lanes)
+    lanes, most = lanes_of(shape.accumulator, target.lanes), _LINE_ROWS if _writes_lines(shape, target) else shape.m
     sizes = [
         (rows, vectors)
         for vectors in range(1, _most_vectors(shape, target, lanes) + 1)
-        for rows in range(1, min(shape.m, most_rows(shape, target, vectors)) + 1)
+        for rows in range(1, min(shape.m, most_rows(shape, target, vectors), most) + 1)
     ]
     sizes = sizes or [(1, 1)]
     sizes.sort(key=lambda size: (estimate(shape, target, *size), size[0] * size[1]))
@@ -54,6 +54,8 @@ _WAITING_ROWS = 6
 def _most_vectors(shape: MatmulShape, target: Target, lanes: int) -> int:
     """Registers along a row of a panel: not more than there are columns, or than memory can follow."""
     most = min(8, max(1, -(-shape.n // lanes)))
+    if _writes_lines(shape, target):
+        return max(1, _LINE_BYTES // (lanes * shape.accumulator.nbytes))
     if is_streamed(shape):
         return min(most, target.registers // (2 * STREAMS))
     if shape.packed and not shape.grouped and shape.m <= _WAITING_ROWS:
@@ -146,16 +148,27 @@ def _repays_gathering(shape: MatmulShape, target: Target, tile: MatmulTile) -> b
 
 
 # A product of short k does little more than write. Its tasks are bands of rows, few enough that their pages stay known, through all panels:
-# [1500, 16] x [16, 2000] takes 0.6 to 0.75 of the time that panel after panel takes. A copy of B is then not repaid, and results that stay
-# in the cache need no bands.
+# [1500, 16] x [16, 2000] takes 0.6 to 0.75 of the time that panel after panel takes. Where B is copied to be read, no band repays that:
+# [2000, 16] x [16, 2000] of B transposed takes 1.4 times as long in bands of 40 rows as with all rows, [197, 24] x [24, 4000] 1.6 times.
+# Results that stay in the cache need no bands if B lies in rows.
 _SHORT_K, _BAND_ROWS = 32, 40
+# Results that do not stay are best written a line of eight rows at a time. Beside bands of 40 rows and 5 vectors [2000, 16] x [16, 2000]
+# takes 0.5 of the time, [600, 8] x [8, 3008] 0.75, six times [560, 10] x [10, 1744] 0.55, [3000, 48] x [48, 608] 0.73, with k = 96 and more
+# as long or 0.9 (Zen 4).
+_SHORT_K_OF_LINES, _LINE_ROWS = 64, 8
 
 
 def _writes_bands(shape: MatmulShape, target: Target, tile: MatmulTile) -> bool:
-    """True if a task should be a band of at most `_BAND_ROWS` rows that goes through all panels."""
+    """True if a task should be a band of a few rows that goes through all panels."""
     several = shape.n > tile.vectors * lanes_of(shape.accumulator, target.lanes)
+    return _writes_lines(shape, target) or (several and shape.k <= _SHORT_K and shape.packed and not must_copy(shape))
+
+
+def _writes_lines(shape: MatmulShape, target: Target) -> bool:
+    """True if the product waits for its results to be written: they do not stay in the second-level cache."""
     results = shape.batches * shape.m * shape.n * shape.accumulator.nbytes
-    return several and shape.k <= _SHORT_K and (shape.packed or results > target.l2_bytes // 2)
+    several = shape.n * shape.accumulator.nbytes > _LINE_BYTES
+    return several and shape.k <= _SHORT_K_OF_LINES and results > target.l2_bytes // 2 and not must_copy(shape)
 
 
 # Half of A that another thread wrote comes out of its cache. Chains of products with k = n = 128 and 32 to 128 rows took as long with two
@@ -200,7 +213,8 @@ def _tile(shape: MatmulShape, target: Target, rows: int, vectors: int, panels_in
     row_blocks = max(1, min(blocks, max(-(-blocks // chunks), least)))
     tile = MatmulTile(rows, vectors, max(1, shape.k), row_blocks, panels_inner, copy)
     if panels_inner and _writes_bands(shape, target, tile):
-        return replace(tile, row_blocks=max(1, min(blocks, _BAND_ROWS // rows)), copy=must_copy(shape))
+        most = _LINE_ROWS if _writes_lines(shape, target) else _BAND_ROWS
+        return replace(tile, row_blocks=max(1, min(blocks, most // rows)), copy=False)
     if gathers_rows(shape, tile):
         row_blocks = _gathered_blocks(shape, target, rows, blocks)
     return replace(tile, depth=_depth(shape, target, vectors * lanes, row_blocks), row_blocks=row_blocks)

@@ -109,13 +109,13 @@ def row_chunks(shape: MatmulShape, tile: MatmulTile) -> int:
     return -(-shape.m // (tile.rows * tile.row_blocks))
 
 
-# What 12 sums and a short k cost is mostly their trip through scratch: products with k = 16 and 64 take 0.84 to 0.94 of the time without it
-# (Zen 3), with k = 384 it is all the same. Masked columns lose by it: 49 of them took 1.29. Tiles of 27 sums would be twice the code; what
-# they gain has not been measured.
+# What a short k costs is mostly the trip of its sums through scratch. With 16 registers products with k = 16 and 64 take 0.84 to 0.94 of
+# the time without it, with k = 384 it is all the same; masked columns lose by it, 49 of them took 1.29 (Zen 3). With 32 registers products
+# with k = 31 take 0.92, with k = 64 0.9 to 0.98 (Zen 4).
 _SHORT_K = 64
 
 
 def writes_registers(shape: MatmulShape, target: Target) -> bool:
     """True if sums should go from registers to a short writer, not through scratch to a loop with one copy of its code."""
-    whole = shape.n % lanes_of(shape.accumulator, target.lanes) == 0
-    return shape.k <= _SHORT_K and target.has_few_registers and whole
+    whole = not target.has_few_registers or shape.n % lanes_of(shape.accumulator, target.lanes) == 0
+    return shape.k <= _SHORT_K and whole
