@@ -221,9 +221,9 @@ class DotSpace(Space[DotTile]):
         apart = 0 if plan.dots.is_one_instruction else 3
         work = tile.rows * vectors * (1 + apart) + apart * (tile.rows + vectors)
         loads = tile.rows + vectors
-        products = work + _HALVED_LOAD * loads if is_halved(self.target) else work / 2
+        cycles = work + _HALVED_LOAD * loads if is_halved(self.target) else work / 2
         far = plan.width * plan.dots.weight_bytes / _NEAR_BYTES_PER_CYCLE if plan.panel_bytes > self.target.l1_bytes else 0.0
-        arithmetic = plan.depth * max(products, loads / 2, far, _LATENCY)
+        arithmetic = plan.depth * max(cycles, loads / 2, far, _LATENCY)
         return arithmetic + (_around_cycles(plan, vectors, arithmetic) if plan.dots.is_one_instruction else _AROUND)
 
     def _line(self, tile: DotTile) -> int:

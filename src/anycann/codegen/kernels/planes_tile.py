@@ -37,9 +37,10 @@ class RowPart:
 
     def stored(self, e: Emitter, shape: ConvolutionShape, lanes: int, number: int) -> Value | None:
         """The lanes of vector `number` that exist; None for all. Only the last tile of a row, alone in its part, lacks some."""
-        return first_lanes(min(lanes, self.stop - self.first - number * lanes) if self.edge and self._alone(lanes) else lanes, lanes)
+        return first_lanes(min(lanes, self.stop - self.first - number * lanes) if self.edge and self.is_alone(lanes) else lanes, lanes)
 
-    def _alone(self, lanes: int) -> bool:
+    def is_alone(self, lanes: int) -> bool:
+        """True if it is one tile."""
         return self.stop - self.first <= self.vectors * lanes
 
 
