@@ -204,9 +204,7 @@ def _ahead(e: Emitter, kernel: _Kernel, part: RowPart, column: Value) -> Value:
 _LINE_PIXELS = 16
 
 
-def _products(
-    e: Emitter, kernel: _Kernel, reader: _Reader, pixels: Value, factors: Value, ahead: Value, sums: list[Value]
-) -> list[Value]:
+def _products(e: Emitter, kernel: _Kernel, reader: _Reader, pixels: Value, factors: Value, ahead: Value, sums: list[Value]) -> list[Value]:
     """All taps of one input channel of one row."""
     sums, outputs = list(sums), kernel.tile.outputs
     reader.loaded.clear()
