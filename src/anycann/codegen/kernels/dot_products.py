@@ -143,6 +143,8 @@ class DotProducts:
 
     def _add_once(self, e: Emitter, name: str, total: Value, a: Value, b: Value) -> Value:
         lanes, element = self.target.lanes, "bfloat" if self.dtype is dtypes.bfloat16 else "i8"
+        if self.dtype is dtypes.bfloat16:  # the last operand is spread from memory by the instruction: 14 x 1 take 0.72 of the time (Zen 4)
+            a, b = b, a
         type_ = f"<{self.group * lanes} x {element}>"
         a, b = (e.op(f"bitcast {v.type} {v.text} to {type_}", type_) for v in (a, b))
         return e.call(name, total.type, [total, a, b])

@@ -24,6 +24,7 @@ from anycann.te import dtypes
 # lies in one piece, and to copy a pixel of its own; a task is worth so many.
 _TILE_LOAD, _WRITE, _AROUND, _PART, _SORT = 8.0, 5.0, 24.0, 8.0, 3.0
 _TASK_CYCLES, _TASKS, _ENOUGH_TASKS = 20_000, 16, 8
+_UNSHARED = 0.3  # of the time is what a task alone may take more than several that threads share
 # Less than this is not worth a task of its own, for each fetches its weights: 16 to 240 channels, 3x3 onto a column of 14 pixels (AVX2)
 # take 12.8 us in 14 tasks, 9.9 in 5, 8.9 in one.
 _LEAST_CYCLES, _FEW_TASKS = 5_000, 4
@@ -155,7 +156,7 @@ class DotSpace(Space[DotTile]):
         copy = pixels * (plan.channels * plan.nbytes / 16 + _SORT * plan.is_split)
         far = self._far_bytes(plan) / (_WIDE_FAR_BYTES_PER_CYCLE if self._waits else _FAR_BYTES_PER_CYCLE)
         sort = _SORTED_GROUP * blocks * plan.depth if plan.sorts else 0.0
-        begin = _TASK * plan.tasks if plan.dots.is_one_instruction and not (plan.copied or self._tiles) else 0.0
+        begin = _TASK * plan.tasks if self.takes_one_instruction and not plan.copied else 0.0
         return blocks * cycles + _WRITE * vectors * shape.out_pixels * shape.batch + copy + far + sort + begin
 
     def _far_bytes(self, plan: DotPlan) -> float:
@@ -173,6 +174,11 @@ class DotSpace(Space[DotTile]):
         the time in two parts and one instead of three and two. With matrix tiles the same made 0.76 to 1.34 of it.
         """
         return copied or self._tiles
+
+    @property
+    def takes_one_instruction(self) -> bool:
+        """True if vectors of groups are multiplied and added up by one instruction."""
+        return not self._tiles and DotProducts(self.problem.dtype, self.target, self.magnitudes).is_one_instruction
 
     @property
     def _tiles(self) -> bool:
@@ -224,7 +230,7 @@ class DotSpace(Space[DotTile]):
         cycles = work + _HALVED_LOAD * loads if is_halved(self.target) else work / 2
         far = plan.width * plan.dots.weight_bytes / _NEAR_BYTES_PER_CYCLE if plan.panel_bytes > self.target.l1_bytes else 0.0
         arithmetic = plan.depth * max(cycles, loads / 2, far, _LATENCY)
-        return arithmetic + (_around_cycles(plan, vectors, arithmetic) if plan.dots.is_one_instruction else _AROUND)
+        return arithmetic + (_around_cycles(plan, vectors, arithmetic) if self.takes_one_instruction else _AROUND)
 
     def _line(self, tile: DotTile) -> int:
         """Pixels of a line that is computed at once: what may be read in place. A shorter last one has rows of its image before it."""
@@ -255,8 +261,7 @@ class DotSpace(Space[DotTile]):
 
     def _is_short(self, merge: bool) -> bool:
         """True if a register tile takes so few groups that what is around it counts."""
-        plan = self.plan(DotTile(1, 1, 1, 1, 1, merge))
-        return plan.dots.is_one_instruction and not self._tiles and plan.depth <= _SHORT_DEPTH
+        return self.takes_one_instruction and self.plan(DotTile(1, 1, 1, 1, 1, merge)).depth <= _SHORT_DEPTH
 
     def _merges(self) -> tuple[bool, ...]:
         """A column of pixels is one long row, or nothing."""
@@ -292,6 +297,8 @@ class DotSpace(Space[DotTile]):
         chunks = max(1, plan.images * plan.row_chunks)
         weights = self.problem.out_channels * self.problem.group_inputs * self.problem.taps * self.problem.dtype.nbytes
         work = max(self.problem.flops / 2 / (512 if self._tiles else self.target.lanes * 8), weights / _FAR_BYTES_PER_CYCLE)
+        if self.takes_one_instruction and chunks < _ENOUGH_TASKS:
+            work = max(work, self.estimate(tile))
         wanted = min(_TASKS, max(1, int(work // _TASK_CYCLES)))
         parts = min(panels, max(1, -(-wanted // chunks)))
         return DotTile(tile.rows, tile.vectors, tile.row_tiles, tile.image_rows, max(1, -(-panels // parts)), tile.merge)
@@ -318,4 +325,5 @@ def _shared(space: DotSpace, tile: DotTile) -> tuple[float, float]:
     enough = min(_ENOUGH_TASKS, cycles // _TASK_CYCLES)
     tasks = space.plan(tile).tasks
     many = max(tasks, _FEW_TASKS, cycles // _LEAST_CYCLES) if space._waits else 0.0
-    return cycles * (1.0 if tasks >= enough else 1.3), many
+    lacking = 0.0 if tasks >= enough else (enough - tasks) / (enough - 1) if space.takes_one_instruction else 1.0
+    return cycles * (1 + _UNSHARED * lacking), many

@@ -50,6 +50,7 @@ from anycann.passes.rules.suppression import BoundSuppression
 from anycann.passes.rules.table_rows import FunctionOfRows, OneHotProduct
 from anycann.passes.rules.transposed_product import SeparateWindows
 from anycann.passes.rules.transposes import TransposedOperand, TwoTransposes
+from anycann.passes.rules.unread_taps import UnreadTaps
 from anycann.passes.rules.write_range import WriteRange
 from anycann.passes.rules.zero_points import SplitZeroPoint
 
@@ -57,7 +58,7 @@ RULES: tuple[Rule, ...] = (
     QuantisedOperator(), PaddingOfConvolution(), UnsignedBytes(), DequantizeLater(), QuantizeBeforeMoving(), QuantizeEarlier(),
     QuantizedAgain(), IntegerConvolution(), IntegerTransposedConvolution(), IntegerMatMul(), IntegerActivations(), IntegerGemm(),
     IntegerQGemm(), QuantizeByProduct(), QuantizeActivations(), ScaledWeights(), FloatWeights(),
-    DequantizeLSTM(), FoldBatchNormalization(), SumOfConvolutions(), SplitZeroPoint(), ProductOfEinsum(), ProductOfFourier(),
+    DequantizeLSTM(), FoldBatchNormalization(), SumOfConvolutions(), UnreadTaps(), SplitZeroPoint(), ProductOfEinsum(), ProductOfFourier(),
     ProductOfFrames(), MovedConvolution(), ScatterOfUnpool(),
     FuseAttention(), MultiHeadAttention(), PackedAttention(), LowerAttention(), ReshapeAttention(), TransposeAttention(),
     BoundSuppression(), BoundPlaces(), WriteRange(), ExpandOfTile(), SeparateWindows(), SeparatePool(), GeluOfParts(),
