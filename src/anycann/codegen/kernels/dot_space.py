@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from math import prod
+from math import gcd, prod
 from typing import ClassVar
 
 from anycann.codegen.kernels.arithmetic_rate import is_halved
@@ -36,6 +36,7 @@ _HALVED_LOAD = 0.1  # cycles that a load adds where one such instruction a cycle
 # 96 channels of 56 x 56 0.79 by 6 vectors of a pixel for 3 of 9, 400 x 256 x 32 0.83 for 4 of 6 (Zen 4).
 _BEGIN, _SEVERAL_PIXELS, _PIXEL, _TASK = 4.0, 16.0, 2.0, 100.0
 _AHEAD, _WRITE_INSTRUCTIONS = 300, 12
+_LINE_BYTES, _SETS, _CROWDED = 64, 64, 2.0  # 28 pixels of 2 KiB in two sets take twice as long, or more
 _SHORT_DEPTH, _SHORT_ROWS, _SHORT_VECTORS = 36, (1, 2, 4), 7
 _FAR_BYTES_PER_CYCLE, _NEAR_BYTES_PER_CYCLE = 16.0, 32.0  # from behind the second-level cache, and from it
 # Products of 16-bit integers: cycles for what a register tile computes of a pair of channels, around each pixel of it, and bytes of weights
@@ -230,6 +231,8 @@ class DotSpace(Space[DotTile]):
         cycles = work + _HALVED_LOAD * loads if is_halved(self.target) else work / 2
         far = plan.width * plan.dots.weight_bytes / _NEAR_BYTES_PER_CYCLE if plan.panel_bytes > self.target.l1_bytes else 0.0
         arithmetic = plan.depth * max(cycles, loads / 2, far, _LATENCY)
+        if self.takes_one_instruction and _crowd(plan):
+            arithmetic *= _CROWDED
         return arithmetic + (_around_cycles(plan, vectors, arithmetic) if self.takes_one_instruction else _AROUND)
 
     def _line(self, tile: DotTile) -> int:
@@ -302,6 +305,13 @@ class DotSpace(Space[DotTile]):
         wanted = min(_TASKS, max(1, int(work // _TASK_CYCLES)))
         parts = min(panels, max(1, -(-wanted // chunks)))
         return DotTile(tile.rows, tile.vectors, tile.row_tiles, tile.image_rows, max(1, -(-panels // parts)), tile.merge)
+
+
+def _crowd(plan: DotPlan) -> bool:
+    """True if what the pixels of a register tile read falls into so few sets of the first-level cache that they evict each other."""
+    lines = plan.pixel_stride * plan.nbytes // _LINE_BYTES
+    sets = _SETS // gcd(lines, _SETS) if lines else _SETS
+    return -(-plan.tile.rows // sets) > plan.target.l1_bytes // (_SETS * _LINE_BYTES)
 
 
 def _around_cycles(plan: DotPlan, vectors: int, arithmetic: float) -> float:
