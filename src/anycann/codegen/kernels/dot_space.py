@@ -35,6 +35,7 @@ _HALVED_LOAD = 0.1  # cycles that a load adds where one such instruction a cycle
 # begins the next tile meanwhile: 704 x 112 x 8 bytes take 0.51 of the time by 7 vectors of a pixel that they take by one of 30, from 24 to
 # 96 channels of 56 x 56 0.79 by 6 vectors of a pixel for 3 of 9, 400 x 256 x 32 0.83 for 4 of 6 (Zen 4).
 _BEGIN, _SEVERAL_PIXELS, _PIXEL, _TASK = 4.0, 16.0, 2.0, 100.0
+_FAR_COPY = 2.0  # times as long takes a copy that does not stay in the first-level cache
 _AHEAD, _WRITE_INSTRUCTIONS = 300, 12
 _LINE_BYTES, _SETS, _CROWDED = 64, 64, 2.0  # 28 pixels of 2 KiB in two sets take twice as long, or more
 _SHORT_DEPTH, _SHORT_ROWS, _SHORT_VECTORS = 36, (1, 2, 4), 7
@@ -155,9 +156,11 @@ class DotSpace(Space[DotTile]):
         chunks = plan.images * plan.row_chunks
         pixels = plan.copied * chunks * (1 if plan.sorts else plan.panel_chunks) * plan.planes * plan.plane_pixels
         copy = pixels * (plan.channels * plan.nbytes / 16 + _SORT * plan.is_split)
+        if self.takes_one_instruction and plan.scratch_bytes > self.target.l1_bytes // 4:
+            copy *= _FAR_COPY
         far = self._far_bytes(plan) / (_WIDE_FAR_BYTES_PER_CYCLE if self._waits else _FAR_BYTES_PER_CYCLE)
         sort = _SORTED_GROUP * blocks * plan.depth if plan.sorts else 0.0
-        begin = _TASK * plan.tasks if self.takes_one_instruction and not plan.copied else 0.0
+        begin = _TASK * plan.tasks if self.takes_one_instruction else 0.0
         return blocks * cycles + _WRITE * vectors * shape.out_pixels * shape.batch + copy + far + sort + begin
 
     def _far_bytes(self, plan: DotPlan) -> float:
