@@ -16,6 +16,7 @@ import numpy as np
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import RowTasks
+from anycann.codegen.kernels.arithmetic_rate import is_halved
 from anycann.codegen.kernels.convolution_inputs import InputLayout, input_layout
 from anycann.codegen.kernels.convolution_products import multiply_add
 from anycann.codegen.kernels.convolution_shape import Axis, ConvolutionShape, used_axes
@@ -225,9 +226,9 @@ def _weights(e: Emitter, kernel: _Kernel, pointer: Value, vectors: int) -> Itera
     """A weight in all lanes, for each vector of pixels.
 
     For two of them it is read twice, by the multiplications themselves: LLVM would keep a dozen outputs' weights for both, and spill. 15
-    taps of 440 channels to 13 take 0.58 of the time by 13 x 2 (Zen 4). AVX2 does not spread in an instruction that multiplies.
+    taps of 440 channels to 13 take 0.58 of the time by 13 x 2 (Zen 4). Two multiplications a cycle would wait for that many reads.
     """
-    again = vectors == 2 and kernel.target.has("avx512f")
+    again = vectors == 2 and is_halved(kernel.target)
     for number in range(vectors):
         if number and again:
             e.keep_order()  # else LLVM sees that it has been read

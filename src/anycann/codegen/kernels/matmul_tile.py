@@ -110,12 +110,12 @@ def row_chunks(shape: MatmulShape, tile: MatmulTile) -> int:
 
 
 # What a short k costs is mostly the trip of its sums through scratch. With 16 registers products with k = 16 and 64 take 0.84 to 0.94 of
-# the time without it, with k = 384 it is all the same; masked columns lose by it, 49 of them took 1.29 (Zen 3). With 32 registers products
-# with k = 31 take 0.92, with k = 64 0.9 to 0.98 (Zen 4).
+# the time without it, with k = 384 it is all the same; columns that are no whole vectors lose by it, 49 of them took 1.29 (Zen 3), but not
+# with AVX-512: products with k = 31 take 0.92, with k = 64 0.9 to 0.98 (Zen 4).
 _SHORT_K = 64
 
 
 def writes_registers(shape: MatmulShape, target: Target) -> bool:
     """True if sums should go from registers to a short writer, not through scratch to a loop with one copy of its code."""
-    whole = not target.has_few_registers or shape.n % lanes_of(shape.accumulator, target.lanes) == 0
-    return shape.k <= _SHORT_K and whole
+    whole = shape.n % lanes_of(shape.accumulator, target.lanes) == 0
+    return shape.k <= _SHORT_K and (whole or target.has("avx512f"))
