@@ -338,5 +338,7 @@ def _shared(space: DotSpace, tile: DotTile) -> tuple[float, float]:
     enough = min(_ENOUGH_TASKS, cycles // _TASK_CYCLES)
     tasks = space.plan(tile).tasks
     many = max(tasks, _FEW_TASKS, cycles // _LEAST_CYCLES) if space._waits else 0.0
-    lacking = 0.0 if tasks >= enough else (enough - tasks) / (enough - 1) if space.takes_one_instruction else 1.0
+    lacking = 0.0
+    if tasks < enough:
+        lacking = (enough - tasks) / (enough - 1) if space.takes_one_instruction else 1.0
     return cycles * (1 + _UNSHARED * lacking), many
