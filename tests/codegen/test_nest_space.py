@@ -176,14 +176,3 @@ def test_lanes_run_where_the_nest_takes_the_fewest_cycles(tensor: Tensor, vector
     task = task_of(Recipe((Output("y", tensor),), {}, by_name(target)), lambda name: None, Choices())
     assert task is not None
     assert task.default["vector"] == vector
-
-
-@pytest.mark.parametrize(("shape", "tasks"), [((14, 4, 12, 16), 56), ((14, 4, 120, 5000), 6720), ((8, 4, 3, 100), 96)])
-def test_tasks_are_enough_for_threads_but_not_thousands_of_little_work(shape: tuple[int, ...], tasks: int) -> None:
-    x = te.placeholder("x", (*shape, 7), dtypes.float32)
-    total = te.reduce("sum", shape, (7,), lambda *i: x[i])
-    # a row for each place of an outer loop keeps these loops apart
-    rows = [te.placeholder(f"row{n}", (shape[n], shape[-1]), dtypes.float32) for n in range(3)]
-    result = te.compute(shape, lambda a, b, c, d: total[a, b, c, d] + rows[0][a, d] + rows[1][b, d] + rows[2][c, d])
-    kernel = Recipe((Output("y", result),), {}, by_name("avx512")).generate(lambda name: None).kernel
-    assert kernel.tasks == tasks

@@ -10,13 +10,15 @@ from anycann.codegen.interior import Interior
 from anycann.codegen.kernel import Kernel, RowTasks
 from anycann.codegen.lanes import Flat
 from anycann.codegen.nest_stages import StageWriter
+from anycann.codegen.values import Value
 from anycann.codegen.vector_loop import EXPENSIVE, vector_cycles
 from anycann.te.expression import Op, Var
 from anycann.te.traversal import walk
 
 SERIAL_WORK = 16_384  # element operations below which splitting costs more than it gains
 PARALLEL_PARTS = 64
-_TASK_CYCLES = 100  # that make the finding of a task's place nothing
+_TASK_CYCLES = 2000  # that are worth a task
+_WRITTEN_OUT = 4  # turns of a loop that LLVM writes out in any case
 
 
 class NestWriter(StageWriter):
@@ -69,31 +71,51 @@ class NestWriter(StageWriter):
         return RowTasks(before // images, self.rows.extent, 1, 0, images=images)
 
     def _tasks(self, loops: list[Var], work: int) -> int:
-        """The leading loops are the parallel range; the rest run inside a task. Returns how many tasks that makes."""
-        leading = 0 if self.rows is None else loops.index(self.rows) + 1
-        tasks = math.prod(loop.extent for loop in loops[:leading])
-        while self.rows is None and leading < len(loops) and self._is_worth_splitting(tasks, loops[leading].extent, work):
-            tasks *= loops[leading].extent
-            leading += 1
+        """The leading loops are the parallel range, perhaps with pieces of the next; the rest run inside a task. Returns how many tasks."""
+        leading, pieces = self._shared_out(loops, work)
         with self.e.loop(self.e.begin, self.e.end) as task:
-            rest = task.index
+            rest = task.index if pieces == 1 else self.e.udiv(task.index, pieces)
             for variable in reversed(loops[:leading]):
                 first = variable is loops[0]
                 self.values[variable] = rest if first else self.e.urem(rest, variable.extent)
                 rest = rest if first else self.e.udiv(rest, variable.extent)
-            self._loops(loops[leading:], self._inside)
-        return tasks
+            if pieces == 1:
+                self._loops(loops[leading:], self._inside)
+            else:
+                self._piece(loops[leading:], self.e.urem(task.index, pieces), pieces)
+        return math.prod(loop.extent for loop in loops[:leading]) * pieces
 
-    def _is_worth_splitting(self, tasks: int, extent: int, work: int) -> bool:
-        """Whether tasks that are too few become `extent` times as many: not where that makes many of little work.
+    def _shared_out(self, loops: list[Var], work: int) -> tuple[int, int]:
+        """How many of the leading loops make a task of each of their points, and of how many pieces of the next each of those consists."""
+        if self.rows is not None:
+            return loops.index(self.rows) + 1, 1
+        parts = 1 if work < SERIAL_WORK else min(self.parts, work // (SERIAL_WORK // 4) + 1)
+        leading, tasks = 0, 1
+        while leading < len(loops) and self._gains_tasks(tasks, parts, loops[leading].extent):
+            extent = loops[leading].extent
+            if leading and tasks * extent > parts:
+                return leading, -(-extent // -(-extent * tasks // parts))
+            tasks *= extent
+            leading += 1
+        return leading, 1
 
-        Finding its place costs each task some divisions: with 56 tasks, and not 672, a pooling of 220 channels took 0.58 of the time, with
-        22, and not 242, one of 28 channels onto 11 x 11 pixels 0.66.
+    def _gains_tasks(self, tasks: int, parts: int, extent: int) -> bool:
+        """Whether so many tasks should become more, by a loop of `extent`; where they do for some threads, only if there is much to do.
+
+        Finding its place costs a task some divisions, and a loop that is not cut may be written out, with what its borders leave out: with
+        56 tasks, and not 672, a pooling of 220 channels took 0.58 of the time, with 20, and not 2220, one of 151 onto 3 x 37 pixels 0.62.
         """
-        if work < SERIAL_WORK or tasks >= self.parts:
-            return False
-        cycles = vector_cycles(self.nest, self.vector, self.target)
-        return tasks < self.parts // 4 or cycles >= tasks * extent * _TASK_CYCLES
+        if tasks < max(1, parts // 4) or tasks >= parts:
+            return tasks < parts
+        return extent > _WRITTEN_OUT and vector_cycles(self.nest, self.vector, self.target) >= parts * _TASK_CYCLES
+
+    def _piece(self, loops: Sequence[Var], number: Value, pieces: int) -> None:
+        """Piece `number` of the first of the loops, all of the others."""
+        size = -(-loops[0].extent // pieces)
+        first = self.e.mul(number, size)
+        with self.e.loop(first, self.e.smin(self.e.add(first, size), self.e.const(loops[0].extent))) as loop:
+            self.values[loops[0]] = loop.index
+            self._loops(loops[1:], self._inside)
 
     def _inside(self) -> None:
         """What a task does at one point of the loops around it."""

@@ -13,6 +13,10 @@ _MANY_ROWS = 256
 # Tasks of 3 registers of rows in place of 2, with 16 registers: 0.88 to 0.98 of the time from 256 to 1500 rows of a depth of 64 to 128,
 # 0.94 to 1.0 with 32, but 1.07 with 16, where what is around a register tile of keys is most of it (Zen 3).
 _LEAST_DEPTH = 32
+# Where rows see no later keys, less rows at once see less that they do not need: 300 to 1024 rows of a depth of 16 to 96 take 0.88 to 0.97
+# of the time by two registers of them that they take by four, and of 128 0.87 to 1.04; with so short a depth one register and one block
+# of keys take 0.85 to 0.95 (16 x 63 x 289 and 8 x 200 x 200 of 8 and 16; Zen 4).
+_CAUSAL_VECTORS, _SHALLOW = 2, 16
 
 
 # Keys and values that lie apart crowd few cache sets and many pages: with 16 registers tasks of several register tiles of rows copy them
@@ -49,12 +53,15 @@ def _single_tile(shape: AttentionShape, target: Target) -> AttentionTile:
     vectors = min(2, -(-shape.rows // target.lanes))
     if 4 * vectors * target.lanes * shape.keys <= target.l1_bytes * 3 // 4 and not triple:
         return _direct_tile(shape, target, vectors)
-    vectors = min((4 if wide else 3 if triple else 2) if many else 2, -(-shape.rows // target.lanes))
+    if wide and shape.reach is not None and shape.depth <= _SHALLOW and 4 * target.lanes * shape.keys <= target.l1_bytes * 3 // 4:
+        return _direct_tile(shape, target, 1)
+    most = (4 if shape.reach is None else _CAUSAL_VECTORS) if wide else 3 if triple else 2
+    vectors = min(most if many else 2, -(-shape.rows // target.lanes))
     spare = 1 if triple else 2
     keys = max(1, min((target.registers - vectors - spare) // vectors, shape.keys))
     keys = -(-shape.keys // -(-shape.keys // keys)) if shape.keys < 4 * keys else keys
-    columns = _even_part(-(-shape.width // target.lanes), 4 if wide else 2)
-    rows = 6 if triple else 8 if wide and columns <= 3 and vectors * target.lanes % 8 == 0 else 4
+    columns = _even_part(-(-shape.width // target.lanes), 3 if wide else 2)
+    rows = 6 if triple else 8 if wide and vectors * target.lanes % 8 == 0 else 4
     room = max(4 * keys, target.l1_bytes * 3 // 4 // (4 * (vectors * target.lanes + shape.width)))
     blocks = -(-shape.keys // room)
     block = -(-shape.keys // (blocks * keys)) * keys
