@@ -14,12 +14,15 @@ from anycann.te.simplify import Linear, linear
 from anycann.te.traversal import children, walk
 
 EXPENSIVE = COSTLY | {"sqrt", "div"}
-# Cycles of a function of a vector, of one number (a quotient or a root, all others), of an operation, around a stage, to combine the lanes
-# of a vector, and to read a row that was just kept. They come near what was measured in cycles a row, with the lanes along the row and over
+# Cycles of a function of a vector, of a quotient or a root of one number, of an operation, around a stage, to combine the lanes of a
+# vector; and of what is below. They come near what was measured in cycles a row, with the lanes along the row and over
 # rows: softmax of 8 numbers 71 and 28, of 37 101 and 148, layer normalisation of 11 24 and 26, of 19 33 and 43, the mean of 16 8 and 11, of
 # 43 10 and 20; with AVX2 the logarithm of softmax of 5 68 and 34, of 8 60 and 63; on a Zen 4 layer normalisation of 5 40 and 28, of 8 31
 # and 43.
-_FUNCTION, _QUOTIENT, _OTHER, _OPERATION, _AROUND, _COMBINE, _KEPT = 8.0, 2.0, 32.0, 0.5, 1.0, 4.0, 28.0
+_FUNCTION, _QUOTIENT, _OPERATION, _AROUND, _COMBINE = 8.0, 2.0, 0.5, 1.0, 4.0
+# All other functions of one number, and a kept row. With 16 lanes a Zen 4 takes for softmax of any few numbers 40 along the row, for its
+# logarithm 84, which over rows is 39 for 6 and 82 for 14.
+_OTHER_AND_KEPT, _OTHER_AND_KEPT_ON_ZEN = (32.0, 28.0), (64.0, 15.0)
 _OVER_ROWS = 0.8  # of the time along rows is what lanes over rows have to be estimated at, to be chosen
 # Cycles a lane of elements that do not lie together: read, and written; one by one where there is no instruction for it. A gather of AVX2
 # takes 0.7 on a processor that has AVX-512 too, and 1.2 on a Zen 3, where the sum of 8 numbers takes 11 cycles over rows and 4 along them,
@@ -79,17 +82,18 @@ def _body_cycles(stage: Stage, vector: Var | None, target: Target, known: Set[st
     once, each, changing = 0.0, 1.0, {id(expr) for expr in _changing(stage)}
     of_vectors = vector is not None and vector not in stage.over
     read, written = _apart_cycles(target)
+    other, kept = _OTHER_AND_KEPT_ON_ZEN if _is_wide_zen(target) else _OTHER_AND_KEPT
     for expr in walk(stage.body):
         cycles = 0.0
         if isinstance(expr, Load) and isinstance(expr.tensor, Flat):
             apart = read if expr.tensor.dtype.nbytes >= 4 else _ONE_BY_ONE
             cycles = _access_cycles(linear(expr.indices[0]), vector, target.lanes, apart) * _distance(expr, stage, vector, inner)
         elif isinstance(expr, Op) and expr.name in known and id(expr) in changing:
-            once += _KEPT
+            once += kept
         elif isinstance(expr, Op) and expr.name not in EXPENSIVE:
             cycles = _OPERATION
         elif isinstance(expr, Op):
-            cycles = _FUNCTION if of_vectors or id(expr) in changing else _OTHER if expr.name in COSTLY else _QUOTIENT
+            cycles = _FUNCTION if of_vectors or id(expr) in changing else other if expr.name in COSTLY else _QUOTIENT
         once, each = (once, each + cycles) if id(expr) in changing else (once + cycles, each)
     if stage.address is not None:
         each += 0.5 + _access_cycles(linear(stage.address), vector, target.lanes, written)
@@ -101,10 +105,14 @@ def _scatters(target: Target) -> bool:
     return target.lanes == 16
 
 
+def _is_wide_zen(target: Target) -> bool:
+    return target.lanes == 16 and target.cpu.startswith("znver")
+
+
 def _apart_cycles(target: Target) -> tuple[float, float]:
     """To read an element of four bytes or more into a lane, its neighbours' lying elsewhere, and to write one."""
     if _scatters(target):
-        return _APART_ON_ZEN if target.cpu.startswith("znver") else _APART
+        return _APART_ON_ZEN if _is_wide_zen(target) else _APART
     return _APART_OF_8 if target.lanes == 8 else (_ONE_BY_ONE, _ONE_BY_ONE)
 
 
