@@ -62,7 +62,7 @@ class Drawn:
         return self._made(nodes, inputs, constants)
 
     def _of_bytes(self) -> onnx.ModelProto:
-        """x0 -> bytes -> the operator with bytes as weights -> Relu -> bytes -> y."""
+        """x0 -> bytes -> the operator with bytes as weights -> Relu -> bytes -> y, of an image the means."""
         rng = np.random.default_rng(len(self.text))
         scale, zero = np.float32(0.02), np.uint8(128)
         constants: dict[str, np.ndarray] = {
@@ -77,7 +77,8 @@ class Drawn:
             helper.make_node(self.op_type, ["r0", "w0"], ["t"], name=OPERATOR, **self.attributes),
             helper.make_node("Relu", ["t"], ["r"], name=AFTER),
             helper.make_node("QuantizeLinear", ["r", "scale", "zero"], ["q"], name="stored"),
-            helper.make_node("DequantizeLinear", ["q", "scale", "zero"], ["y"], name="end"),
+            helper.make_node("DequantizeLinear", ["q", "scale", "zero"], ["s"], name="read"),
+            helper.make_node("GlobalAveragePool" if self.image else "Identity", ["s"], ["y"], name="end"),
         ]
         return self._made(nodes, self.inputs, constants)
 
