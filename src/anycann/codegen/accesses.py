@@ -177,7 +177,7 @@ def _raw_uses(nest: FlatNest) -> set[Var]:
             used.add(expr)
 
     for stage in nest.stages:
-        for expr in _walk_outside_addresses(stage.body):
+        for expr in walk_outside_addresses(stage.body):
             visit(expr)
         roots = [*stage.guards, *nest.guards]
         used.update(v for root in roots for v in walk(root) if isinstance(v, Var))
@@ -188,7 +188,8 @@ def _raw_uses(nest: FlatNest) -> set[Var]:
     return used
 
 
-def _walk_outside_addresses(root: Expr) -> list[Expr]:
+def walk_outside_addresses(root: Expr) -> list[Expr]:
+    """What is computed at a point of the loops, but for where it is read."""
     order: list[Expr] = []
     seen: set[int] = set()
     stack = [root]

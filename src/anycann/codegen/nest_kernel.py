@@ -8,6 +8,7 @@ from dataclasses import replace
 from anycann.codegen.accesses import FlatNest, flatten
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.interior import interior
+from anycann.codegen.interleaving import InterleavingWriter
 from anycann.codegen.kernel import Kernel
 from anycann.codegen.lanes import Flat
 from anycann.codegen.nest_space import NestTile, default_nest_tile, nest_space
@@ -15,9 +16,11 @@ from anycann.codegen.nest_writer import NestWriter
 from anycann.codegen.rows import keep_rows
 from anycann.codegen.side_by_side import columns_side_by_side, side_by_side
 from anycann.codegen.space import Choices
-from anycann.codegen.transposing import TransposingWriter, transposition
+from anycann.codegen.transposing import TransposingWriter, Transposition, transposition
+from anycann.codegen.turning import turning
 from anycann.support.records import dataclass
 from anycann.target.target import Target
+from anycann.te.dtypes import DType
 from anycann.te.expression import Load, Var
 from anycann.te.layout import ND, Place, window_rows
 from anycann.te.nest import Nest, WriteStage, build_nest
@@ -64,18 +67,26 @@ def _kernel(flat: FlatNest, outputs: Sequence[Output], target: Target, family: s
     inputs = placeholders(flat)
     vector = None if tile.vector < 0 else flat.outer[tile.vector]  # keeping rows takes loads away, so it is decided before
     flat, rows = keep_rows(flat, target.lanes) if vector is None else (flat, ())
-    turned = transposition(flat, target.lanes)
     types = [o.tensor.dtype for o in outputs]
-    writer = NestWriter(flat, types, target, vector) if turned is None else TransposingWriter(flat, types, target, turned)
+    writer = _writer(flat, types, target, vector)
     writer.unroll, writer.parts = tile.unroll, tile.parts
-    if vector is not None and not writer.e.masks:
+    if type(writer) is NestWriter and vector is not None and not writer.e.masks:
         writer.interior = interior(flat, vector, target.lanes)
-        if turned is None and writer.interior is None:
+        if writer.interior is None:
             columns = columns_side_by_side(flat, vector, target)
             writer.wide = columns if columns > 1 else side_by_side(flat, types, vector, target.lanes)
             writer.unroll = min(tile.unroll, max(1, target.registers // columns))
     kernel = writer.write(family, inputs, [o.name for o in outputs], rows)
     return replace(kernel, scratch_bytes=sum(row.size * row.dtype.nbytes for row in rows))
+
+
+def _writer(flat: FlatNest, types: Sequence[DType], target: Target, vector: Var | None) -> NestWriter:
+    turned = turning(flat, target.lanes)
+    if turned is None:
+        return NestWriter(flat, types, target, vector)
+    if isinstance(turned.plan, Transposition):
+        return TransposingWriter(turned.nest, types, target, turned.plan)
+    return InterleavingWriter(turned.nest, types, target, turned.plan)
 
 
 def rows_of(nest: Nest) -> Var | None:

@@ -9,7 +9,7 @@ from anycann.codegen.kernel import Kernel
 from anycann.codegen.nest_stages import UNROLL
 from anycann.codegen.nest_writer import PARALLEL_PARTS
 from anycann.codegen.space import Parameter, Space
-from anycann.codegen.transposing import transposition
+from anycann.codegen.turning import turning
 from anycann.codegen.vector_loop import outer_vector
 from anycann.support.records import dataclass
 from anycann.target.target import Target
@@ -82,6 +82,6 @@ def nest_space(nest: FlatNest, kernel: Kernel, target: Target) -> NestSpace:
     )
     loops = [number for number, loop in enumerate(nest.outer) if loop.extent >= target.lanes]
     own = [-1] if any(stage.over for stage in nest.stages) else []
-    free = transposition(nest, target.lanes) is None
+    free = turning(nest, target.lanes) is None
     vectors = {unasked.vector, *loops, *own} if free else {unasked.vector}
     return NestSpace(problem, target, tuple(sorted(vectors)), unasked)

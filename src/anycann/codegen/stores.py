@@ -17,9 +17,7 @@ def emit_store(lanes: Lanes, stage: Stage, pointer: Value, dtype: DType) -> None
     """Evaluate the stage's body at this point and store it, as `dtype`, where its address says."""
     assert stage.address is not None
     form = linear(stage.address)
-    body = by_packing(stage.body, dtype) if lanes.saturates and lanes.lanes > 1 else stage.body
-    source = _before_rounding(body, dtype)
-    value = lanes.value(source)
+    value = lanes.value(_bodies(lanes, stage, dtype)[1])
     stride = form.coefficient(lanes.vector) if lanes.vector is not None and lanes.lanes > 1 else 0
     opaque = any(not isinstance(a, Var) and lanes.value(a).lanes > 1 for a in form.atoms)
     if lanes.lanes > 1 and stride > 1 and not opaque and lanes.existing is not None:
@@ -28,9 +26,26 @@ def emit_store(lanes: Lanes, stage: Stage, pointer: Value, dtype: DType) -> None
     if lanes.lanes > 1 and (opaque or stride != 1):
         _scatter(lanes, stage, lanes.spread(value), pointer, dtype)
         return
-    value = lanes.spread(value) if lanes.lanes > 1 else value
-    stored = to_storage(lanes.emitter, value, dtype) if source is body else _rounded(lanes, value, dtype)
-    _in_order(lanes, stored, _address(lanes, form, pointer, dtype), dtype.nbytes)
+    _in_order(lanes, stored_value(lanes, stage, dtype), _address(lanes, form, pointer, dtype), dtype.nbytes)
+
+
+def stored_value(lanes: Lanes, stage: Stage, dtype: DType) -> Value:
+    """The stage's body in every lane at this point, as it is stored in memory of `dtype`."""
+    body, source = _bodies(lanes, stage, dtype)
+    value = lanes.vector_of(source) if lanes.lanes > 1 else lanes.value(source)
+    return to_storage(lanes.emitter, value, dtype) if source is body else _rounded(lanes, value, dtype)
+
+
+def address_of(lanes: Lanes, stage: Stage, pointer: Value, dtype: DType) -> Value:
+    """Where the first lane is stored."""
+    assert stage.address is not None
+    return _address(lanes, linear(stage.address), pointer, dtype)
+
+
+def _bodies(lanes: Lanes, stage: Stage, dtype: DType) -> tuple[Expr, Expr]:
+    """What a stage stores, and that before it is rounded, where storing rounds it."""
+    body = by_packing(stage.body, dtype) if lanes.saturates and lanes.lanes > 1 else stage.body
+    return body, _before_rounding(body, dtype)
 
 
 def _before_rounding(body: Expr, dtype: DType) -> Expr:

@@ -31,7 +31,7 @@ def load_strided(e: Emitter, first: Value, stride: int, lanes: int, dtype: DType
     for number, start in enumerate(starts):
         vector = _load(e, e.gep(first, start, dtype.storage), dtype, lanes, _spread(e, mask, places, owner, number, start))
         source = [place - start if own == number else None for place, own in zip(places, owner, strict=True)]
-        picked = _pick(e, picked, vector, source)
+        picked = pick(e, picked, vector, source)
     assert picked is not None
     return picked
 
@@ -97,8 +97,8 @@ def _spread(e: Emitter, mask: Value | None, places: list[int], owner: list[int],
     return e.shuffle(mask, e.zero(mask.type), [taker.get(lane, lanes) for lane in range(lanes)])
 
 
-def _pick(e: Emitter, picked: Value | None, vector: Value, source: list[int | None]) -> Value:
-    """`picked` with those lanes of `vector` that `source` names."""
+def pick(e: Emitter, picked: Value | None, vector: Value, source: list[int | None]) -> Value:
+    """`picked`, of which None is any, with those lanes of `vector` that `source` names."""
     lanes = len(source)
     if picked is None:
         return e.shuffle(vector, vector, [0 if lane is None else lane for lane in source])

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from anycann.codegen.accesses import FlatNest, Stage
+from anycann.codegen.axes import divided, is_division
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.lanes import Flat
 from anycann.codegen.nest_writer import NestWriter
@@ -18,7 +19,7 @@ from anycann.target.target import Target
 from anycann.te import dtypes
 from anycann.te.dtypes import DType
 from anycann.te.expression import Expr, Load, Op, Var
-from anycann.te.simplify import linear
+from anycann.te.simplify import Linear, linear
 from anycann.te.traversal import children, walk
 
 PART = 16  # squares along the axis written along that one task computes
@@ -40,11 +41,11 @@ def transposition(nest: FlatNest, lanes: int) -> Transposition | None:
     if len(nest.stages) != 1 or stage.address is None or stage.over or len(walk(stage.body)) > LARGEST_BODY:
         return None
     form = linear(stage.address)
-    written = next((v for v in nest.outer if form.coefficient(v) == 1), None)
-    if written is None or any(not isinstance(atom, Var) for atom in form.atoms):
+    written = next((v for v in nest.outer if form.coefficient(v) == 1 and not divided(form, v)), None)
+    if written is None or not _is_regular(form):
         return None
     loads = tuple(load for load in _certain_loads(stage.body) if _scattered(load, written))
-    common = [v for v in nest.outer if v is not written and all(linear(load.indices[0]).coefficient(v) == 1 for load in loads)]
+    common = [v for v in nest.outer if v is not written and all(_runs_along(load, v) for load in loads)]
     if not loads or not common or min(written.extent, common[0].extent) < lanes // 2:
         return None
     return Transposition(common[0], written, loads)
@@ -65,10 +66,20 @@ def _certain_loads(body: Expr) -> Iterator[Load]:
 
 
 def _scattered(load: Load, written: Var) -> bool:
-    """Whether the elements for consecutive `written` lie apart, at a regular distance."""
+    """Whether the elements for consecutive `written` lie apart, at distances that do not depend on what is in memory."""
     form = linear(load.indices[0])
-    regular = isinstance(load.tensor, Flat) and all(isinstance(atom, Var) for atom in form.atoms)
-    return regular and load.dtype is not dtypes.bool_ and form.coefficient(written) not in (0, 1)
+    regular = isinstance(load.tensor, Flat) and _is_regular(form) and load.dtype is not dtypes.bool_
+    return regular and (form.coefficient(written) not in (0, 1) or divided(form, written))
+
+
+def _is_regular(form: Linear) -> bool:
+    """True if an address follows from loops, their quotients and remainders."""
+    return all(isinstance(atom, Var) or is_division(atom) for atom in form.atoms)
+
+
+def _runs_along(load: Load, variable: Var) -> bool:
+    form = linear(load.indices[0])
+    return form.coefficient(variable) == 1 and not divided(form, variable)
 
 
 class TransposingWriter(NestWriter):
