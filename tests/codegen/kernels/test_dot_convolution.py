@@ -253,15 +253,43 @@ def test_a_tile_that_reads_in_place_is_no_longer_than_the_rows_of_a_task() -> No
         assert space.refusal(replace(tile, rows=8, image_rows=9)) == "8 pixels; a row has 7"
 
 
-@pytest.mark.parametrize(("rows", "dtype", "tasks"), [(49, dtypes.uint8, 6), (33, dtypes.bfloat16, 2), (197, dtypes.bfloat16, 8)], ids=str)
-def test_parts_of_odd_rows_are_whole_pairs_of_matrix_tiles(rows: int, dtype: DType, tasks: int) -> None:
-    """25 of 49 rows hold no 2 x 13: tiles of 13 rows alone wait for their own sums, and all rows in one task are one thread's."""
+@pytest.mark.parametrize(("rows", "dtype"), [(49, dtypes.uint8), (33, dtypes.bfloat16), (197, dtypes.bfloat16)], ids=str)
+def test_parts_of_odd_rows_are_whole_register_tiles_of_matrix_tiles(rows: int, dtype: DType) -> None:
+    """25 of 49 rows hold no 2 x 13, and all rows and columns in one task are one thread's."""
     depth, columns = (2048, 512) if rows == 49 else (768, 768)
-    space = DotSpace(replace(sizes(depth, columns, (rows, 1)), dtype=dtype), replace(TILES, l2_bytes=2 << 20))
+    space = DotSpace(replace(sizes(depth, columns, (rows, 1)), dtype=dtype), replace(TILES, l1_bytes=48 << 10, l2_bytes=2 << 20))
     tile = space.default()
-    assert (tile.row_tiles, tile.vectors, space.refusal(tile)) == (2, 2, None)
-    assert space.plan(tile).tasks == tasks
-    assert tile.image_rows % tile.pixels == 0
+    plan = space.plan(tile)
+    assert space.refusal(tile) is None
+    assert plan.tasks > 1
+    assert plan.row_chunks == 1 or tile.image_rows % tile.pixels == 0
+
+
+def test_rows_and_weights_far_away_are_read_by_four_sums_and_near_ones_by_less() -> None:
+    """Four sums load the least, and wait for each other beside another program on the core (`TileSums`)."""
+    target = replace(TILES, l1_bytes=48 << 10, l2_bytes=2 << 20)
+
+    def sums(shape: ConvolutionShape) -> int:
+        tile = DotSpace(as_plane(replace(shape, dtype=dtypes.bfloat16)), target).default()
+        return tile.row_tiles * tile.vectors
+
+    assert sums(sizes(768, 3072, (197, 1))) == 4
+    assert sums(sizes(64, 64, (64, 64), (3, 3), (1, 1), (1, 1))) < 4
+    assert sums(sizes(128, 128, (32, 32), (3, 3), (1, 1), (1, 1))) < 4
+
+
+@pytest.mark.parametrize("dtype", [dtypes.uint8, dtypes.bfloat16], ids=str)
+@pytest.mark.parametrize(("row_tiles", "vectors"), [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (3, 1)])
+def test_matrix_tiles_side_by_side_and_below_each_other(row_tiles: int, vectors: int, dtype: DType) -> None:
+    for target in targets():
+        if not has_tiles(target, dtype):
+            continue
+        for shape in (sizes(24, 41, (9, 8), (3, 3), (1, 1), (1, 1), batch=2), sizes(64, 48, (37, 1)), sizes(132, 60, (7, 9))):
+            space = DotSpace(as_plane(replace(shape, dtype=dtype)), target)
+            fitting = [t for t in space.candidates() if (t.row_tiles, t.vectors) == (row_tiles, vectors) and space.refusal(t) is None]
+            assert fitting, "no tile of this form"
+            for tile in {min(fitting, key=space.estimate), max(fitting, key=lambda t: t.pixels)}:
+                assert_tile_is_right(space.problem, target, tile, zero=0 if dtype is dtypes.bfloat16 else 5)
 
 
 def test_rows_read_in_place_are_not_cut_for_the_cache_but_where_weights_are_few() -> None:

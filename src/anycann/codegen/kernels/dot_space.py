@@ -14,15 +14,21 @@ from anycann.codegen.kernels.convolution_tile import even_cuts
 from anycann.codegen.kernels.dot_products import GROUP_BYTES, DotProducts, may_take_magnitudes, multiplies_words_at_once
 from anycann.codegen.kernels.dot_reading import is_column, may_merge
 from anycann.codegen.kernels.dot_shape import DotPlan, DotTile
-from anycann.codegen.kernels.dot_tiles import TILE_ROWS, has_tiles
+from anycann.codegen.kernels.dot_tiles import MOST_SUMS, MOST_TILES, TILE_ROWS, has_tiles
 from anycann.codegen.space import Parameter, Space
 from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te import dtypes
 
-# Cycles to load a matrix tile, to hand a vector of sums to the writer, around each register tile, and around each part of a window that
-# lies in one piece, and to copy a pixel of its own; a task is worth so many.
-_TILE_LOAD, _WRITE, _AROUND, _PART, _SORT = 8.0, 5.0, 24.0, 8.0, 3.0
+# Cycles to hand a vector of sums to the writer, around each register tile, and around each part of a window that lies in one piece, and to
+# copy a pixel of its own; a task is worth so many.
+_WRITE, _AROUND, _PART, _SORT = 5.0, 24.0, 8.0, 3.0
+# Cycles to load a row of a matrix tile from the first-level cache, times as long from the second, which fetches columns ahead but not rows
+# that lie apart; and to store a tile. Where another program runs on the same core loads take twice as long, and a product as long as below,
+# however few rows it has, by how many sums there are (`dot_sums.py`): on a machine that shares its cores that was a third of the time.
+_TILE_ROW, _FROM_SECOND, _FAR_ROWS, _TILE_STORE = 0.5, 2.0, 3.0, 16.0
+_SHARED_PRODUCT, _SHARED_LOAD, _IS_SHARED = (33.0, 32.0, 36.0, 41.0), 2.0, 0.35
+_FEW_PARTS = (2, 4, 8)  # of the panels, each of which copies its input
 _TASK_CYCLES, _TASKS, _ENOUGH_TASKS = 20_000, 16, 8
 _UNSHARED = 0.3  # of the time is what a task alone may take more than several that threads share
 # Less than this is not worth a task of its own, for each fetches its weights: 16 to 240 channels, 3x3 onto a column of 14 pixels (AVX2)
@@ -124,8 +130,8 @@ class DotSpace(Space[DotTile]):
         high = self.problem.out_size[-2]
         return (
             Parameter("merge", (0, 1) if may_merge(self.problem, self.target, self.planar) else (0,)),
-            Parameter("vectors", tuple(range(1, min(panels, 2 if self._tiles else 8) + 1))),
-            Parameter("row_tiles", (1, 2) if self._tiles else (1,)),
+            Parameter("vectors", tuple(range(1, min(panels, MOST_TILES if self._tiles else 8) + 1))),
+            Parameter("row_tiles", tuple(range(1, MOST_TILES + 1)) if self._tiles else (1,)),
             Parameter("rows", tuple(range(1, (TILE_ROWS if self._tiles else self.target.registers) + 1))),
             Parameter("image_rows", tuple(even_cuts(high, high)) if high else (1,)),
             Parameter("panels", tuple(range(1, panels + 1))),
@@ -194,7 +200,7 @@ class DotSpace(Space[DotTile]):
 
     def _fits(self, tile: DotTile) -> bool:
         if self._tiles:
-            return tile.rows <= TILE_ROWS and tile.row_tiles <= 2 and tile.vectors <= 2
+            return tile.rows <= TILE_ROWS and tile.row_tiles * tile.vectors <= MOST_SUMS
         return tile.row_tiles == 1 and tile.rows * tile.vectors <= self._most_sums(tile.vectors)
 
     def _most_sums(self, vectors: int) -> int:
@@ -214,12 +220,7 @@ class DotSpace(Space[DotTile]):
         """One register tile."""
         tile = plan.tile
         if self._tiles:
-            steps = plan.depth // plan.steps
-            products = tile.rows * tile.row_tiles * vectors
-            column_load = _TILE_LOAD * (1 if plan.panel_bytes <= self.target.l1_bytes // 2 else 2)
-            row_load = _TILE_LOAD * (3 if plan.steps_of_pixels[1] > 1 and not plan.copied else 1)  # rows far apart share cache sets
-            loads = row_load * tile.row_tiles + column_load * vectors
-            return _AROUND + _PART * prod(plan.runs[:3]) + steps * max(products, loads) + 16.0 * tile.row_tiles * vectors
+            return _tile_cycles(plan, vectors)
         if plan.dots.takes_two_steps:
             row_bytes = vectors * self.target.lanes * plan.dots.weight_bytes
             far = row_bytes / _WIDE_BYTES_PER_CYCLE if plan.panel_bytes > self.target.l1_bytes // 2 else 0.0
@@ -249,19 +250,26 @@ class DotSpace(Space[DotTile]):
         all_vectors = -(-shape.out_channels // lanes)
         for merge in self._merges():
             for vectors in range(1, min(all_vectors, self._vector_choices(merge)) + 1):
-                for row_tiles in (1, 2)[: 1 + self._tiles]:
+                for row_tiles in self._row_tiles(vectors):
                     for image_rows in self._image_rows(merge):
                         for rows in self._row_choices(merge, image_rows, vectors, row_tiles):
                             tile = DotTile(rows, vectors, row_tiles, image_rows, -(-all_vectors // vectors), merge)
                             yield tile  # each part of the panels makes a copy of its own
                             yield self._with_panels(tile)
+                            if self._tiles:
+                                yield from (replace(tile, panels=-(-tile.panels // parts)) for parts in _FEW_PARTS if parts < tile.panels)
                             if is_column(shape) and (self._waits or row_tiles > 1):  # whole register tiles
                                 rounded = -(-image_rows // tile.pixels) * tile.pixels
                                 whole = replace(tile, image_rows=max(1, min(shape.out_size[-2], rounded)))
                                 yield from (whole,) if self._waits else (whole, self._with_panels(whole))
 
+    def _row_tiles(self, vectors: int) -> range:
+        return range(1, min(MOST_TILES, MOST_SUMS // vectors) + 1 if self._tiles else 2)
+
     def _vector_choices(self, merge: bool) -> int:
-        if self._tiles or self.around is not None:
+        if self._tiles:
+            return MOST_TILES
+        if self.around is not None:
             return 2
         return _SHORT_VECTORS if self._is_short(merge) else 4
 
@@ -317,6 +325,29 @@ def _crowd(plan: DotPlan) -> bool:
     return -(-plan.tile.rows // sets) > plan.target.l1_bytes // (_SETS * _LINE_BYTES)
 
 
+def _tile_cycles(plan: DotPlan, vectors: int) -> float:
+    """A register tile of matrix tiles: products, or loads where these take longer."""
+    tile, sums = plan.tile, plan.tile.row_tiles * vectors
+    column = _TILE_ROW * plan.steps * (1.0 if plan.panel_bytes <= plan.target.l1_bytes // 2 else _FROM_SECOND)
+    row, again = _TILE_ROW * tile.rows, (vectors - 1) * (tile.row_tiles - 1)
+    loads = row * (_row_distance(plan) * tile.row_tiles + again) + column * vectors
+    alone, shared = max(float(tile.rows * sums), loads), max(_SHARED_PRODUCT[sums - 1] * sums, _SHARED_LOAD * loads)
+    step = alone + _IS_SHARED * (shared - alone)
+    return _AROUND + _PART * prod(plan.runs[:3]) + plan.depth // plan.steps * step + _TILE_STORE * sums
+
+
+def _row_distance(plan: DotPlan) -> float:
+    """Times as long as from the first-level cache that rows of the input take to be loaded."""
+    if plan.steps_of_pixels[1] > 1 and not plan.copied:
+        return _FAR_ROWS
+    lines = plan.pixel_stride * plan.nbytes // _LINE_BYTES
+    sets = _SETS // gcd(lines, _SETS) if lines else _SETS
+    crowded = plan.tile.pixels > sets * (plan.target.l1_bytes // (_SETS * _LINE_BYTES)) * 2 // 3
+    task = plan.length * plan.pixel_stride * plan.nbytes
+    passes = plan.all_panels > 1 and plan.shape.kernel[-1] == 1 and task > plan.target.l1_bytes // 2  # neighbours read the same otherwise
+    return _FAR_ROWS if crowded or passes else 1.0
+
+
 def _around_cycles(plan: DotPlan, vectors: int, arithmetic: float) -> float:
     """Cycles around the products of a register tile, less those of writing that pass while the next one's are computed."""
     rows = plan.tile.rows
@@ -340,5 +371,5 @@ def _shared(space: DotSpace, tile: DotTile) -> tuple[float, float]:
     many = max(tasks, _FEW_TASKS, cycles // _LEAST_CYCLES) if space._waits else 0.0
     lacking = 0.0
     if tasks < enough:
-        lacking = (enough - tasks) / (enough - 1) if space.takes_one_instruction else 1.0
+        lacking = (enough - tasks) / (enough - 1) if space.takes_one_instruction or space._tiles else 1.0
     return cycles * (1 + _UNSHARED * lacking), many

@@ -14,6 +14,7 @@ from anycann.te import dtypes
 from anycann.te.dtypes import DType
 
 TILE_ROWS, TILE_GROUPS = 16, 16
+MOST_SUMS, MOST_TILES = 4, 3  # tiles of sums, and along the rows or the columns of them
 ROW_BYTES = 64
 _FIRST_ROWS, _FIRST_COLUMNS = 4, 6
 _CONFIGURATION_BYTES = 64
