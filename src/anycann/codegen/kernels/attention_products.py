@@ -74,17 +74,23 @@ class TileProducts:
                 self.tiles.load_sums(e, i * columns + j, place, c.nbytes)
             else:
                 self.tiles.clear(e, i * columns + j)
-        with e.loop(0, depth, TILE_DEPTH) as k:
-            for i in tiles:
-                row = e.add(e.mul(k.index, 2), i * TILE_ROWS * a.nbytes)
-                self.tiles.load_rows(e, i, e.gep(a.pointer, row, "i8"), a.nbytes)
-            for j in range(columns):
-                at = e.add(e.mul(k.index, ROW_BYTES // 2), j * b.nbytes)
-                self.tiles.load_columns(e, j, e.gep(b.pointer, at, "i8"), ROW_BYTES)
-            for i, j, _ in places:
-                self.tiles.multiply(e, i * columns + j, i, j)
+        together = [range(columns)] if self.row_tiles == 1 else [range(j, j + 1) for j in range(columns)]
+        for part in together:  # not more sums at once than keep the processor's tiles free (`dot_sums.py`: `TileSums`)
+            with e.loop(0, depth, TILE_DEPTH) as k:
+                self._step(e, a, b, part, k.index, columns)
         for i, j, place in places:
             self.tiles.store(e, i * columns + j, place, c.nbytes)
+
+
+    def _step(self, e: Emitter, a: Rows, b: Columns, part: range, k: Value, columns: int) -> None:
+        """The sums of these tiles of columns + the products of a tile of each, from `k` on."""
+        for j in part:
+            self.tiles.load_columns(e, 0, e.gep(b.pointer, e.add(e.mul(k, ROW_BYTES // 2), j * b.nbytes), "i8"), ROW_BYTES)
+            for i in range(self.row_tiles):
+                if self.row_tiles > 1 or j == part.start:
+                    row = e.add(e.mul(k, 2), i * TILE_ROWS * a.nbytes)
+                    self.tiles.load_rows(e, 0, e.gep(a.pointer, row, "i8"), a.nbytes)
+                self.tiles.multiply(e, i * columns + j, 0, 0)
 
 
 class PairProducts:

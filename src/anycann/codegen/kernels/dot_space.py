@@ -333,7 +333,8 @@ def _tile_cycles(plan: DotPlan, vectors: int) -> float:
     loads = row * (_row_distance(plan) * tile.row_tiles + again) + column * vectors
     alone, shared = max(float(tile.rows * sums), loads), max(_SHARED_PRODUCT[sums - 1] * sums, _SHARED_LOAD * loads)
     step = alone + _IS_SHARED * (shared - alone)
-    return _AROUND + _PART * prod(plan.runs[:3]) + plan.depth // plan.steps * step + _TILE_STORE * sums
+    around = _AROUND + _PART * prod(plan.runs[:3]) + _TILE_STORE * sums + _PIXEL * tile.pixels
+    return around + plan.depth // plan.steps * step
 
 
 def _row_distance(plan: DotPlan) -> float:
