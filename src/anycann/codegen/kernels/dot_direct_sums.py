@@ -9,7 +9,7 @@ from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.dot_magnitudes import add_direct
 from anycann.codegen.kernels.dot_products import GROUP_BYTES
 from anycann.codegen.kernels.dot_shape import ORDER_COUNTS, DotPlan
-from anycann.codegen.kernels.dot_sums import VectorSums
+from anycann.codegen.kernels.dot_sums import VectorSums, fetch_panel
 from anycann.codegen.values import INDEX, Value, vector_type
 
 
@@ -45,7 +45,7 @@ class DirectSums(VectorSums):
             (needed, unrolled, last, magnitudes),
         ):
             with e.loop(first, stop, step, carried=carried) as loop:
-                self.fetch(e, later, loop.index, step)
+                fetch_panel(e, self.plan, later, loop.index, step)
                 place, *totals = loop.values
                 loop.carry([e.gep(place, step * nbytes, "i8"), *body(loop.index, place, totals)])
             carried, first = list(loop.values), stop

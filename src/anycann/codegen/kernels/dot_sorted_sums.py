@@ -10,7 +10,7 @@ from anycann.codegen.kernels.dot_lists import COUNTS, NUMBER_BYTES, WORD_NUMBERS
 from anycann.codegen.kernels.dot_magnitudes import add_direct, bitcast
 from anycann.codegen.kernels.dot_products import GROUP_BYTES, add_word_pairs
 from anycann.codegen.kernels.dot_sorted import tile_lists
-from anycann.codegen.kernels.dot_sums import LINE_BYTES, VectorSums
+from anycann.codegen.kernels.dot_sums import LINE_BYTES, VectorSums, later_panel
 from anycann.codegen.values import Value, vector_type
 from anycann.support.records import dataclass
 
@@ -56,7 +56,7 @@ class SortedSums(VectorSums):
         """Ask for a part of the next panel."""
         nbytes = self.plan.fetched_bytes * self.plan.depth
         if nbytes:
-            later = self.later(e, weights, number)
+            later = later_panel(e, self.plan, weights, number)
             with e.loop(0, nbytes, LINE_BYTES) as line:
                 e.prefetch(e.gep(later, line.index, "i8"), level=2)
 

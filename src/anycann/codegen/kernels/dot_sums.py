@@ -50,16 +50,11 @@ class VectorSums:
 
     def emit(self, e: Emitter, pixels: int, vectors: int, rows: Value, weights: Value, number: Value, place: Value) -> None:
         start = self.starts(e, pixels, vectors, weights)
-        self.keep(e, vectors, self.along(e, pixels, rows, weights, self.later(e, weights, number), start))
+        self.keep(e, vectors, self.along(e, pixels, rows, weights, later_panel(e, self.plan, weights, number), start))
 
     def starts(self, e: Emitter, pixels: int, vectors: int, weights: Value) -> list[Value]:
         """What the sums of [pixel, vector] start from."""
         return [self._start(e, weights, j) for j in range(vectors)] * pixels
-
-    def later(self, e: Emitter, weights: Value, number: Value) -> Value:
-        """The part of the next panel that a register tile fetches."""
-        plan = self.plan
-        return e.gep(weights, e.add(e.mul(number, plan.fetched_bytes * plan.depth), plan.panel_bytes), "i8")
 
     def keep(self, e: Emitter, vectors: int, totals: Sequence[Value]) -> None:
         """Leave sums of [pixel, vector] in scratch memory."""
@@ -72,7 +67,7 @@ class VectorSums:
         plan = self.plan
 
         def body(offset: Value, k: Value, totals: Sequence[Value]) -> list[Value]:
-            self.fetch(e, later, k, 1)
+            fetch_panel(e, plan, later, k, 1)
             place = e.gep(weights, e.mul(k, plan.width * self.dots.weight_bytes), "i8")
             return self.multiply(e, pixels, e.gep(rows, offset, "i8"), place, totals)
 
@@ -83,11 +78,6 @@ class VectorSums:
 
         steps = math.gcd(_STEPS, plan.runs[-1]) if self.dots.magnitudes else 1
         return along_depth(e, plan, steps, totals, turn)
-
-    def fetch(self, e: Emitter, later: Value, k: Value, groups: int) -> None:
-        """Ask for what lies as far behind `later` as so many groups from k on lie behind the first."""
-        for line in range(0, groups * self.plan.fetched_bytes, LINE_BYTES):
-            e.prefetch(e.gep(e.gep(later, e.mul(k, self.plan.fetched_bytes), "i8"), line, "i8"), level=2)
 
     def multiply(self, e: Emitter, pixels: int, rows: Value, place: Value, totals: Sequence[Value]) -> list[Value]:
         """totals + the products of one group. rows: of the first pixel; place: of the weights."""
@@ -109,6 +99,17 @@ class VectorSums:
         plan = self.plan
         head = e.gep(weights, (vector * plan.target.lanes - plan.head * plan.width) * GROUP_BYTES, "i8")
         return e.load(head, self.dots.sums, GROUP_BYTES)
+
+
+def later_panel(e: Emitter, plan: DotPlan, weights: Value, number: Value) -> Value:
+    """The part of the next panel that the register tile of this number fetches."""
+    return e.gep(weights, e.add(e.mul(number, plan.fetched_bytes * plan.depth), plan.panel_bytes), "i8")
+
+
+def fetch_panel(e: Emitter, plan: DotPlan, later: Value, k: Value, groups: int) -> None:
+    """Ask for what lies as far behind `later` as so many groups from k on lie behind the first."""
+    for line in range(0, groups * plan.fetched_bytes, LINE_BYTES):
+        e.prefetch(e.gep(e.gep(later, e.mul(k, plan.fetched_bytes), "i8"), line, "i8"), level=2)
 
 
 class TileSums:
@@ -133,9 +134,10 @@ class TileSums:
         places = [(i, j) for i in range(tile.row_tiles) for j in range(vectors)]
         for i, j in places:
             self.tiles.clear(e, i * vectors + j)
-        stride = plan.pixel_stride * plan.nbytes
+        stride, later = plan.pixel_stride * plan.nbytes, later_panel(e, plan, weights, place)
 
         def body(offset: Value, k: Value, totals: Sequence[Value]) -> list[Value]:
+            fetch_panel(e, plan, later, k, plan.steps)
             if len(places) == _FULL:
                 self._fetch(e, e.gep(weights, e.mul(k, plan.width * GROUP_BYTES), "i8"))
             rows_there: int | None = None
