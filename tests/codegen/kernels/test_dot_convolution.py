@@ -89,6 +89,13 @@ SHAPES = {
     "lines of volumes": sizes(8, 18, (5, 3, 4), (3, 1, 1), (2, 1, 1), (1, 0, 0), (1, 1, 1), batch=2),
     "points of volumes": sizes(12, 20, (3, 2, 5), (1, 1, 1), (1, 1, 1), (0, 0, 0), (1, 1, 1), batch=2),
 }
+MANY = {
+    "many channels": sizes(1536, 20, (5, 40), (3, 3), (1, 1), (1, 1)),
+    "many channels in place": sizes(1600, 20, (5, 40), (3, 3)),
+    "many channels and strides": sizes(1536, 17, (7, 40), (3, 3), (2, 2), (1, 1), batch=2),
+    "many channels, dilated": sizes(1600, 20, (9, 36), (3, 3), (1, 1), (2, 2), (2, 2)),
+    "many channels of volumes": sizes(512, 33, (3, 5, 20), (3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1)),
+}
 STRIDES = [name for name in SHAPES if "strides" in name]
 GROUPED = {
     "groups of 4": sizes(128, 128, (6, 7), (3, 3), (1, 1), (1, 1), group=32, batch=2),
@@ -290,6 +297,18 @@ def test_matrix_tiles_side_by_side_and_below_each_other(row_tiles: int, vectors:
             assert fitting, "no tile of this form"
             for tile in {min(fitting, key=space.estimate), max(fitting, key=lambda t: t.pixels)}:
                 assert_tile_is_right(space.problem, target, tile, zero=0 if dtype is dtypes.bfloat16 else 5)
+
+
+@pytest.mark.parametrize("name", MANY)
+@pytest.mark.parametrize("dtype", [dtypes.uint8, dtypes.int8, dtypes.bfloat16], ids=str)
+def test_many_channels_go_through_all_taps_by_chunks(name: str, dtype: DType) -> None:
+    shape = replace(MANY[name], dtype=dtype)
+    for target in here():
+        space = DotSpace(as_plane(shape), target)
+        tiles = [tile for tile in space.candidates() if space.refusal(tile) is None and space.plan(tile).by_chunks]
+        assert bool(tiles) == has_tiles(target, dtype)
+        for chosen in {min(part, key=space.estimate) for merge in (False, True) if (part := [t for t in tiles if t.merge == merge])}:
+            assert_tile_is_right(space.problem, target, chosen, zero=0 if dtype is dtypes.bfloat16 else 7)
 
 
 def test_rows_read_in_place_are_not_cut_for_the_cache_but_where_weights_are_few() -> None:

@@ -81,7 +81,6 @@ class TileProducts:
         for i, j, place in places:
             self.tiles.store(e, i * columns + j, place, c.nbytes)
 
-
     def _step(self, e: Emitter, a: Rows, b: Columns, part: range, k: Value, columns: int) -> None:
         """The sums of these tiles of columns + the products of a tile of each, from `k` on."""
         for j in part:

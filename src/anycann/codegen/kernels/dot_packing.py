@@ -37,7 +37,8 @@ def pack_dots(
     *parts, groups_of_part = plan.runs
     runs = padded.reshape(len(padded), prod(parts), -1)
     runs = np.pad(runs, [(0, 0), (0, 0), (0, groups_of_part * plan.group - runs.shape[2])])
-    groups = runs.reshape(plan.all_panels, plan.width, plan.depth, plan.group).swapaxes(1, 2)
+    chunks = runs.reshape(len(padded), prod(parts), -1, plan.steps * plan.group).swapaxes(1, 2) if plan.by_chunks else runs
+    groups = chunks.reshape(plan.all_panels, plan.width, plan.depth, plan.group).swapaxes(1, 2)
     lacking = None
     if plan.direct:
         body, lacking = _in_order(plan, groups)

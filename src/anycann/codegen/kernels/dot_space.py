@@ -346,7 +346,7 @@ def _row_distance(plan: DotPlan) -> float:
     crowded = plan.tile.pixels > sets * (plan.target.l1_bytes // (_SETS * _LINE_BYTES)) * 2 // 3
     task = plan.length * plan.pixel_stride * plan.nbytes
     passes = plan.all_panels > 1 and plan.shape.kernel[-1] == 1 and task > plan.target.l1_bytes // 2  # neighbours read the same otherwise
-    return _FAR_ROWS if crowded or passes else 1.0
+    return _FAR_ROWS if (crowded or passes) and not plan.by_chunks else 1.0
 
 
 def _around_cycles(plan: DotPlan, vectors: int, arithmetic: float) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-import math
+from math import gcd, prod
 from typing import Protocol
 
 from anycann.codegen.emitter import Emitter
@@ -76,7 +76,7 @@ class VectorSums:
                 totals = body(e.add(offset, step * GROUP_BYTES), e.add(k, step), totals)
             return list(totals)
 
-        steps = math.gcd(_STEPS, plan.runs[-1]) if self.dots.magnitudes else 1
+        steps = gcd(_STEPS, plan.runs[-1]) if self.dots.magnitudes else 1
         return along_depth(e, plan, steps, totals, turn)
 
     def multiply(self, e: Emitter, pixels: int, rows: Value, place: Value, totals: Sequence[Value]) -> list[Value]:
@@ -197,16 +197,31 @@ _Pixels = Callable[[Value], Value]  # from the first of several to the one of a 
 
 
 def along_depth(e: Emitter, plan: DotPlan, step: int, totals: list[Value], body: Body) -> list[Value]:
-    """`body(offset of the input in bytes, number of the group of weights, totals)` for every `step` groups of the window."""
-    planes, rows, parts, groups = plan.runs
-    nbytes = plan.channels * plan.nbytes
+    """`body(offset of the input in bytes, number of the group of weights, totals)` for every `step` groups of the window.
 
-    def inner(offset: Value, k: Value, totals: Sequence[Value]) -> list[Value]:
-        if groups == step:
-            return body(offset, k, totals)
+    All those of a pixel, then of the next; `by_chunks`, some of each pixel, then the next of each.
+    """
+    groups = plan.runs[-1]
+    if groups == step:
+        return _window(e, plan, groups, e.const(0), e.const(0), totals, body)
+    if plan.by_chunks:
+        with e.loop(0, groups, step, carried=totals) as loop:
+            k = e.mul(loop.index, prod(plan.runs[:-1]))
+            loop.carry(_window(e, plan, step, e.mul(loop.index, GROUP_BYTES), k, loop.values, body))
+        return list(loop.values)
+
+    def part(offset: Value, k: Value, totals: Sequence[Value]) -> list[Value]:
         with e.loop(0, groups, step, carried=totals) as loop:
             loop.carry(body(e.add(offset, e.mul(loop.index, GROUP_BYTES)), e.add(k, loop.index), loop.values))
         return list(loop.values)
+
+    return _window(e, plan, groups, e.const(0), e.const(0), totals, part)
+
+
+def _window(e: Emitter, plan: DotPlan, size: int, offset: Value, k: Value, totals: Sequence[Value], then: Body) -> list[Value]:
+    """`then` for each part of the window, `size` groups of weights apart, from an offset of the input and a group of the weights on."""
+    planes, rows, parts, _ = plan.runs
+    nbytes = plan.channels * plan.nbytes
 
     def outer(count: int, first: Value, k: Value, pixels: _Pixels, size: int, totals: Sequence[Value], then: Body) -> list[Value]:
         if count == 1:
@@ -217,12 +232,12 @@ def along_depth(e: Emitter, plan: DotPlan, step: int, totals: list[Value], body:
         return list(loop.values)
 
     def part(offset: Value, k: Value, totals: Sequence[Value]) -> list[Value]:
-        return outer(parts, offset, k, lambda tap: _column_pixels(e, plan, tap), groups, totals, inner)
+        return outer(parts, offset, k, lambda tap: _column_pixels(e, plan, tap), size, totals, then)
 
     def row(offset: Value, k: Value, totals: Sequence[Value]) -> list[Value]:
-        return outer(rows, offset, k, lambda tap: _row_pixels(e, plan, tap), parts * groups, totals, part)
+        return outer(rows, offset, k, lambda tap: _row_pixels(e, plan, tap), parts * size, totals, part)
 
-    return outer(planes, e.const(0), e.const(0), lambda plane: e.mul(plane, plan.plane_pixels), rows * parts * groups, totals, row)
+    return outer(planes, offset, k, lambda plane: e.mul(plane, plan.plane_pixels), rows * parts * size, totals, row)
 
 
 def _column_pixels(e: Emitter, plan: DotPlan, tap: Value) -> Value:
