@@ -17,7 +17,7 @@ def emit_store(lanes: Lanes, stage: Stage, pointer: Value, dtype: DType) -> None
     """Evaluate the stage's body at this point and store it, as `dtype`, where its address says."""
     assert stage.address is not None
     form = linear(stage.address)
-    value = lanes.value(_bodies(lanes, stage, dtype)[1])
+    value, rounds = _computed(lanes, stage, dtype)
     stride = form.coefficient(lanes.vector) if lanes.vector is not None and lanes.lanes > 1 else 0
     opaque = any(not isinstance(a, Var) and lanes.value(a).lanes > 1 for a in form.atoms)
     if lanes.lanes > 1 and stride > 1 and not opaque and lanes.existing is not None:
@@ -26,14 +26,12 @@ def emit_store(lanes: Lanes, stage: Stage, pointer: Value, dtype: DType) -> None
     if lanes.lanes > 1 and (opaque or stride != 1):
         _scatter(lanes, stage, lanes.spread(value), pointer, dtype)
         return
-    _in_order(lanes, stored_value(lanes, stage, dtype), _address(lanes, form, pointer, dtype), dtype.nbytes)
+    _in_order(lanes, _stored(lanes, value, rounds, dtype), _address(lanes, form, pointer, dtype), dtype.nbytes)
 
 
 def stored_value(lanes: Lanes, stage: Stage, dtype: DType) -> Value:
     """The stage's body in every lane at this point, as it is stored in memory of `dtype`."""
-    body, source = _bodies(lanes, stage, dtype)
-    value = lanes.vector_of(source) if lanes.lanes > 1 else lanes.value(source)
-    return to_storage(lanes.emitter, value, dtype) if source is body else _rounded(lanes, value, dtype)
+    return _stored(lanes, *_computed(lanes, stage, dtype), dtype)
 
 
 def address_of(lanes: Lanes, stage: Stage, pointer: Value, dtype: DType) -> Value:
@@ -42,10 +40,16 @@ def address_of(lanes: Lanes, stage: Stage, pointer: Value, dtype: DType) -> Valu
     return _address(lanes, linear(stage.address), pointer, dtype)
 
 
-def _bodies(lanes: Lanes, stage: Stage, dtype: DType) -> tuple[Expr, Expr]:
-    """What a stage stores, and that before it is rounded, where storing rounds it."""
+def _computed(lanes: Lanes, stage: Stage, dtype: DType) -> tuple[Value, bool]:
+    """What a stage stores, and whether that is not yet rounded to the type that is stored."""
     body = by_packing(stage.body, dtype) if lanes.saturates and lanes.lanes > 1 else stage.body
-    return body, _before_rounding(body, dtype)
+    source = _before_rounding(body, dtype)
+    return lanes.value(source), source is not body
+
+
+def _stored(lanes: Lanes, value: Value, rounds: bool, dtype: DType) -> Value:
+    value = lanes.spread(value) if lanes.lanes > 1 else value
+    return _rounded(lanes, value, dtype) if rounds else to_storage(lanes.emitter, value, dtype)
 
 
 def _before_rounding(body: Expr, dtype: DType) -> Expr:
