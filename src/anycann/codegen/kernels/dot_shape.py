@@ -174,7 +174,7 @@ class DotPlan:
         apart = _LINE_BYTES // self.shape.dtype.nbytes if self.copied and self.by_chunks and self._shares_sets else 0
         return self._own_channels + apart
 
-    @property
+    @cached_property
     def _own_channels(self) -> int:
         """Channels of a pixel that there are, or that groups and matrix tiles need."""
         return copied_channels(self.shape, self.target) if self.copied and not self.is_dense else self.shape.in_channels
@@ -265,7 +265,7 @@ class DotPlan:
             return self.split[1] * self.copied_rows * self.pitch
         return prod(self.shape.dilations[:-2]) * self.shape.in_size[-2] * self.pitch
 
-    @property
+    @cached_property
     def runs(self) -> tuple[int, int, int, int]:
         """(kernel planes, kernel rows, parts of a row, groups in a part): a part lies in one piece."""
         rows, parts, pixels = cut_window(self.shape, self.multiplied == self.channels and not (self.is_split or self.by_chunks))

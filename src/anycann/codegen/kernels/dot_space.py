@@ -28,7 +28,7 @@ _WRITE, _AROUND, _PART, _SORT = 5.0, 24.0, 8.0, 3.0
 # however few rows it has, by how many sums there are (`dot_sums.py`): on a machine that shares its cores that was a third of the time.
 _TILE_ROW, _FROM_SECOND, _FAR_ROWS, _TILE_STORE = 0.5, 2.0, 3.0, 16.0
 _SHARED_PRODUCT, _SHARED_LOAD, _IS_SHARED = (33.0, 32.0, 36.0, 41.0), 2.0, 0.35
-_FEW_PARTS = (2, 4, 8)  # of the panels, each of which copies its input
+_FEW_PARTS, _LIKELY = (2, 4, 8), 8  # of the panels are tried, of so many tiles
 _TASK_CYCLES, _TASKS, _ENOUGH_TASKS = 20_000, 16, 8
 _UNSHARED = 0.3  # of the time is what a task alone may take more than several that threads share
 # Less than this is not worth a task of its own, for each fetches its weights: 16 to 240 channels, 3x3 onto a column of 14 pixels (AVX2)
@@ -256,8 +256,6 @@ class DotSpace(Space[DotTile]):
                             tile = DotTile(rows, vectors, row_tiles, image_rows, -(-all_vectors // vectors), merge)
                             yield tile  # each part of the panels makes a copy of its own
                             yield self._with_panels(tile)
-                            if self._tiles:
-                                yield from (replace(tile, panels=-(-tile.panels // parts)) for parts in _FEW_PARTS if parts < tile.panels)
                             if is_column(shape) and (self._waits or row_tiles > 1):  # whole register tiles
                                 rounded = -(-image_rows // tile.pixels) * tile.pixels
                                 whole = replace(tile, image_rows=max(1, min(shape.out_size[-2], rounded)))
@@ -360,8 +358,17 @@ def _around_cycles(plan: DotPlan, vectors: int, arithmetic: float) -> float:
 
 @lru_cache(maxsize=1024)
 def _best(space: DotSpace) -> DotTile:
+    """The lowest estimate; with matrix tiles those that come near it are also tried in some parts, each of which copies its input."""
     usable = [tile for tile in dict.fromkeys(space.candidates()) if space.refusal(tile) is None]
-    return min(usable, key=lambda tile: _shared(space, tile), default=DotTile(1, 1, 1, max(1, space.problem.out_size[-2]), 1))
+    ranked = sorted((_shared(space, tile), number) for number, tile in enumerate(usable))
+    if not ranked:
+        return DotTile(1, 1, 1, max(1, space.problem.out_size[-2]), 1)
+    best = usable[ranked[0][1]]
+    if not space._tiles:
+        return best
+    likely = [usable[number] for _, number in ranked[:_LIKELY]]
+    parted = [replace(tile, panels=-(-space.plan(tile).all_panels // parts)) for tile in likely for parts in _FEW_PARTS]
+    return min([best, *dict.fromkeys(parted)], key=lambda tile: _shared(space, tile))
 
 
 def _shared(space: DotSpace, tile: DotTile) -> tuple[float, float]:
