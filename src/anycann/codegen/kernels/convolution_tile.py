@@ -106,7 +106,10 @@ def _blocks_first(shape: ConvolutionShape, target: Target, blocked: bool, blocks
 
 
 # A task of all pixels pays where each weight would be loaded from the second-level cache for few pixels, and often: 7 x 7 images. With 16
-# registers two tiles are often enough: 3 x 3 on 2 x 3 pixels takes 0.7 to 0.8 of the time, on 3 x 3 0.64 (Zen 3); not measured with 32.
+# registers two tiles are often enough: 3 x 3 on 2 x 3 pixels takes 0.7 to 0.8 of the time, on 3 x 3 0.64 (Zen 3). With 32, two or three
+# tiles gain by weights that are too many for that cache too (3 x 3 of 384 to 512 channels on 2 x 2, 2 x 4, 3 x 3 pixels 0.66 to 0.69), and
+# tiles of one or two pixels, which wait for that cache, by less of them (1 x 1 of 232 channels on 13 x 1 pixels 0.50; Xeon).
+_LEAST_TILES, _LOADING_COLUMNS = 4, 2
 _FEW_COLUMNS, _LEAST_TASKS = 8, 4
 
 
@@ -117,11 +120,17 @@ def _depth(shape: ConvolutionShape, target: Target, blocked: bool, columns: int,
     weights = shape.accumulator.nbytes * target.lanes * blocks * shape.group_inputs * shape.taps
     tiles = shape.out_pixels // axes(shape, merge)[-1].out_size * -(-axes(shape, merge)[-1].out_size // columns)
     tasks = shape.batch * shape.group * -(-shape.group_outputs // (target.lanes * blocks))
-    least = 2 if target.has_few_registers else 4
-    if tiles < least or tasks < _LEAST_TASKS or weights < 4 * target.l1_bytes:
+    if tiles < 2 or tasks < _LEAST_TASKS or weights < _least_weights(target, columns, tiles):
         return 0
     fitting = target.l1_bytes * 5 // 8 * -(-shape.group_inputs // target.lanes) // weights
     return max(1, *(n for n in depth_choices(shape, target, blocked, blocks) if n <= fitting))
+
+
+def _least_weights(target: Target, columns: int, tiles: int) -> int:
+    """Bytes of weights from which on so many register tiles of so many columns should share them a part at a time."""
+    if target.has_few_registers or (tiles >= _LEAST_TILES and columns > _LOADING_COLUMNS):
+        return 4 * target.l1_bytes
+    return target.l1_bytes if tiles >= _LEAST_TILES else 16 * target.l1_bytes
 
 
 def depth_choices(shape: ConvolutionShape, target: Target, blocked: bool, blocks: int) -> tuple[int, ...]:
