@@ -143,6 +143,13 @@ def test_few_pixels_with_many_weights_are_computed_deep():
     assert default_tile(shape_of(512, 512, (1, 1), 1), NAMED["avx2"]).depth == 0
 
 
+def test_few_tiles_of_few_pixels_share_weights_that_are_far_with_32_registers_too() -> None:
+    target = NAMED["avx512"]
+    assert default_tile(shape_of(384, 384, (6, 6), 3, pads=1, strides=2), target).depth > 0  # three tiles
+    assert default_tile(shape_of(232, 343, (26, 2), 1, strides=2), target).depth > 0  # 13 tiles of one pixel
+    assert default_tile(shape_of(512, 1024, (14, 14), 1, strides=2), target).depth == 0  # seven pixels hide what is loaded
+
+
 def test_a_part_of_a_row_stays_in_the_cache_while_all_channel_blocks_read_it():
     target = by_name("avx512")
     shape = shape_of(1024, 256, (64, 64), 1)
