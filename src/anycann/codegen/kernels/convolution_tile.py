@@ -107,7 +107,7 @@ def _blocks_first(shape: ConvolutionShape, target: Target, blocked: bool, blocks
 
 # A task of all pixels pays where each weight would be loaded from the second-level cache for few pixels, and often: 7 x 7 images. With 16
 # registers two tiles are often enough: 3 x 3 on 2 x 3 pixels takes 0.7 to 0.8 of the time, on 3 x 3 0.64 (Zen 3). With 32, two or three
-# tiles gain by weights that are too many for that cache too (3 x 3 of 384 to 512 channels on 2 x 2, 2 x 4, 3 x 3 pixels 0.66 to 0.69), and
+# tiles gain by weights that are too many for that cache too (3 x 3 of 416 channels on 2 x 4 and of 384 on 3 x 3 pixels 0.68, 0.66), and
 # tiles of one or two pixels, which wait for that cache, by less of them (1 x 1 of 232 channels on 13 x 1 pixels 0.50; Xeon).
 _LEAST_TILES, _LOADING_COLUMNS = 4, 2
 _FEW_COLUMNS, _LEAST_TASKS = 8, 4
