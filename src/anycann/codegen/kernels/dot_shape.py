@@ -189,7 +189,8 @@ class DotPlan:
         """True if matrix tiles take some channels through all taps before the next, for all channels of what they read are far too many.
 
         Then a tap finds in the first-level cache what its neighbour has read, and pixels are copied so far apart that it stays there. A
-        network with 3 x 3 of 2048 to 512 channels on 28 x 28 (FCN-ResNet-50) takes 0.92 of the time, one of 256 to 1024 (Darknet-53) took 1.02.
+        network with 3 x 3 of 2048 to 512 channels on 28 x 28 (FCN-ResNet-50) takes 0.92 of the time, one of 256 to 1024 (Darknet-53) took
+        1.02 when it began with those.
         """
         size = self._own_channels * self.shape.dtype.nbytes
         if not self.uses_tiles or self.shape.group > 1 or size % (TILE_GROUPS * GROUP_BYTES) or self.shape.taps == 1:
