@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 import time
 
 import click
@@ -38,7 +39,7 @@ SLOW = 2.0  # times as long as products alone take eight tiles in a round that i
 class Form:
     """Sums of `rows` x `columns` tiles, with a tile for all rows and one for all columns, or `apart`: with one for each.
 
-    loads: whether these are loaded; else products alone are measured.
+    loads: whether tiles that are apart are loaded; else products alone are measured.
     """
 
     rows: int
@@ -52,17 +53,23 @@ class Form:
         return self.rows * self.columns + (self.rows + self.columns if self.apart else 2)
 
     def step(self, e: Emitter, tiles: TileRegisters, a: Value, b: Value) -> None:
-        """Load and multiply once: each tile of columns, and for it those of the rows that are not there."""
-        width = self.columns * ROW_BYTES
-        there: set[int] = set()
-        for j in range(self.columns):
-            if self.loads:
-                tiles.load_columns(e, j if self.apart else 0, e.gep(b, j * ROW_BYTES, "i8"), width)
-            for i in range(self.rows) if j % 2 == 0 else reversed(range(self.rows)):
-                if self.loads and i not in there:
-                    tiles.load_rows(e, i if self.apart else 0, e.gep(a, i * TILE_ROWS * ROW_STRIDE, "i8"), ROW_STRIDE)
-                    there = there | {i} if self.apart else {i}
-                tiles.multiply(e, i * self.columns + j, i if self.apart else 0, j if self.apart else 0)
+        """Load and multiply once."""
+
+        def load_rows(i: int, number: int = 0) -> None:
+            tiles.load_rows(e, number, e.gep(a, i * TILE_ROWS * ROW_STRIDE, "i8"), ROW_STRIDE)
+
+        def load_columns(j: int, number: int = 0) -> None:
+            tiles.load_columns(e, number, e.gep(b, j * ROW_BYTES, "i8"), self.columns * ROW_BYTES)
+
+        if not self.apart:
+            tiles.multiply_all(e, self.rows, range(self.columns), self.columns, load_rows, load_columns)
+            return
+        for i in range(self.rows) if self.loads else ():
+            load_rows(i, i)
+        for j in range(self.columns) if self.loads else ():
+            load_columns(j, j)
+        for i, j in product(range(self.rows), range(self.columns)):
+            tiles.multiply(e, i * self.columns + j, i, j)
 
 
 PRODUCTS, EIGHT_TILES = Form(2, 2, apart=True, loads=False), Form(2, 2, apart=True)

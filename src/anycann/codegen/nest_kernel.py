@@ -17,7 +17,7 @@ from anycann.codegen.rows import keep_rows
 from anycann.codegen.side_by_side import columns_side_by_side, side_by_side
 from anycann.codegen.space import Choices
 from anycann.codegen.transposing import TransposingWriter, Transposition, transposition
-from anycann.codegen.turning import turning
+from anycann.codegen.turning import Turning, turning
 from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te.dtypes import DType
@@ -68,9 +68,10 @@ def _kernel(flat: FlatNest, outputs: Sequence[Output], target: Target, family: s
     vector = None if tile.vector < 0 else flat.outer[tile.vector]  # keeping rows takes loads away, so it is decided before
     flat, rows = keep_rows(flat, target.lanes) if vector is None else (flat, ())
     types = [o.tensor.dtype for o in outputs]
-    writer = _writer(flat, types, target, vector)
+    turned = turning(flat, target.lanes)
+    writer = NestWriter(flat, types, target, vector) if turned is None else _turning_writer(turned, types, target)
     writer.unroll, writer.parts = tile.unroll, tile.parts
-    if type(writer) is NestWriter and vector is not None and not writer.e.masks:
+    if turned is None and vector is not None and not writer.e.masks:
         writer.interior = interior(flat, vector, target.lanes)
         if writer.interior is None:
             columns = columns_side_by_side(flat, vector, target)
@@ -80,10 +81,7 @@ def _kernel(flat: FlatNest, outputs: Sequence[Output], target: Target, family: s
     return replace(kernel, scratch_bytes=sum(row.size * row.dtype.nbytes for row in rows))
 
 
-def _writer(flat: FlatNest, types: Sequence[DType], target: Target, vector: Var | None) -> NestWriter:
-    turned = turning(flat, target.lanes)
-    if turned is None:
-        return NestWriter(flat, types, target, vector)
+def _turning_writer(turned: Turning, types: Sequence[DType], target: Target) -> NestWriter:
     if isinstance(turned.plan, Transposition):
         return TransposingWriter(turned.nest, types, target, turned.plan)
     return InterleavingWriter(turned.nest, types, target, turned.plan)

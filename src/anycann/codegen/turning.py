@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from anycann.codegen.accesses import FlatNest
 from anycann.codegen.axes import cut, joined
 from anycann.codegen.interleaving import Interleaving, interleaving
@@ -19,7 +17,6 @@ class Turning:
     plan: Transposition | Interleaving
 
 
-@lru_cache(maxsize=8)  # the space of a kernel asks what its writer asked
 def turning(nest: FlatNest, lanes: int) -> Turning | None:
     """Squares if there are any, else few vectors, else either by other axes; None where vectors lie in order as they are, or never do."""
     if (square := transposition(nest, lanes)) is not None:

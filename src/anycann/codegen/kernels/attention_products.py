@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar, Protocol
 
 from anycann.codegen.emitter import Emitter
@@ -74,22 +75,20 @@ class TileProducts:
                 self.tiles.load_sums(e, i * columns + j, place, c.nbytes)
             else:
                 self.tiles.clear(e, i * columns + j)
-        together = [range(columns)] if self.row_tiles == 1 else [range(j, j + 1) for j in range(columns)]
-        for part in together:  # not more sums at once than keep the processor's tiles free (`dot_sums.py`: `TileSums`)
+        # not more sums at once than keep the processor's tiles free (`dot_sums.py`: `TileSums`)
+        for part in [range(columns)] if self.row_tiles == 1 else [range(j, j + 1) for j in range(columns)]:
             with e.loop(0, depth, TILE_DEPTH) as k:
-                self._step(e, a, b, part, k.index, columns)
+                load_rows, load_columns = partial(self._load_rows, e, a, k.index), partial(self._load_columns, e, b, k.index)
+                self.tiles.multiply_all(e, self.row_tiles, part, columns, load_rows, load_columns)
         for i, j, place in places:
             self.tiles.store(e, i * columns + j, place, c.nbytes)
 
-    def _step(self, e: Emitter, a: Rows, b: Columns, part: range, k: Value, columns: int) -> None:
-        """The sums of these tiles of columns + the products of a tile of each, from `k` on."""
-        for j in part:
-            self.tiles.load_columns(e, 0, e.gep(b.pointer, e.add(e.mul(k, ROW_BYTES // 2), j * b.nbytes), "i8"), ROW_BYTES)
-            for i in range(self.row_tiles):
-                if self.row_tiles > 1 or j == part.start:
-                    row = e.add(e.mul(k, 2), i * TILE_ROWS * a.nbytes)
-                    self.tiles.load_rows(e, 0, e.gep(a.pointer, row, "i8"), a.nbytes)
-                self.tiles.multiply(e, i * columns + j, 0, 0)
+    def _load_rows(self, e: Emitter, a: Rows, k: Value, i: int) -> None:
+        row = e.add(e.mul(k, 2), i * TILE_ROWS * a.nbytes)
+        self.tiles.load_rows(e, 0, e.gep(a.pointer, row, "i8"), a.nbytes)
+
+    def _load_columns(self, e: Emitter, b: Columns, k: Value, j: int) -> None:
+        self.tiles.load_columns(e, 0, e.gep(b.pointer, e.add(e.mul(k, ROW_BYTES // 2), j * b.nbytes), "i8"), ROW_BYTES)
 
 
 class PairProducts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import gcd, prod
 from typing import Protocol
 
@@ -136,19 +137,18 @@ class TileSums:
             self.tiles.clear(e, i * vectors + j)
         stride, later = plan.pixel_stride * plan.nbytes, later_panel(e, plan, weights, place)
 
+        def load_rows(offset: Value, i: int) -> None:
+            self.tiles.load_rows(e, 0, e.gep(e.gep(rows, offset, "i8"), i * tile.rows * stride, "i8"), stride)
+
+        def load_columns(k: Value, j: int) -> None:
+            column = e.add(e.mul(k, plan.width * GROUP_BYTES), j * plan.target.lanes * GROUP_BYTES)
+            self.tiles.load_columns(e, 0, e.gep(weights, column, "i8"), plan.width * GROUP_BYTES)
+
         def body(offset: Value, k: Value, totals: Sequence[Value]) -> list[Value]:
             fetch_panel(e, plan, later, k, plan.steps)
             if len(places) == _FULL:
                 self._fetch(e, e.gep(weights, e.mul(k, plan.width * GROUP_BYTES), "i8"))
-            rows_there: int | None = None
-            for i, j, first in _in_turn(tile.row_tiles, vectors):
-                if first:
-                    column = e.add(e.mul(k, plan.width * GROUP_BYTES), j * plan.target.lanes * GROUP_BYTES)
-                    self.tiles.load_columns(e, 0, e.gep(weights, column, "i8"), plan.width * GROUP_BYTES)
-                if i != rows_there:
-                    self.tiles.load_rows(e, 0, e.gep(e.gep(rows, offset, "i8"), i * tile.rows * stride, "i8"), stride)
-                    rows_there = i
-                self.tiles.multiply(e, i * vectors + j, 0, 0)
+            self.tiles.multiply_all(e, tile.row_tiles, range(vectors), vectors, partial(load_rows, offset), partial(load_columns, k))
             return []
 
         along_depth(e, plan, plan.steps, [], body)
@@ -160,15 +160,6 @@ class TileSums:
         """Ask for as many bytes of the weights as are loaded now, some steps ahead."""
         for line in range(0, self.plan.steps * self.plan.width * GROUP_BYTES, ROW_BYTES):
             e.prefetch(e.gep(weights, _AHEAD_BYTES + line, "i8"))
-
-
-def _in_turn(row_tiles: int, vectors: int) -> list[tuple[int, int, bool]]:
-    """(tile of rows, vector, whether that one is new): to and fro, so that the rows of the last product are those of the next."""
-    order = list[tuple[int, int, bool]]()
-    for j in range(vectors):
-        rows = range(row_tiles) if j % 2 == 0 else reversed(range(row_tiles))
-        order += [(i, j, number == 0) for number, i in enumerate(rows)]
-    return order
 
 
 def sum_of_input(e: Emitter, plan: DotPlan, row: Value) -> Value:

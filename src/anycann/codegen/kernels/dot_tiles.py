@@ -6,6 +6,9 @@ groups of columns of the second 6 and 7.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.values import Value
 from anycann.support.records import dataclass
@@ -13,6 +16,7 @@ from anycann.target.target import Target
 from anycann.te import dtypes
 from anycann.te.dtypes import DType
 
+Loading: TypeAlias = Callable[[int], None]  # a tile of rows or of columns, by its number, into tile 0 of them
 TILE_ROWS, TILE_GROUPS = 16, 16
 MOST_SUMS, MOST_TILES = 4, 3  # tiles of sums, and along the rows or the columns of them
 ROW_BYTES = 64
@@ -78,6 +82,28 @@ class TileRegisters:
         name = "tdpbf16ps" if self.dtype is dtypes.bfloat16 else "tdpbusd"
         numbers = (sums, _FIRST_ROWS + rows, _FIRST_COLUMNS + columns)
         _do(e, name, ", ".join(f"i8 {n}" for n in numbers), "i8 immarg, i8 immarg, i8 immarg")
+
+    def multiply_all(
+        self,
+        e: Emitter,
+        rows: int,
+        columns: Sequence[int],
+        width: int,
+        load_rows: Callable[[int], None],
+        load_columns: Callable[[int], None],
+    ) -> None:
+        """Add the products of all tiles of rows and columns to the sums i * width + j, through tile 0 of either, which the two fill.
+
+        To and fro, so that the rows of the last product are those of the next.
+        """
+        there: int | None = None
+        for number, j in enumerate(columns):
+            load_columns(j)
+            for i in range(rows) if number % 2 == 0 else reversed(range(rows)):
+                if i != there:
+                    load_rows(i)
+                there = i
+                self.multiply(e, i * width + j, 0, 0)
 
     def _move(self, e: Emitter, name: str, number: int, pointer: Value, stride: Value | int) -> None:
         step = e.const(stride) if isinstance(stride, int) else stride
