@@ -128,6 +128,7 @@ def movement() -> list[Case]:
         ((8, 12, 128, 64), [0, 1, 3, 2]), ((1, 3, 640, 640), [0, 2, 3, 1]), ((1, 640, 640, 3), [0, 3, 1, 2]),
         ((1, 256, 40, 40), [0, 2, 3, 1]),
         ((1, 84, 8400), [0, 2, 1]), ((1, 3, 85, 80, 80), [0, 1, 3, 4, 2]),
+        ((3, 224, 224), [1, 2, 0]), ((4, 8400), [1, 0]), ((3, 100, 300), [2, 1, 0]),
     )]  # fmt: skip
     cases += [Case(f"Concat axis {axis}", "Concat", (_f(8, 64, 768), _f(8, 64, 768)), {"axis": axis}) for axis in (0, 1, 2)]
     cases += [Case("Split inner", "Split", (_f(8, 128, 2304), _n(768, 768, 768)), {"axis": 2}, (1,), 3)]
@@ -142,6 +143,7 @@ def movement() -> list[Case]:
     ]
     cases += [
         Case("DepthToSpace", "DepthToSpace", (_f(1, 48, 160, 160),), {"blocksize": 4}),
+        Case("DepthToSpace 3x3", "DepthToSpace", (_f(1, 27, 64, 64),), {"blocksize": 3}),
         Case("SpaceToDepth", "SpaceToDepth", (_f(1, 3, 640, 640),), {"blocksize": 2}),
     ]
     cases += [Case("Gather embedding", "Gather", (_f(30522, 384), _i(0, 30522, 8, 128)), constant=(0,))]
