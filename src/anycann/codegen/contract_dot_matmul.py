@@ -90,6 +90,6 @@ def generate_dot_matmul(
         tasks = emit_dot_convolution(e, plan, *pointers, write, joined=joined_vectors(target))
         symbol, ir = e.finish("dots")
         arguments = (memory_name(operator.a), packed.name, *tail.inputs, *(o.name for o in outputs))
-        return Kernel(symbol, ir, arguments, tasks, plan.scratch_bytes, shape.flops, resumes=plan.sorts)
+        return Kernel(symbol, ir, arguments, tasks, plan.scratch_bytes, shape.flops, resumes=plan.resumes)
 
     return Generated(repeats.kernel(plan, outputs, layouts, (packed.name,), written), (packed,))

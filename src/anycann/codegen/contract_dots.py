@@ -196,7 +196,7 @@ def _by_dots(plan: DotPlan, weights: Array, zero_point: int | None, weight_zero:
     def emit(e: Emitter, x: Value, weights: Value, write: DotWrite, zero: Value | int | None, joined: int) -> int:
         return emit_dot_convolution(e, plan, x, weights, write, zero, joined)
 
-    return _Method("dots", plan, packed, emit, plan.scratch_bytes, rows, plan.sorts)
+    return _Method("dots", plan, packed, emit, plan.scratch_bytes, rows, plan.resumes)
 
 
 def _by_winograd(space: DotSpace, choices: Choices, weights: Array, weight_zero: Array | None) -> _Method | None:

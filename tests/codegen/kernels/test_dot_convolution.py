@@ -311,6 +311,41 @@ def test_many_channels_go_through_all_taps_by_chunks(name: str, dtype: DType) ->
             assert_tile_is_right(space.problem, target, chosen, zero=0 if dtype is dtypes.bfloat16 else 7)
 
 
+@pytest.mark.parametrize("dtype", [dtypes.uint8, dtypes.bfloat16], ids=str)
+def test_a_call_that_goes_on_uses_the_copy_of_the_one_before_and_another_makes_its_own(dtype: DType) -> None:
+    rng = np.random.default_rng()
+    shape = replace(sizes(24, 96, (8, 9), (3, 3), (1, 1), (1, 1)), dtype=dtype)
+    first, w = operands(shape, rng)
+    second = operands(shape, rng)[0]
+    before, behind = (naive(x, w, shape, 0) for x in (first, second))
+    for target in targets():
+        panels = 96 // target.lanes
+        plan = DotPlan(shape, target, DotTile(4, 1, 1, 4, 1))
+        (e, tasks), packed = write_kernel(plan, 0), pack_dots(plan, w, 0)
+        assert plan.resumes
+        assert tasks == 2 * panels  # every panel for each half of the rows
+        kernel = Compiled(e, "dots", target, plan.scratch_bytes)
+        for cut, goes_on in product(range(1, tasks), (False, True)):
+            x, y = first.copy(), np.full(before.shape, 77, np.float32 if dtype is dtypes.bfloat16 else np.int32)
+            memory = np.full(plan.scratch_bytes + 64, 0xFF, np.uint8)
+            at = memory.ctypes.data + -memory.ctypes.data % 64
+            kernel.call([x, packed, y], 0, cut, at)
+            x[...] = second
+            kernel.call([x, packed, y], cut, tasks, at | goes_on)
+            copied_before = -(-cut // panels) * panels if goes_on else cut
+            for task in range(tasks):
+                part = slice(0, 1), slice(task // panels * 4, task // panels * 4 + 4), slice(0, 9)
+                columns = slice(task % panels * target.lanes, (task % panels + 1) * target.lanes)
+                want = (before if task < copied_before else behind)[(*part, columns)]
+                np.testing.assert_allclose(y[(*part, columns)], want, rtol=0, atol=1e-5 * float(np.abs(want).max()))
+
+
+def test_what_fills_more_than_half_of_the_second_level_cache_is_not_there_for_the_next_rows() -> None:
+    """256 channels onto 14 x 14, whose weights do: 14 parts took 1.4 times as long as 4 of the panels (a Xeon of the fifth generation)."""
+    shape = as_plane(replace(sizes(256, 256, (14, 14), (3, 3), (1, 1), (1, 1)), dtype=dtypes.bfloat16))
+    assert DotSpace(shape, replace(TILES, l1_bytes=48 << 10, l2_bytes=2 << 20)).default().image_rows == 14
+
+
 def test_rows_read_in_place_are_not_cut_for_the_cache_but_where_weights_are_few() -> None:
     """A task that fetches all weights again has to gain by it: rows that stay while every panel passes."""
 

@@ -48,13 +48,13 @@ def emit_dot_convolution(
     from_head = plan.head > 0 and not (plan.uses_tiles or scaled)
     vectors = SortedSums if plan.sorts else DirectSums if plan.direct else VectorSums
     sums: Sums = TileSums(plan) if plan.uses_tiles else vectors(plan, from_head)
-    goes_on = resumed(e) if plan.sorts else None
+    goes_on = resumed(e) if plan.resumes else None
     sums.begin(e)
     kernel = _Kernel(plan, sums, x, weights, write, zero, scaled, plan.head > 0 and not from_head, joined)
     with e.loop(e.begin, e.end) as task:
         image, chunk, panels = digits(e, task.index, [plan.images, plan.row_chunks, plan.panel_chunks])
         ready = None
-        if goes_on is not None:  # what a thread sorted is there for all panels
+        if goes_on is not None:  # what a thread copied is there for all panels
             again = e.binary("or", goes_on, e.compare("ne", task.index, e.begin))
             ready = e.binary("and", again, e.compare("ne", panels, e.const(0)))
         kernel.task(e, image, chunk, panels, ready)
@@ -72,7 +72,7 @@ class _Kernel:
         self.zero, self.scaled, self.adds_head, self.joined = zero, scaled, adds_head, joined
 
     def task(self, e: Emitter, image: Value, chunk: Value, panels: Value, ready: Value | None = None) -> None:
-        """All pixels of some rows of an image, for some panels. ready: that their input is sorted; None: it need not be."""
+        """All pixels of some rows of an image, for some panels. ready: that their input is copied; None: no task before this one did."""
         plan, tile = self.plan, self.plan.tile
         row = e.mul(chunk, tile.image_rows)
         rows = e.smin(e.const(tile.image_rows), e.sub(e.const(plan.shape.out_size[-2]), row))
@@ -82,7 +82,8 @@ class _Kernel:
         else:
             with e.when(e.binary("xor", ready, e.const(1, "i1"))):
                 self._copy(e, image, row, source)
-                self._sort(e, rows, source)
+                if plan.sorts:
+                    self._sort(e, rows, source)
         first = e.mul(panels, tile.panels)
         stop = e.smin(e.add(first, tile.panels), e.const(plan.all_panels))
         full, rest = divmod(plan.shape.out_channels, plan.width)

@@ -359,6 +359,11 @@ class DotPlan:
         return self.images * self.row_chunks * self.panel_chunks
 
     @property
+    def resumes(self) -> bool:
+        """True if a task leaves what it copied or sorted to the next one, of other panels, if that is the same thread's next."""
+        return self.sorts or (self.copied and self.panel_chunks > 1)
+
+    @property
     def row_tasks(self) -> RowTasks:
         """How the tasks lie along the rows of images, for two dimensions: a row is what a task computes of them."""
         (step, _), (pad, _), (dilation, _) = self.shape.strides, self.shape.pads_begin, self.shape.dilations

@@ -160,7 +160,7 @@ class DotSpace(Space[DotTile]):
         full, rest = divmod(vectors, tile.vectors)
         cycles = full * self._block_cycles(plan, tile.vectors) + (self._block_cycles(plan, rest) if rest else 0.0)
         chunks = plan.images * plan.row_chunks
-        pixels = plan.copied * chunks * (1 if plan.sorts else plan.panel_chunks) * plan.planes * plan.plane_pixels
+        pixels = plan.copied * chunks * plan.planes * plan.plane_pixels
         copy = pixels * (plan.channels * plan.nbytes / 16 + _SORT * plan.is_split)
         if self.takes_one_instruction and plan.scratch_bytes > self.target.l1_bytes // 4:
             copy *= _FAR_COPY
@@ -172,7 +172,7 @@ class DotSpace(Space[DotTile]):
     def _far_bytes(self, plan: DotPlan) -> float:
         """What does not stay in the second-level cache comes again: weights for each part of the rows, rows of a part for each panel."""
         weights, room, parts = plan.all_panels * plan.panel_bytes, self.target.l2_bytes, plan.images * plan.row_chunks
-        kept = room * 3 // 4 if self._tiles else room // 2
+        kept = room // 2
         rows = self.problem.batch * self.problem.in_pixels * self.problem.in_channels * self.problem.dtype.nbytes
         stays = self._keeps_rows(plan.copied) or rows // max(1, parts) + plan.panel_bytes <= room
         return float(weights * (parts if weights > kept else 1) + (0 if stays else rows * (plan.all_panels - 1)))
@@ -254,7 +254,7 @@ class DotSpace(Space[DotTile]):
                     for image_rows in self._image_rows(merge):
                         for rows in self._row_choices(merge, image_rows, vectors, row_tiles):
                             tile = DotTile(rows, vectors, row_tiles, image_rows, -(-all_vectors // vectors), merge)
-                            yield tile  # each part of the panels makes a copy of its own
+                            yield tile
                             yield self._with_panels(tile)
                             if is_column(shape) and (self._waits or row_tiles > 1):  # whole register tiles
                                 rounded = -(-image_rows // tile.pixels) * tile.pixels
@@ -358,7 +358,7 @@ def _around_cycles(plan: DotPlan, vectors: int, arithmetic: float) -> float:
 
 @lru_cache(maxsize=1024)
 def _best(space: DotSpace) -> DotTile:
-    """The lowest estimate; with matrix tiles those that come near it are also tried in some parts, each of which copies its input."""
+    """The lowest estimate; with matrix tiles those that come near it are also tried in some parts."""
     usable = [tile for tile in dict.fromkeys(space.candidates()) if space.refusal(tile) is None]
     ranked = sorted((_shared(space, tile), number) for number, tile in enumerate(usable))
     if not ranked:
