@@ -299,6 +299,33 @@ def test_matrix_tiles_side_by_side_and_below_each_other(row_tiles: int, vectors:
                 assert_tile_is_right(space.problem, target, tile, zero=0 if dtype is dtypes.bfloat16 else 5)
 
 
+@pytest.mark.parametrize("dtype", [dtypes.uint8, dtypes.bfloat16], ids=str)
+@pytest.mark.parametrize("groups", [17, 20, 31, 34, 47])
+def test_the_last_tile_along_k_begins_earlier_where_groups_are_no_whole_tiles(groups: int, dtype: DType) -> None:
+    shape = as_plane(replace(sizes(groups * 4 // dtype.nbytes, 20, (7, 9)), dtype=dtype))
+    for target in here():
+        plan = DotSpace(shape, target).plan(DotTile(5, 1, 1, 63, 1, True))
+        steps = plan.depth // plan.steps if has_tiles(target, dtype) else -(-groups // 16)
+        assert steps == -(-groups // 16)
+        assert not plan.copied
+        assert_right(shape, target, zero=0 if dtype is dtypes.bfloat16 else 7)
+
+
+def test_infinity_stays_infinity_where_it_is_multiplied_twice() -> None:
+    shape = as_plane(replace(sizes(68, 16, (4, 1)), dtype=dtypes.bfloat16))
+    x, w = operands(shape, np.random.default_rng())
+    x[0, 1, 0, 20], x[0, 2, 0, 30] = np.inf, -np.inf
+    for target in here():
+        plan = DotPlan(shape, target, DotTile(4, 1, 1, 4, 1, True))
+        e, tasks = write_kernel(plan, 0)
+        y = np.full((1, 4, 1, 16), 77, np.float32)
+        Compiled(e, "dots", target, plan.scratch_bytes)([x, pack_dots(plan, w, 0), y], tasks)
+        np.testing.assert_array_equal(y[0, 1, 0], np.sign(w[:, 20, 0, 0].astype(np.float32)) * np.inf)
+        np.testing.assert_array_equal(y[0, 2, 0], -np.sign(w[:, 30, 0, 0].astype(np.float32)) * np.inf)
+        assert np.isfinite(y[0, 0]).all()
+        assert np.isfinite(y[0, 3]).all()
+
+
 @pytest.mark.parametrize("name", MANY)
 @pytest.mark.parametrize("dtype", [dtypes.uint8, dtypes.int8, dtypes.bfloat16], ids=str)
 def test_many_channels_go_through_all_taps_by_chunks(name: str, dtype: DType) -> None:

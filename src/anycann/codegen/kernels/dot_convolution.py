@@ -10,8 +10,9 @@ matrix tiles are full with groups of 4 channels too. What is not a number in one
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution_write import digits
@@ -21,7 +22,7 @@ from anycann.codegen.kernels.dot_products import GROUP_BYTES
 from anycann.codegen.kernels.dot_shape import DotPlan
 from anycann.codegen.kernels.dot_sorted import emit_lists, tile_lists
 from anycann.codegen.kernels.dot_sorted_sums import SortedSums
-from anycann.codegen.kernels.dot_sums import Sums, TileSums, VectorSums, sum_of_input
+from anycann.codegen.kernels.dot_sums import TileSums, VectorSums, sum_of_input
 from anycann.codegen.resuming import resumed
 from anycann.codegen.values import Value, first_lanes
 from anycann.support.records import dataclass
@@ -47,10 +48,12 @@ def emit_dot_convolution(
     scaled = isinstance(zero_point, Value)
     from_head = plan.head > 0 and not (plan.uses_tiles or scaled)
     vectors = SortedSums if plan.sorts else DirectSums if plan.direct else VectorSums
-    sums: Sums = TileSums(plan) if plan.uses_tiles else vectors(plan, from_head)
     goes_on = resumed(e) if plan.resumes else None
-    sums.begin(e)
-    kernel = _Kernel(plan, sums, x, weights, write, zero, scaled, plan.head > 0 and not from_head, joined)
+    given = (plan, x, weights, write, zero, scaled, plan.head > 0 and not from_head, joined)
+    tiles = TileSums(plan) if plan.uses_tiles else None
+    kernel = _Overlapped(tiles, *given) if tiles is not None else _InTurn(vectors(plan, from_head), *given)
+    if tiles is not None:
+        tiles.begin(e)
     with e.loop(e.begin, e.end) as task:
         image, chunk, panels = digits(e, task.index, [plan.images, plan.row_chunks, plan.panel_chunks])
         ready = None
@@ -58,18 +61,21 @@ def emit_dot_convolution(
             again = e.binary("or", goes_on, e.compare("ne", task.index, e.begin))
             ready = e.binary("and", again, e.compare("ne", panels, e.const(0)))
         kernel.task(e, image, chunk, panels, ready)
-    sums.end(e)
+    if tiles is not None:
+        tiles.end(e)
     return plan.tasks
 
 
-class _Kernel:
+class _Kernel(ABC):
     """What all tasks share."""
 
-    def __init__(
-        self, plan: DotPlan, sums: Sums, x: Value, weights: Value, write: DotWrite, zero: Value, scaled: bool, adds_head: bool, joined: int
-    ):
-        self.plan, self.sums, self.x, self.weights, self.write_out = plan, sums, x, weights, write
+    def __init__(self, plan: DotPlan, x: Value, weights: Value, write: DotWrite, zero: Value, scaled: bool, adds_head: bool, joined: int):
+        self.plan, self.x, self.weights, self.write_out = plan, x, weights, write
         self.zero, self.scaled, self.adds_head, self.joined = zero, scaled, adds_head, joined
+
+    @abstractmethod
+    def panels(self, e: Emitter, task: _Task, first: Value, stop: Value, columns: int) -> None:
+        """Panels `first` to `stop` of a task, of so many columns each."""
 
     def task(self, e: Emitter, image: Value, chunk: Value, panels: Value, ready: Value | None = None) -> None:
         """All pixels of some rows of an image, for some panels. ready: that their input is copied; None: no task before this one did."""
@@ -87,11 +93,10 @@ class _Kernel:
         first = e.mul(panels, tile.panels)
         stop = e.smin(e.add(first, tile.panels), e.const(plan.all_panels))
         full, rest = divmod(plan.shape.out_channels, plan.width)
+        here = _Task(image, row, rows, source)
         for columns, low, high in ((plan.width, 0, full), (rest, full, full + 1)):
-            if not columns or low == high:
-                continue
-            with e.loop(e.smax(first, e.const(low)), e.smin(stop, e.const(high))) as panel:
-                self._panel(e, image, row, rows, source, panel.index, columns)
+            if columns and low < high:
+                self.panels(e, here, e.smax(first, e.const(low)), e.smin(stop, e.const(high)), columns)
 
     def _source(self, e: Emitter, image: Value, row: Value) -> Value:
         """Where what the first output pixel of a task reads first is, or will be if it is copied."""
@@ -123,33 +128,30 @@ class _Kernel:
         """Sort what all register tiles of a task read."""
         plan = self.plan
 
-        def tile(e: Emitter, run: _Run) -> None:
+        def tile(e: Emitter, run: _Run, _: Sequence[Value]) -> list[Value]:
             at = e.gep(source, e.mul(run.start, plan.pixel_stride * plan.nbytes), "i8")
             emit_lists(e, plan, run.pixels, e.gep(at, e.mul(run.line, plan.row_stride * plan.nbytes), "i8"), tile_lists(e, plan, run.place))
+            return []
 
-        self._lines(e, rows, tile)
+        self.lines(e, rows, [], tile)
 
-    def _panel(self, e: Emitter, image: Value, row: Value, rows: Value, source: Value, number: Value, columns: int) -> None:
-        plan = self.plan
-        weights = e.gep(self.weights, e.mul(number, plan.panel_bytes), "i8")
-        source = e.gep(source, e.mul(self._first_channel(e, number), plan.nbytes), "i8")
-        panel = _Panel(image, weights, e.mul(number, plan.width), columns)
-
-        def tile(e: Emitter, run: _Run) -> None:
-            at = e.gep(source, e.mul(run.line, plan.row_stride * plan.nbytes), "i8")
-            self._tile(e, panel, e.add(row, run.line), at, run)
-
-        self._lines(e, rows, tile)
-
-    def _lines(self, e: Emitter, rows: Value, tile: Callable[[Emitter, _Run], None]) -> None:
-        """Every register tile of a task: of one long line, or of each of its rows."""
+    def lines(self, e: Emitter, rows: Value, carried: Sequence[Value], tile: _Each) -> list[Value]:
+        """Every register tile of a task: of one long line, or of each of its rows. Each takes what the one before it carries on."""
         plan = self.plan
         if plan.tile.merge:
             width = e.add(e.mul(e.sub(rows, 1), plan.pitch), plan.shape.out_size[-1])
-            self._line(e, e.const(0), width, tile)
-            return
-        with e.loop(0, rows) as line:
-            self._line(e, line.index, e.const(plan.shape.out_size[-1]), tile)
+            return self._line(e, e.const(0), width, carried, tile)
+        with e.loop(0, rows, carried=carried) as line:
+            line.carry(self._line(e, line.index, e.const(plan.shape.out_size[-1]), line.values, tile))
+        return list(line.values)
+
+    def reads(self, e: Emitter, task: _Task, panel: Value, line: Value) -> Value:
+        """What the first pixel of a line reads first, for a panel."""
+        first = e.gep(task.source, e.mul(self._first_channel(e, panel), self.plan.nbytes), "i8")
+        return e.gep(first, e.mul(line, self.plan.row_stride * self.plan.nbytes), "i8")
+
+    def panel_weights(self, e: Emitter, panel: Value) -> Value:
+        return e.gep(self.weights, e.mul(panel, self.plan.panel_bytes), "i8")
 
     def _first_channel(self, e: Emitter, panel: Value) -> Value:
         """`DotPlan.first_channel` of a panel."""
@@ -159,28 +161,30 @@ class _Kernel:
         groups = e.udiv(e.mul(panel, plan.width), shape.group_outputs)
         return e.smin(e.mul(groups, shape.group_inputs), e.const(plan.channels - plan.multiplied))
 
-    def _line(self, e: Emitter, line: Value, width: Value, each: Callable[[Emitter, _Run], None]) -> None:
+    def _line(self, e: Emitter, line: Value, width: Value, carried: Sequence[Value], each: _Each) -> list[Value]:
         """Pixels 0..width in register tiles; the last one is smaller, or begins earlier if nothing may be read behind it."""
         plan, tile = self.plan, self.plan.tile
         whole = plan.length - plan.rest
         before = e.mul(line, plan.line_tiles)
-        with e.loop(0, e.const(whole) if plan.rest else width, tile.pixels) as pixel:
+        with e.loop(0, e.const(whole) if plan.rest else width, tile.pixels, carried=carried) as pixel:
             start = pixel.index if plan.copied or plan.rest else e.smin(pixel.index, e.sub(width, tile.pixels))
             stop = e.add(pixel.index, tile.pixels)
             done = (pixel.index, stop if plan.rest else e.smin(width, stop))
             number = e.udiv(pixel.index, tile.pixels)
-            each(e, _Run(tile.pixels, line, start, *done, number, e.add(before, number)))
+            pixel.carry(each(e, _Run(tile.pixels, line, start, *done, number, e.add(before, number)), pixel.values))
+        carried = pixel.values
         if plan.rest:
             ends, number = (e.const(whole), e.const(whole), e.const(plan.length)), e.const(whole // tile.pixels)
-            each(e, _Run(plan.rest, line, *ends, number, e.add(before, number)))
+            carried = each(e, _Run(plan.rest, line, *ends, number, e.add(before, number)), carried)
+        return list(carried)
 
-    def _tile(self, e: Emitter, panel: _Panel, row: Value, source: Value, run: _Run) -> None:
-        """The sums of a register tile, and the pixels of it that are wanted handed on."""
-        plan, vectors = self.plan, -(-panel.columns // self.plan.target.lanes)
-        at = e.gep(source, e.mul(run.start, plan.pixel_stride * plan.nbytes), "i8")
-        self.sums.emit(e, run.pixels, vectors, at, e.gep(panel.weights, plan.head * plan.width * GROUP_BYTES, "i8"), run.number, run.place)
-        with e.loop(run.first, run.stop) as done:
-            place = e.gep(e.scratch, e.mul(e.sub(done.index, run.start), plan.width * GROUP_BYTES), "i8")
+    def hand_on(self, e: Emitter, task: _Task, columns: int, sums: _Sums, first: Value, stop: Value) -> None:
+        """Pixels `first` to `stop` of a register tile whose sums are in scratch memory."""
+        plan = self.plan
+        panel = _Panel(task.image, self.panel_weights(e, sums.panel), e.mul(sums.panel, plan.width), columns)
+        row, source = e.add(task.row, sums.line), self.reads(e, task, sums.panel, sums.line)
+        with e.loop(first, stop) as done:
+            place = e.gep(sums.place, e.mul(e.sub(done.index, sums.start), plan.width * GROUP_BYTES), "i8")
             window = e.gep(source, e.mul(done.index, plan.pixel_stride * plan.nbytes), "i8")
             self._pixel(e, panel, row, done.index, _Pixel(place, window))
 
@@ -225,6 +229,92 @@ class _Kernel:
         return total
 
 
+class _InTurn(_Kernel):
+    """Register tiles whose sums are handed on before the next one is computed."""
+
+    def __init__(self, sums: VectorSums, *given: Any):
+        super().__init__(*given)
+        self.sums = sums
+
+    def panels(self, e: Emitter, task: _Task, first: Value, stop: Value, columns: int) -> None:
+        with e.loop(first, stop) as panel:
+
+            def tile(e: Emitter, run: _Run, _: Sequence[Value]) -> list[Value]:
+                self._tile(e, task, columns, panel.index, run)
+                return []
+
+            self.lines(e, task.rows, [], tile)
+
+    def _tile(self, e: Emitter, task: _Task, columns: int, panel: Value, run: _Run) -> None:
+        plan, vectors = self.plan, -(-columns // self.plan.target.lanes)
+        rows = e.gep(self.reads(e, task, panel, run.line), e.mul(run.start, plan.pixel_stride * plan.nbytes), "i8")
+        weights = e.gep(self.panel_weights(e, panel), plan.head * plan.width * GROUP_BYTES, "i8")
+        self.sums.emit(e, run.pixels, vectors, rows, weights, run.number, run.place)
+        self.hand_on(e, task, columns, _Sums(panel, run.line, run.start, e.scratch), run.first, run.stop)
+
+
+class _Overlapped(_Kernel):
+    """Matrix tiles: while one register tile is multiplied, the sums of the one before it are handed on, some with each step.
+
+    A step leaves the vector units idle, and sums come late: who waits for them waits for all products.
+    """
+
+    def __init__(self, tiles: TileSums, *given: Any):
+        super().__init__(*given)
+        self.tiles = tiles
+
+    def panels(self, e: Emitter, task: _Task, first: Value, stop: Value, columns: int) -> None:
+        nothing = [e.const(0)] * 6
+        with e.loop(first, stop, carried=nothing) as panel:
+
+            def tile(e: Emitter, run: _Run, before: Sequence[Value]) -> list[Value]:
+                return self._tile(e, task, columns, panel.index, run, before)
+
+            panel.carry(self.lines(e, task.rows, panel.values, tile))
+        *last, low, high = panel.values
+        self.hand_on(e, task, columns, self._waiting(e, last), low, high)
+
+    def _waiting(self, e: Emitter, values: Sequence[Value]) -> _Sums:
+        panel, line, start, offset = values
+        return _Sums(panel, line, start, e.gep(e.scratch, offset, "i8"))
+
+    def _tile(self, e: Emitter, task: _Task, columns: int, panel: Value, run: _Run, before: Sequence[Value]) -> list[Value]:
+        """before, and what this returns: panel, line, start and offset in scratch of the sums that wait, and which pixels of them."""
+        plan, vectors = self.plan, -(-columns // self.plan.target.lanes)
+        rows = e.gep(self.reads(e, task, panel, run.line), e.mul(run.start, plan.pixel_stride * plan.nbytes), "i8")
+        weights = e.gep(self.panel_weights(e, panel), plan.head * plan.width * GROUP_BYTES, "i8")
+        *last, low, high = before
+        waiting, offset = self._waiting(e, last), e.sub(e.const(plan.tile_bytes), last[-1])
+
+        def meanwhile(e: Emitter, step: Value, steps: int) -> None:
+            share = -(-plan.tile.pixels // steps)
+            first = e.add(low, e.mul(step, share))
+            self.hand_on(e, task, columns, waiting, first, e.smin(e.add(first, share), high))
+
+        self.tiles.emit(e, vectors, rows, weights, run.place, e.gep(e.scratch, offset, "i8"), meanwhile)
+        return [panel, run.line, run.start, offset, run.first, run.stop]
+
+
+@dataclass(frozen=True)
+class _Task:
+    """Rows of output pixels from `row` on of an image, and where what their first pixel reads is."""
+
+    image: Value
+    row: Value
+    rows: Value
+    source: Value
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """The sums of a register tile: its panel and line, the pixel that it begins with, and where in scratch memory they are."""
+
+    panel: Value
+    line: Value
+    start: Value
+    place: Value
+
+
 @dataclass(frozen=True)
 class _Run:
     """A register tile of a line: so many `pixels` from `start` on, of which first..stop are written.
@@ -257,3 +347,7 @@ class _Panel:
     weights: Value
     channel: Value
     columns: int
+
+
+# a register tile, given what the one before it carries on
+_Each: TypeAlias = Callable[[Emitter, _Run, Sequence[Value]], list[Value]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 from math import prod
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ from anycann.codegen.kernels.dot_magnitudes import lift, split_weights
 from anycann.codegen.kernels.dot_products import GROUP_BYTES
 from anycann.codegen.kernels.dot_shape import ORDER_COUNTS, DotPlan
 from anycann.codegen.kernels.dot_sorted import LIFT
+from anycann.te import dtypes
 
 
 def pack_dots(
@@ -37,6 +39,7 @@ def pack_dots(
     *parts, groups_of_part = plan.runs
     runs = padded.reshape(len(padded), prod(parts), -1)
     runs = np.pad(runs, [(0, 0), (0, 0), (0, groups_of_part * plan.group - runs.shape[2])])
+    runs = _with_repeated(plan, runs)
     chunks = runs.reshape(len(padded), prod(parts), -1, plan.steps * plan.group).swapaxes(1, 2) if plan.by_chunks else runs
     groups = chunks.reshape(plan.all_panels, plan.width, plan.depth, plan.group).swapaxes(1, 2)
     lacking = None
@@ -59,6 +62,24 @@ def pack_dots(
     heads = [first] if plan.centred else [first, -zero]
     lines = [head.reshape(plan.all_panels, 1, plan.width) for head in heads]
     return np.concatenate([*(np.ascontiguousarray(line).view(np.int8) for line in lines), body], axis=1)
+
+
+def _with_repeated(plan: DotPlan, runs: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """[..., elements of a part] with what the last step takes again: zeros there, but half the weights, twice, where they are floats.
+
+    Halves are exact, and infinity times a half is what it is times the whole.
+    """
+    groups, repeated = plan.runs[-1], (plan.part_groups - plan.runs[-1]) * plan.group
+    if not repeated:
+        return runs
+    first = (groups - plan.steps) * plan.group
+    whole, again = runs.copy(), runs[..., first:].copy()
+    if plan.shape.dtype is dtypes.bfloat16:
+        again[..., :repeated] *= again.dtype.type(0.5)
+        whole[..., first : first + repeated] = again[..., :repeated]
+    else:
+        again[..., :repeated] = 0
+    return np.concatenate([whole[..., : first + repeated], again], axis=-1)
 
 
 def _in_order(plan: DotPlan, groups: npt.NDArray[np.int8]) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.int32]]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.dot_products import GROUP_BYTES
-from anycann.codegen.kernels.dot_tiles import TILE_GROUPS, has_tiles
-from anycann.target.target import Target
+from anycann.codegen.kernels.dot_tiles import TILE_GROUPS
 from anycann.te import dtypes
 
 _SPLIT_BYTES = 32  # the channels of a pixel, from which on windows are read pixel by pixel
@@ -26,54 +25,37 @@ def cut_window(shape: ConvolutionShape, whole: bool) -> tuple[int, int, int]:
     return (rows, 1, columns) if shape.dilations[-1] == 1 else (rows, columns, 1)
 
 
-def _part_groups(shape: ConvolutionShape, channels: int) -> int:
-    """Groups of four bytes in a part of the window, with so many channels a pixel, all read."""
-    return cut_window(shape, True)[2] * channels * shape.dtype.nbytes // GROUP_BYTES
-
-
 def _makes_groups(shape: ConvolutionShape) -> bool:
     """True if the channels of the input, as they are, make each part whole groups."""
     return cut_window(shape, shape.group == 1)[2] * shape.in_channels * shape.dtype.nbytes % GROUP_BYTES == 0
 
 
 def tile_groups(groups: int) -> int:
-    """The most groups, up to what a matrix tile holds, that cut a part evenly."""
-    return max((n for n in range(1, TILE_GROUPS + 1) if groups % n == 0), default=1)
+    """Groups of a part that a matrix tile holds: parts take as few tiles as can be, the last of which begins earlier if it must."""
+    return -(-groups // max(1, -(-groups // TILE_GROUPS)))
 
 
-def needs_copy(shape: ConvolutionShape, target: Target) -> bool:
+def needs_copy(shape: ConvolutionShape) -> bool:
     """True if the input cannot be read where it is: it has padding, signed bytes, or channels that make no whole groups."""
-    if shape.dtype is dtypes.int8 or not _makes_groups(shape) or not all(_inside(shape, axis) for axis in range(len(shape.in_size))):
-        return True
-    return shape.group == 1 and has_tiles(target, shape.dtype) and _wastes_tiles(_part_groups(shape, shape.in_channels))
+    return shape.dtype is dtypes.int8 or not _makes_groups(shape) or not all(_inside(shape, axis) for axis in range(len(shape.in_size)))
 
 
-def copied_channels(shape: ConvolutionShape, target: Target) -> int:
-    """Channels of a pixel of the copy: whole groups, and whole matrix tiles where groups would fill them badly."""
-    channels = shape.in_channels if _makes_groups(shape) else _whole(shape.in_channels, GROUP_BYTES // shape.dtype.nbytes)
-    if shape.group == 1 and has_tiles(target, shape.dtype) and _wastes_tiles(_part_groups(shape, channels)):
-        return _whole(channels, TILE_GROUPS * GROUP_BYTES // shape.dtype.nbytes)
-    return channels
+def copied_channels(shape: ConvolutionShape) -> int:
+    """Channels of a pixel of the copy: whole groups."""
+    return shape.in_channels if _makes_groups(shape) else _whole(shape.in_channels, GROUP_BYTES // shape.dtype.nbytes)
 
 
-def panel_channels(shape: ConvolutionShape, width: int, target: Target) -> int:
+def panel_channels(shape: ConvolutionShape, width: int) -> int:
     """Input channels of all groups that a panel of so many output channels belongs to, in whole groups of bytes."""
     outputs, together = shape.group_outputs, GROUP_BYTES // shape.dtype.nbytes
     starts = range(0, shape.out_channels, width)
     most = max(min(start + width, shape.out_channels) - 1 - start // outputs * outputs for start in starts) // outputs + 1
-    channels = _whole(most * shape.group_inputs, together)
-    if has_tiles(target, shape.dtype) and _wastes_tiles(channels // together):
-        return _whole(channels, TILE_GROUPS * together)
-    return channels
+    return _whole(most * shape.group_inputs, together)
 
 
 def _whole(count: int, size: int) -> int:
     """`count`, or the next multiple of `size`."""
     return -(-count // size) * size
-
-
-def _wastes_tiles(groups: int) -> bool:
-    return groups > TILE_GROUPS and tile_groups(groups) <= TILE_GROUPS // 2 - 2
 
 
 def _inside(shape: ConvolutionShape, axis: int) -> bool:
@@ -84,13 +66,13 @@ def _inside(shape: ConvolutionShape, axis: int) -> bool:
 def _may_split(shape: ConvolutionShape) -> bool:
     """True if the channels of one pixel, all of them, are enough to be a part of the window."""
     nbytes = shape.in_channels * shape.dtype.nbytes
-    return shape.group == 1 and nbytes % GROUP_BYTES == 0 and nbytes >= _SPLIT_BYTES and not _wastes_tiles(nbytes // GROUP_BYTES)
+    return shape.group == 1 and nbytes % GROUP_BYTES == 0 and nbytes >= _SPLIT_BYTES
 
 
-def may_merge(shape: ConvolutionShape, target: Target, planar: bool) -> bool:
+def may_merge(shape: ConvolutionShape, planar: bool) -> bool:
     """True if the pixels of all rows of a task lie in one line, those between two rows (which nobody wants) included."""
     if is_column(shape):
         return True
     if shape.strides[-2:] != (1, 1):
         return not planar and _may_split(shape)
-    return planar or needs_copy(shape, target) or (shape.kernel[-1] == 1 and shape.out_size[-1] == shape.in_size[-1])
+    return planar or needs_copy(shape) or (shape.kernel[-1] == 1 and shape.out_size[-1] == shape.in_size[-1])

@@ -145,7 +145,7 @@ class DotPlan:
     @cached_property
     def copied(self) -> bool:
         """True if a task makes a padded copy of the rows that it reads, in its scratch memory."""
-        return self.planar or self.dots.widens or self.is_split or bool(self.around) or needs_copy(self.shape, self.target)
+        return self.planar or self.dots.widens or self.is_split or bool(self.around) or needs_copy(self.shape)
 
     @property
     def split(self) -> tuple[int, int]:
@@ -178,7 +178,7 @@ class DotPlan:
     @cached_property
     def _own_channels(self) -> int:
         """Channels of a pixel that there are, or that groups and matrix tiles need."""
-        return copied_channels(self.shape, self.target) if self.copied and not self.is_dense else self.shape.in_channels
+        return copied_channels(self.shape) if self.copied and not self.is_dense else self.shape.in_channels
 
     @property
     def _shares_sets(self) -> bool:
@@ -211,7 +211,7 @@ class DotPlan:
     @property
     def multiplied(self) -> int:
         """Channels of a pixel that a panel multiplies: all, or those of the groups that its output channels belong to."""
-        return min(panel_channels(self.shape, self.width, self.target), self.channels) if self.shape.group > 1 else self._own_channels
+        return min(panel_channels(self.shape, self.width), self.channels) if self.shape.group > 1 else self._own_channels
 
     def first_channel(self, panel: int) -> int:
         """The first channel of a pixel that a panel multiplies."""
@@ -275,13 +275,21 @@ class DotPlan:
 
     @property
     def steps(self) -> int:
-        """Groups of a part that matrix tiles take at a time; it divides the part."""
+        """Groups of a part that matrix tiles take at a time; the last step of a part may take some again (`part_groups`)."""
         return tile_groups(self.runs[-1])
+
+    @property
+    def part_groups(self) -> int:
+        """Groups of the weights of a part: with matrix tiles whole steps, so that those which are taken twice are there twice.
+
+        1 x 1 of 272 channels of bfloat16, 136 groups, is 9 steps of 16 instead of 17 of 8, and takes 0.6 of the time.
+        """
+        return -(-self.runs[-1] // self.steps) * self.steps if self.uses_tiles else self.runs[-1]
 
     @cached_property
     def depth(self) -> int:
         """Groups along k of one column of weights."""
-        return prod(self.runs)
+        return prod(self.runs[:-1]) * self.part_groups
 
     @property
     def width(self) -> int:
@@ -318,8 +326,14 @@ class DotPlan:
         return self.steps_of_pixels[0] * self.pitch * self.channels
 
     @property
-    def sums_bytes(self) -> int:
+    def tile_bytes(self) -> int:
+        """Bytes of the sums of one register tile."""
         return self.tile.pixels * self.width * GROUP_BYTES
+
+    @property
+    def sums_bytes(self) -> int:
+        """Scratch memory for sums: those of matrix tiles wait while the next ones are multiplied."""
+        return self.tile_bytes * (2 if self.uses_tiles else 1)
 
     @property
     def line_tiles(self) -> int:

@@ -26,8 +26,9 @@ _WRITE, _AROUND, _PART, _SORT = 5.0, 24.0, 8.0, 3.0
 # Cycles to load a row of a matrix tile from the first-level cache, times as long from the second, which fetches columns ahead but not rows
 # that lie apart; and to store a tile. Where another program runs on the same core loads take twice as long, and a product as long as below,
 # however few rows it has, by how many sums there are (`dot_sums.py`): on a machine that shares its cores that was a third of the time.
-_TILE_ROW, _FROM_SECOND, _FAR_ROWS, _TILE_STORE = 0.5, 2.0, 3.0, 16.0
+_TILE_ROW, _FROM_SECOND, _FAR_ROWS, _TILE_STORE, _TILE_WRITE, _TILE_PIXEL = 0.5, 2.0, 3.0, 16.0, 3.0, 5.0
 _SHARED_PRODUCT, _SHARED_LOAD, _IS_SHARED = (33.0, 32.0, 36.0, 41.0), 2.0, 0.35
+_NOT_BESIDE = 0.25  # of what takes less time, products or handing sums on, is not hidden
 _FEW_PARTS, _LIKELY = (2, 4, 8), 8  # of the panels are tried, of so many tiles
 _TASK_CYCLES, _TASKS, _ENOUGH_TASKS = 20_000, 16, 8
 _UNSHARED = 0.3  # of the time is what a task alone may take more than several that threads share
@@ -129,7 +130,7 @@ class DotSpace(Space[DotTile]):
         panels = -(-self.problem.out_channels // self.target.lanes)
         high = self.problem.out_size[-2]
         return (
-            Parameter("merge", (0, 1) if may_merge(self.problem, self.target, self.planar) else (0,)),
+            Parameter("merge", (0, 1) if may_merge(self.problem, self.planar) else (0,)),
             Parameter("vectors", tuple(range(1, min(panels, MOST_TILES if self._tiles else 8) + 1))),
             Parameter("row_tiles", tuple(range(1, MOST_TILES + 1)) if self._tiles else (1,)),
             Parameter("rows", tuple(range(1, (TILE_ROWS if self._tiles else self.target.registers) + 1))),
@@ -138,7 +139,7 @@ class DotSpace(Space[DotTile]):
         )
 
     def refusal(self, tile: DotTile) -> str | None:
-        if tile.merge and not may_merge(self.problem, self.target, self.planar):
+        if tile.merge and not may_merge(self.problem, self.planar):
             return "the rows of a task do not make one long row"
         if min(tile.rows, tile.vectors, tile.row_tiles, tile.image_rows, tile.panels) < 1:
             return "a size below 1"
@@ -166,8 +167,9 @@ class DotSpace(Space[DotTile]):
             copy *= _FAR_COPY
         far = self._far_bytes(plan) / (_WIDE_FAR_BYTES_PER_CYCLE if self._waits else _FAR_BYTES_PER_CYCLE)
         sort = _SORTED_GROUP * blocks * plan.depth if plan.sorts else 0.0
-        begin = _TASK * plan.tasks if self.takes_one_instruction else 0.0
-        return blocks * cycles + _WRITE * vectors * shape.out_pixels * shape.batch + copy + far + sort + begin
+        begin = _TASK * plan.tasks if self.takes_one_instruction else _written_alone(plan) * plan.tasks if self._tiles else 0.0
+        write = 0.0 if self._tiles else _WRITE * vectors * shape.out_pixels * shape.batch
+        return blocks * cycles + write + copy + far + sort + begin
 
     def _far_bytes(self, plan: DotPlan) -> float:
         """What does not stay in the second-level cache comes again: weights for each part of the rows, rows of a part for each panel."""
@@ -277,7 +279,7 @@ class DotSpace(Space[DotTile]):
 
     def _merges(self) -> tuple[bool, ...]:
         """A column of pixels is one long row, or nothing."""
-        if not may_merge(self.problem, self.target, self.planar):
+        if not may_merge(self.problem, self.planar):
             return (False,)
         return (True,) if self.problem.out_size[-1] == 1 else (False, True)
 
@@ -327,12 +329,33 @@ def _tile_cycles(plan: DotPlan, vectors: int) -> float:
     """A register tile of matrix tiles: products, or loads where these take longer."""
     tile, sums = plan.tile, plan.tile.row_tiles * vectors
     column = _TILE_ROW * plan.steps * (1.0 if plan.panel_bytes <= plan.target.l1_bytes // 2 else _FROM_SECOND)
-    row, again = _TILE_ROW * tile.rows, (vectors - 1) * (tile.row_tiles - 1)
+    row, again = _TILE_ROW * tile.rows * _lines_of_row(plan), (vectors - 1) * (tile.row_tiles - 1)
     loads = row * (_row_distance(plan) * tile.row_tiles + again) + column * vectors
-    alone, shared = max(float(tile.rows * sums), loads), max(_SHARED_PRODUCT[sums - 1] * sums, _SHARED_LOAD * loads)
-    step = alone + _IS_SHARED * (shared - alone)
-    around = _AROUND + _PART * prod(plan.runs[:3]) + _TILE_STORE * sums + _PIXEL * tile.pixels
-    return around + plan.depth // plan.steps * step
+    steps, write = plan.depth // plan.steps, _write_cycles(plan, vectors)
+    alone = _beside(steps * max(float(tile.rows * sums), loads), write)
+    shared = _beside(steps * max(_SHARED_PRODUCT[sums - 1] * sums, _SHARED_LOAD * loads), _SHARED_LOAD * write)
+    return _PART * (1 + prod(plan.runs[:3])) + _TILE_STORE * sums + alone + _IS_SHARED * (shared - alone)
+
+
+def _beside(products: float, write: float) -> float:
+    """Both at once."""
+    return max(products, write) + _NOT_BESIDE * min(products, write)
+
+
+def _lines_of_row(plan: DotPlan) -> float:
+    """Cache lines that a row of a tile of the input lies in."""
+    size = plan.steps * GROUP_BYTES
+    return 1 + (size - gcd(size, plan.pixel_stride * plan.nbytes, _LINE_BYTES)) / _LINE_BYTES
+
+
+def _write_cycles(plan: DotPlan, vectors: int) -> float:
+    """To hand the sums of a register tile of matrix tiles on."""
+    return plan.tile.pixels * (_TILE_WRITE * vectors + _TILE_PIXEL)
+
+
+def _written_alone(plan: DotPlan) -> float:
+    """Around a task of matrix tiles, whose last sums are handed on when there are no products left."""
+    return _TASK + _write_cycles(plan, plan.tile.vectors)
 
 
 def _row_distance(plan: DotPlan) -> float:

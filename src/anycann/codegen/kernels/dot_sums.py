@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import gcd, prod
-from typing import Protocol
+from typing import TypeAlias
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.dot_products import GROUP_BYTES
@@ -18,23 +18,8 @@ from anycann.codegen.values import Value, first_lanes, vector_type
 # where it took 11.5; from 2 to 8 KiB no distance is better.
 _AHEAD_BYTES, _FULL = 4096, 4
 LINE_BYTES = 64
+Meanwhile: TypeAlias = Callable[[Emitter, Value, int], None]  # a part of other work, by its number, of so many
 _STEPS = 2  # groups a turn by magnitudes: 0.86 of the time beside a neighbour on the core, 0.99 without one (Zen 3)
-
-
-class Sums(Protocol):
-    """Computes [pixel, column] of a register tile into the first bytes of scratch memory."""
-
-    def begin(self, e: Emitter) -> None:
-        """Called once, in the entry block."""
-
-    def end(self, e: Emitter) -> None:
-        """Called once, behind everything."""
-
-    def emit(self, e: Emitter, pixels: int, vectors: int, rows: Value, weights: Value, number: Value, place: Value) -> None:
-        """So many pixels; `rows`: what the first reads. weights: behind the head of the panel, whose first `vectors` are wanted.
-
-        number, place: of the register tile among those of its line, and among those of its task.
-        """
 
 
 class VectorSums:
@@ -43,13 +28,12 @@ class VectorSums:
     def __init__(self, plan: DotPlan, from_head: bool):
         self.plan, self.dots, self.from_head = plan, plan.dots, from_head
 
-    def begin(self, e: Emitter) -> None:
-        """Nothing."""
-
-    def end(self, e: Emitter) -> None:
-        """Nothing."""
-
     def emit(self, e: Emitter, pixels: int, vectors: int, rows: Value, weights: Value, number: Value, place: Value) -> None:
+        """Leave the sums of so many pixels, [pixel, column], in the first bytes of scratch memory.
+
+        rows: what the first pixel reads. weights: behind the head of the panel, whose first `vectors` are wanted. number, place: of the
+        register tile among those of its line, and among those of its task.
+        """
         start = self.starts(e, pixels, vectors, weights)
         self.keep(e, vectors, self.along(e, pixels, rows, weights, later_panel(e, self.plan, weights, number), start))
 
@@ -125,12 +109,18 @@ class TileSums:
         self.plan, self.tiles = plan, TileRegisters(plan.shape.dtype, plan.tile.rows, plan.steps)
 
     def begin(self, e: Emitter) -> None:
+        """Called once, in the entry block."""
         self.tiles.configure(e)
 
     def end(self, e: Emitter) -> None:
+        """Called once, behind everything."""
         self.tiles.release(e)
 
-    def emit(self, e: Emitter, pixels: int, vectors: int, rows: Value, weights: Value, number: Value, place: Value) -> None:
+    def emit(self, e: Emitter, vectors: int, rows: Value, weights: Value, place: Value, to: Value, meanwhile: Meanwhile) -> None:
+        """Leave the sums of a register tile, [pixel, column], at `to`, and do some of other work with each step.
+
+        rows, weights, place: as of `VectorSums.emit`.
+        """
         plan, tile = self.plan, self.plan.tile
         places = [(i, j) for i in range(tile.row_tiles) for j in range(vectors)]
         for i, j in places:
@@ -149,12 +139,13 @@ class TileSums:
             if len(places) == _FULL:
                 self._fetch(e, e.gep(weights, e.mul(k, plan.width * GROUP_BYTES), "i8"))
             self.tiles.multiply_all(e, tile.row_tiles, range(vectors), vectors, partial(load_rows, offset), partial(load_columns, k))
+            meanwhile(e, e.udiv(k, plan.steps), plan.depth // plan.steps)
             return []
 
         along_depth(e, plan, plan.steps, [], body)
         for i, j in places:
             at = (i * tile.rows * plan.width + j * plan.target.lanes) * GROUP_BYTES
-            self.tiles.store(e, i * vectors + j, e.gep(e.scratch, at, "i8"), plan.width * GROUP_BYTES)
+            self.tiles.store(e, i * vectors + j, e.gep(to, at, "i8"), plan.width * GROUP_BYTES)
 
     def _fetch(self, e: Emitter, weights: Value) -> None:
         """Ask for as many bytes of the weights as are loaded now, some steps ahead."""
@@ -202,11 +193,12 @@ def along_depth(e: Emitter, plan: DotPlan, step: int, totals: list[Value], body:
         return list(loop.values)
 
     def part(offset: Value, k: Value, totals: Sequence[Value]) -> list[Value]:
-        with e.loop(0, groups, step, carried=totals) as loop:
-            loop.carry(body(e.add(offset, e.mul(loop.index, GROUP_BYTES)), e.add(k, loop.index), loop.values))
+        with e.loop(0, plan.part_groups, step, carried=totals) as loop:
+            first = loop.index if plan.part_groups == groups else e.smin(loop.index, e.const(groups - step))
+            loop.carry(body(e.add(offset, e.mul(first, GROUP_BYTES)), e.add(k, loop.index), loop.values))
         return list(loop.values)
 
-    return _window(e, plan, groups, e.const(0), e.const(0), totals, part)
+    return _window(e, plan, plan.part_groups, e.const(0), e.const(0), totals, part)
 
 
 def _window(e: Emitter, plan: DotPlan, size: int, offset: Value, k: Value, totals: Sequence[Value], then: Body) -> list[Value]:
