@@ -272,21 +272,16 @@ def test_parts_of_odd_rows_are_whole_register_tiles_of_matrix_tiles(rows: int, d
     assert plan.row_chunks == 1 or tile.image_rows % tile.pixels == 0
 
 
-def test_rows_and_weights_far_away_are_read_by_four_sums_and_near_ones_by_less() -> None:
-    """Four sums load the least, and wait for each other beside another program on the core (`TileSums`)."""
-    target = replace(TILES, l1_bytes=48 << 10, l2_bytes=2 << 20)
-
-    def sums(shape: ConvolutionShape) -> int:
-        tile = DotSpace(as_plane(replace(shape, dtype=dtypes.bfloat16)), target).default()
-        return tile.row_tiles * tile.vectors
-
-    assert sums(sizes(768, 3072, (197, 1))) == 4
-    assert sums(sizes(64, 64, (64, 64), (3, 3), (1, 1), (1, 1))) < 4
-    assert sums(sizes(128, 128, (32, 32), (3, 3), (1, 1), (1, 1))) < 4
+@pytest.mark.parametrize("shape", [sizes(768, 3072, (197, 1)), sizes(64, 64, (64, 64), (3, 3), (1, 1), (1, 1)), sizes(24, 96, (56, 56))], ids=str)
+def test_no_more_sums_at_once_than_leave_a_processor_tiles(shape: ConvolutionShape) -> None:
+    """Four take 1.1 to 1.3 times as long as three or less (`python -m benchmarks.matrix_tiles`)."""
+    space = DotSpace(as_plane(replace(shape, dtype=dtypes.bfloat16)), replace(TILES, l1_bytes=48 << 10, l2_bytes=2 << 20))
+    assert space.refusal(replace(space.default(), rows=1, row_tiles=2, vectors=2)) is not None
+    assert all(tile.row_tiles * tile.vectors <= 3 for tile in space.candidates())
 
 
 @pytest.mark.parametrize("dtype", [dtypes.uint8, dtypes.bfloat16], ids=str)
-@pytest.mark.parametrize(("row_tiles", "vectors"), [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (3, 1)])
+@pytest.mark.parametrize(("row_tiles", "vectors"), [(1, 1), (1, 2), (1, 3), (2, 1), (3, 1)])
 def test_matrix_tiles_side_by_side_and_below_each_other(row_tiles: int, vectors: int, dtype: DType) -> None:
     for target in targets():
         if not has_tiles(target, dtype):

@@ -10,7 +10,7 @@ from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.dot_lists import list_bytes
 from anycann.codegen.kernels.dot_products import GROUP_BYTES, DotProducts
 from anycann.codegen.kernels.dot_reading import copied_channels, cut_window, is_column, needs_copy, panel_channels, tile_groups
-from anycann.codegen.kernels.dot_tiles import MOST_SUMS, TILE_GROUPS, has_tiles
+from anycann.codegen.kernels.dot_tiles import TILE_GROUPS, has_tiles
 from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te import dtypes
@@ -80,11 +80,10 @@ class DotPlan:
 
         All tiles of a line fetch it from memory while words or magnitudes are multiplied: 2048 -> 512 channels on 7 x 7 by words take
         720 us where they took 831 (AVX2). One tile alone has no time for it: a row of 1280 x 1000 takes 52 us instead of 39. All of a task
-        do with matrix tiles, but for four sums, which fetch ahead themselves (`dot_sums.py`).
+        do with matrix tiles.
         """
         if self.uses_tiles:
-            fetches = self.all_panels > 1 < self.task_tiles and self.tile.row_tiles * self.tile.vectors < MOST_SUMS
-            return -(-self.width * self.dots.weight_bytes // self.task_tiles) if fetches else 0
+            return -(-self.width * self.dots.weight_bytes // self.task_tiles) if self.all_panels > 1 < self.task_tiles else 0
         if not self.dots.takes_two_steps or self.all_panels * self.panel_bytes <= self.target.l2_bytes // 2:
             return 0
         tiles = self.line_tiles

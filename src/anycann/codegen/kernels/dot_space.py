@@ -14,7 +14,8 @@ from anycann.codegen.kernels.convolution_tile import even_cuts
 from anycann.codegen.kernels.dot_products import GROUP_BYTES, DotProducts, may_take_magnitudes, multiplies_words_at_once
 from anycann.codegen.kernels.dot_reading import is_column, may_merge
 from anycann.codegen.kernels.dot_shape import DotPlan, DotTile
-from anycann.codegen.kernels.dot_tiles import MOST_SUMS, MOST_TILES, TILE_ROWS, has_tiles
+from anycann.codegen.kernels.dot_tile_cycles import tile_cycles
+from anycann.codegen.kernels.dot_tiles import MOST_SUMS, TILE_ROWS, has_tiles
 from anycann.codegen.space import Parameter, Space
 from anycann.support.records import dataclass
 from anycann.target.target import Target
@@ -22,13 +23,7 @@ from anycann.te import dtypes
 
 # Cycles to hand a vector of sums to the writer, around each register tile, and around each part of a window that lies in one piece, and to
 # copy a pixel of its own; a task is worth so many.
-_WRITE, _AROUND, _PART, _SORT = 5.0, 24.0, 8.0, 3.0
-# Cycles to load a row of a matrix tile from the first-level cache, times as long from the second, which fetches columns ahead but not rows
-# that lie apart; and to store a tile. Where another program runs on the same core loads take twice as long, and a product as long as below,
-# however few rows it has, by how many sums there are (`dot_sums.py`): on a machine that shares its cores that was a third of the time.
-_TILE_ROW, _FROM_SECOND, _FAR_ROWS, _TILE_STORE, _TILE_WRITE, _TILE_PIXEL = 0.5, 2.0, 3.0, 16.0, 3.0, 5.0
-_SHARED_PRODUCT, _SHARED_LOAD, _IS_SHARED = (33.0, 32.0, 36.0, 41.0), 2.0, 0.35
-_NOT_BESIDE = 0.25  # of what takes less time, products or handing sums on, is not hidden
+_WRITE, _AROUND, _SORT = 5.0, 24.0, 3.0
 _FEW_PARTS, _LIKELY = (2, 4, 8), 8  # of the panels are tried, of so many tiles
 _TASK_CYCLES, _TASKS, _ENOUGH_TASKS = 20_000, 16, 8
 _UNSHARED = 0.3  # of the time is what a task alone may take more than several that threads share
@@ -131,8 +126,8 @@ class DotSpace(Space[DotTile]):
         high = self.problem.out_size[-2]
         return (
             Parameter("merge", (0, 1) if may_merge(self.problem, self.planar) else (0,)),
-            Parameter("vectors", tuple(range(1, min(panels, MOST_TILES if self._tiles else 8) + 1))),
-            Parameter("row_tiles", tuple(range(1, MOST_TILES + 1)) if self._tiles else (1,)),
+            Parameter("vectors", tuple(range(1, min(panels, MOST_SUMS if self._tiles else 8) + 1))),
+            Parameter("row_tiles", tuple(range(1, MOST_SUMS + 1)) if self._tiles else (1,)),
             Parameter("rows", tuple(range(1, (TILE_ROWS if self._tiles else self.target.registers) + 1))),
             Parameter("image_rows", tuple(even_cuts(high, high)) if high else (1,)),
             Parameter("panels", tuple(range(1, panels + 1))),
@@ -153,6 +148,8 @@ class DotSpace(Space[DotTile]):
 
     def estimate(self, tile: DotTile) -> float:
         plan = self.plan(tile)
+        if self._tiles:
+            return tile_cycles(plan)
         shape = self.problem
         lines = plan.row_chunks if tile.merge else shape.out_size[-2]
         length = (tile.image_rows - 1) * plan.pitch + shape.out_size[-1] if tile.merge else shape.out_size[-1]
@@ -167,9 +164,8 @@ class DotSpace(Space[DotTile]):
             copy *= _FAR_COPY
         far = self._far_bytes(plan) / (_WIDE_FAR_BYTES_PER_CYCLE if self._waits else _FAR_BYTES_PER_CYCLE)
         sort = _SORTED_GROUP * blocks * plan.depth if plan.sorts else 0.0
-        begin = _TASK * plan.tasks if self.takes_one_instruction else _written_alone(plan) * plan.tasks if self._tiles else 0.0
-        write = 0.0 if self._tiles else _WRITE * vectors * shape.out_pixels * shape.batch
-        return blocks * cycles + write + copy + far + sort + begin
+        begin = _TASK * plan.tasks if self.takes_one_instruction else 0.0
+        return blocks * cycles + _WRITE * vectors * shape.out_pixels * shape.batch + copy + far + sort + begin
 
     def _far_bytes(self, plan: DotPlan) -> float:
         """What does not stay in the second-level cache comes again: weights for each part of the rows, rows of a part for each panel."""
@@ -221,8 +217,6 @@ class DotSpace(Space[DotTile]):
     def _block_cycles(self, plan: DotPlan, vectors: int) -> float:
         """One register tile."""
         tile = plan.tile
-        if self._tiles:
-            return _tile_cycles(plan, vectors)
         if plan.dots.takes_two_steps:
             row_bytes = vectors * self.target.lanes * plan.dots.weight_bytes
             far = row_bytes / _WIDE_BYTES_PER_CYCLE if plan.panel_bytes > self.target.l1_bytes // 2 else 0.0
@@ -264,11 +258,11 @@ class DotSpace(Space[DotTile]):
                                 yield from (whole,) if self._waits else (whole, self._with_panels(whole))
 
     def _row_tiles(self, vectors: int) -> range:
-        return range(1, min(MOST_TILES, MOST_SUMS // vectors) + 1 if self._tiles else 2)
+        return range(1, MOST_SUMS // vectors + 1 if self._tiles else 2)
 
     def _vector_choices(self, merge: bool) -> int:
         if self._tiles:
-            return MOST_TILES
+            return MOST_SUMS
         if self.around is not None:
             return 2
         return _SHORT_VECTORS if self._is_short(merge) else 4
@@ -323,51 +317,6 @@ def _crowd(plan: DotPlan) -> bool:
     lines = plan.pixel_stride * plan.nbytes // _LINE_BYTES
     sets = _SETS // gcd(lines, _SETS) if lines else _SETS
     return -(-plan.tile.rows // sets) > plan.target.l1_bytes // (_SETS * _LINE_BYTES)
-
-
-def _tile_cycles(plan: DotPlan, vectors: int) -> float:
-    """A register tile of matrix tiles: products, or loads where these take longer."""
-    tile, sums = plan.tile, plan.tile.row_tiles * vectors
-    column = _TILE_ROW * plan.steps * (1.0 if plan.panel_bytes <= plan.target.l1_bytes // 2 else _FROM_SECOND)
-    row, again = _TILE_ROW * tile.rows * _lines_of_row(plan), (vectors - 1) * (tile.row_tiles - 1)
-    loads = row * (_row_distance(plan) * tile.row_tiles + again) + column * vectors
-    steps, write = plan.depth // plan.steps, _write_cycles(plan, vectors)
-    alone = _beside(steps * max(float(tile.rows * sums), loads), write)
-    shared = _beside(steps * max(_SHARED_PRODUCT[sums - 1] * sums, _SHARED_LOAD * loads), _SHARED_LOAD * write)
-    return _PART * (1 + prod(plan.runs[:3])) + _TILE_STORE * sums + alone + _IS_SHARED * (shared - alone)
-
-
-def _beside(products: float, write: float) -> float:
-    """Both at once."""
-    return max(products, write) + _NOT_BESIDE * min(products, write)
-
-
-def _lines_of_row(plan: DotPlan) -> float:
-    """Cache lines that a row of a tile of the input lies in."""
-    size = plan.steps * GROUP_BYTES
-    return 1 + (size - gcd(size, plan.pixel_stride * plan.nbytes, _LINE_BYTES)) / _LINE_BYTES
-
-
-def _write_cycles(plan: DotPlan, vectors: int) -> float:
-    """To hand the sums of a register tile of matrix tiles on."""
-    return plan.tile.pixels * (_TILE_WRITE * vectors + _TILE_PIXEL)
-
-
-def _written_alone(plan: DotPlan) -> float:
-    """Around a task of matrix tiles, whose last sums are handed on when there are no products left."""
-    return _TASK + _write_cycles(plan, plan.tile.vectors)
-
-
-def _row_distance(plan: DotPlan) -> float:
-    """Times as long as from the first-level cache that rows of the input take to be loaded."""
-    if plan.steps_of_pixels[1] > 1 and not plan.copied:
-        return _FAR_ROWS
-    lines = plan.pixel_stride * plan.nbytes // _LINE_BYTES
-    sets = _SETS // gcd(lines, _SETS) if lines else _SETS
-    crowded = plan.tile.pixels > sets * (plan.target.l1_bytes // (_SETS * _LINE_BYTES)) * 2 // 3
-    task = plan.length * plan.pixel_stride * plan.nbytes
-    passes = plan.all_panels > 1 and plan.shape.kernel[-1] == 1 and task > plan.target.l1_bytes // 2  # neighbours read the same otherwise
-    return _FAR_ROWS if (crowded or passes) and not plan.by_chunks else 1.0
 
 
 def _around_cycles(plan: DotPlan, vectors: int, arithmetic: float) -> float:

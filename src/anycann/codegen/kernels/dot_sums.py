@@ -10,13 +10,9 @@ from typing import TypeAlias
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.dot_products import GROUP_BYTES
 from anycann.codegen.kernels.dot_shape import DotPlan
-from anycann.codegen.kernels.dot_tiles import ROW_BYTES, TileRegisters
+from anycann.codegen.kernels.dot_tiles import TileRegisters
 from anycann.codegen.values import Value, first_lanes, vector_type
 
-# Weights come from the second-level cache or from beyond it: a network has more of them than fit. They are fetched so far ahead of the
-# products, where there are four, which leave the load ports time for it. ResNet-50 of bytes took 6.5 ms where it took 6.9, of bfloat16 10.7
-# where it took 11.5; from 2 to 8 KiB no distance is better.
-_AHEAD_BYTES, _FULL = 4096, 4
 LINE_BYTES = 64
 Meanwhile: TypeAlias = Callable[[Emitter, Value, int], None]  # a part of other work, by its number, of so many
 _STEPS = 2  # groups a turn by magnitudes: 0.86 of the time beside a neighbour on the core, 0.99 without one (Zen 3)
@@ -136,8 +132,6 @@ class TileSums:
 
         def body(offset: Value, k: Value, totals: Sequence[Value]) -> list[Value]:
             fetch_panel(e, plan, later, k, plan.steps)
-            if len(places) == _FULL:
-                self._fetch(e, e.gep(weights, e.mul(k, plan.width * GROUP_BYTES), "i8"))
             self.tiles.multiply_all(e, tile.row_tiles, range(vectors), vectors, partial(load_rows, offset), partial(load_columns, k))
             meanwhile(e, e.udiv(k, plan.steps), plan.depth // plan.steps)
             return []
@@ -146,11 +140,6 @@ class TileSums:
         for i, j in places:
             at = (i * tile.rows * plan.width + j * plan.target.lanes) * GROUP_BYTES
             self.tiles.store(e, i * vectors + j, e.gep(to, at, "i8"), plan.width * GROUP_BYTES)
-
-    def _fetch(self, e: Emitter, weights: Value) -> None:
-        """Ask for as many bytes of the weights as are loaded now, some steps ahead."""
-        for line in range(0, self.plan.steps * self.plan.width * GROUP_BYTES, ROW_BYTES):
-            e.prefetch(e.gep(weights, _AHEAD_BYTES + line, "i8"))
 
 
 def sum_of_input(e: Emitter, plan: DotPlan, row: Value) -> Value:

@@ -18,7 +18,7 @@ from anycann.te.dtypes import DType
 
 Loading: TypeAlias = Callable[[int], None]  # a tile of rows or of columns, by its number, into tile 0 of them
 TILE_ROWS, TILE_GROUPS = 16, 16
-MOST_SUMS, MOST_TILES = 4, 3  # tiles of sums, and along the rows or the columns of them
+MOST_SUMS = 3  # tiles of them, beside or below each other
 ROW_BYTES = 64
 _FIRST_ROWS, _FIRST_COLUMNS = 4, 6
 _CONFIGURATION_BYTES = 64
