@@ -272,7 +272,9 @@ def test_parts_of_odd_rows_are_whole_register_tiles_of_matrix_tiles(rows: int, d
     assert plan.row_chunks == 1 or tile.image_rows % tile.pixels == 0
 
 
-@pytest.mark.parametrize("shape", [sizes(768, 3072, (197, 1)), sizes(64, 64, (64, 64), (3, 3), (1, 1), (1, 1)), sizes(24, 96, (56, 56))], ids=str)
+@pytest.mark.parametrize(
+    "shape", [sizes(768, 3072, (197, 1)), sizes(64, 64, (64, 64), (3, 3), (1, 1), (1, 1)), sizes(24, 96, (56, 56))], ids=str
+)
 def test_no_more_sums_at_once_than_leave_a_processor_tiles(shape: ConvolutionShape) -> None:
     """Four take 1.1 to 1.3 times as long as three or less (`python -m benchmarks.matrix_tiles`)."""
     space = DotSpace(as_plane(replace(shape, dtype=dtypes.bfloat16)), replace(TILES, l1_bytes=48 << 10, l2_bytes=2 << 20))
