@@ -1,8 +1,8 @@
 """What a convolution by matrix tiles takes: the estimate that `dot_space.py` chooses tiles by.
 
-Its constants were fitted to 3200 measured kernels of 160 shapes drawn by chance (1 x 1 to 5 x 5, 16 to 1440 channels, 4 x 4 to 56 x 56
-pixels, bfloat16 and bytes) on a Xeon of the fifth generation, so that the fastest of a shape have the lowest estimates. The choice takes
-1.07 to 1.08 of the time of the fastest that was measured.
+Its constants were fitted to 3800 measured kernels of 196 shapes drawn by chance (1 x 1 to 5 x 5, 16 to 1440 channels, 4 x 4 to 56 x 56
+pixels, bfloat16 and bytes; products of 16 to 1024 rows) on a Xeon of the fifth generation, so that the fastest of a shape have the lowest
+estimates. The lowest takes 1.07 to 1.08 times as long as the fastest that was measured.
 """
 
 from __future__ import annotations
@@ -26,12 +26,15 @@ class _Core:
 
 
 # A core that nothing else runs on, and one that another program does; and how often it does, on a host that shares its cores.
-_ALONE, _SHARED, _IS_SHARED = _Core(4.0, 1.3, 0.6, 1.05), _Core(24.0, 1.7, 0.06, 1.4), 0.35
+_ALONE, _SHARED, _IS_SHARED = _Core(5.1, 1.33, 0.63, 0.83), _Core(23.4, 1.63, 0.03, 1.25), 0.35
 # Cycles to store a tile of sums, and to hand on a vector of them, of bytes more, and the pixel that it belongs to.
-_STORE, _VECTOR, _VECTOR_OF_BYTES, _PIXEL = 21.0, 3.5, 7.5, 0.7
-# Cycles for a line: from the second-level cache, from behind it, of a panel that comes once into the first-level cache for each task, of
-# results of a task that fill half of the first-level cache, and more for those that fill half of the second; and for a byte that is copied.
-_SECOND, _FAR, _ONCE, _RESULT, _FAR_RESULT, _COPY = 1.5, 5.4, 0.55, 1.15, 0.6, 0.27
+_STORE, _VECTOR, _VECTOR_OF_BYTES, _PIXEL = 18.0, 3.9, 7.9, 0.8
+# Cycles for a line from the second-level cache: of a panel, of rows that lie apart, and of windows whose neighbours share them, which are
+# there before they are read; from behind that cache; and of a panel that comes once into the first-level cache for each task.
+_PANEL, _ROWS, _WINDOW, _FAR, _ONCE = 1.4, 2.0, 0.2, 5.2, 0.6
+# Cycles for a line of results of a task that fill half of the first-level cache, and more for those that fill half of the second; and for a
+# byte that is copied.
+_RESULT, _FAR_RESULT, _COPY = 1.06, 0.53, 0.33
 _PANEL_STAYS, _TASK_STAYS = 0.64, 0.86  # of the first-level cache: what a panel, and what it and the rows of a task may take
 _LINE = 64
 
@@ -60,7 +63,8 @@ def _register_tiles(plan: DotPlan) -> int:
 def _register_tile(plan: DotPlan, vectors: int) -> float:
     """Products, loads and what is written beside them hide each other in part."""
     tile, steps = plan.tile, plan.depth // plan.steps
-    second = _SECOND * (_panel_bytes(plan, vectors) * _is_far(plan) + _window_bytes(plan) * _passes(plan)) / _LINE
+    line = _WINDOW if plan.shape.kernel[-1] > 1 else _ROWS
+    second = (_PANEL * _panel_bytes(plan, vectors) * _is_far(plan) + line * _window_bytes(plan) * _passes(plan)) / _LINE
     beside = second**2 + _hand_on(plan, vectors) ** 2
 
     def on(core: _Core) -> float:
