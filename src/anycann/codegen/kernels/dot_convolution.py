@@ -22,7 +22,7 @@ from anycann.codegen.kernels.dot_products import GROUP_BYTES
 from anycann.codegen.kernels.dot_shape import DotPlan
 from anycann.codegen.kernels.dot_sorted import emit_lists, tile_lists
 from anycann.codegen.kernels.dot_sorted_sums import SortedSums
-from anycann.codegen.kernels.dot_sums import TileSums, VectorSums, sum_of_input
+from anycann.codegen.kernels.dot_sums import Reads, Taps, TileSums, VectorSums, sum_of_input
 from anycann.codegen.resuming import resumed
 from anycann.codegen.values import Value, first_lanes
 from anycann.support.records import dataclass
@@ -145,12 +145,26 @@ class _Kernel(ABC):
             line.carry(self._line(e, line.index, e.const(plan.shape.out_size[-1]), line.values, tile))
         return list(line.values)
 
-    def reads(self, e: Emitter, task: _Task, panel: Value, line: Value) -> Value:
+    def reads(self, e: Emitter, task: _Task, panel: Value, run: _Run) -> Reads:
+        plan = self.plan
+        rows = e.gep(self._line_reads(e, task, panel, run.line), e.mul(run.start, plan.pixel_stride * plan.nbytes), "i8")
+        weights = e.gep(self._weights(e, panel), plan.head * plan.width * GROUP_BYTES, "i8")
+        return Reads(rows, weights, run.number, run.place, self._taps(e, e.add(task.row, run.line)) if plan.skips_rows else None)
+
+    def _taps(self, e: Emitter, row: Value) -> Taps:
+        """`inner_taps` of an output row."""
+        shape = self.plan.shape
+        dilation, extent = shape.dilations[0], e.const(shape.in_size[0] + shape.dilations[0] - 1)
+        first = e.sub(e.mul(row, shape.strides[0]), shape.pads_begin[0])
+        before = e.smax(e.sub(e.const(dilation - 1), first), e.const(0))
+        return e.udiv(before, dilation), e.smin(e.udiv(e.sub(extent, first), dilation), e.const(shape.kernel[0]))
+
+    def _line_reads(self, e: Emitter, task: _Task, panel: Value, line: Value) -> Value:
         """What the first pixel of a line reads first, for a panel."""
         first = e.gep(task.source, e.mul(self._first_channel(e, panel), self.plan.nbytes), "i8")
         return e.gep(first, e.mul(line, self.plan.row_stride * self.plan.nbytes), "i8")
 
-    def panel_weights(self, e: Emitter, panel: Value) -> Value:
+    def _weights(self, e: Emitter, panel: Value) -> Value:
         return e.gep(self.weights, e.mul(panel, self.plan.panel_bytes), "i8")
 
     def _first_channel(self, e: Emitter, panel: Value) -> Value:
@@ -181,8 +195,8 @@ class _Kernel(ABC):
     def hand_on(self, e: Emitter, task: _Task, columns: int, sums: _Sums, first: Value, stop: Value) -> None:
         """Pixels `first` to `stop` of a register tile whose sums are in scratch memory."""
         plan = self.plan
-        panel = _Panel(task.image, self.panel_weights(e, sums.panel), e.mul(sums.panel, plan.width), columns)
-        row, source = e.add(task.row, sums.line), self.reads(e, task, sums.panel, sums.line)
+        panel = _Panel(task.image, self._weights(e, sums.panel), e.mul(sums.panel, plan.width), columns)
+        row, source = e.add(task.row, sums.line), self._line_reads(e, task, sums.panel, sums.line)
         with e.loop(first, stop) as done:
             place = e.gep(sums.place, e.mul(e.sub(done.index, sums.start), plan.width * GROUP_BYTES), "i8")
             window = e.gep(source, e.mul(done.index, plan.pixel_stride * plan.nbytes), "i8")
@@ -246,10 +260,7 @@ class _InTurn(_Kernel):
             self.lines(e, task.rows, [], tile)
 
     def _tile(self, e: Emitter, task: _Task, columns: int, panel: Value, run: _Run) -> None:
-        plan, vectors = self.plan, -(-columns // self.plan.target.lanes)
-        rows = e.gep(self.reads(e, task, panel, run.line), e.mul(run.start, plan.pixel_stride * plan.nbytes), "i8")
-        weights = e.gep(self.panel_weights(e, panel), plan.head * plan.width * GROUP_BYTES, "i8")
-        self.sums.emit(e, run.pixels, vectors, rows, weights, run.number, run.place)
+        self.sums.emit(e, run.pixels, -(-columns // self.plan.target.lanes), self.reads(e, task, panel, run))
         self.hand_on(e, task, columns, _Sums(panel, run.line, run.start, e.scratch), run.first, run.stop)
 
 
@@ -281,8 +292,6 @@ class _Overlapped(_Kernel):
     def _tile(self, e: Emitter, task: _Task, columns: int, panel: Value, run: _Run, before: Sequence[Value]) -> list[Value]:
         """before, and what this returns: panel, line, start and offset in scratch of the sums that wait, and which pixels of them."""
         plan, vectors = self.plan, -(-columns // self.plan.target.lanes)
-        rows = e.gep(self.reads(e, task, panel, run.line), e.mul(run.start, plan.pixel_stride * plan.nbytes), "i8")
-        weights = e.gep(self.panel_weights(e, panel), plan.head * plan.width * GROUP_BYTES, "i8")
         *last, low, high = before
         waiting, offset = self._waiting(e, last), e.sub(e.const(plan.tile_bytes), last[-1])
 
@@ -291,7 +300,7 @@ class _Overlapped(_Kernel):
             first = e.add(low, e.mul(step, share))
             self.hand_on(e, task, columns, waiting, first, e.smin(e.add(first, share), high))
 
-        self.tiles.emit(e, vectors, rows, weights, run.place, e.gep(e.scratch, offset, "i8"), meanwhile)
+        self.tiles.emit(e, vectors, self.reads(e, task, panel, run), e.gep(e.scratch, offset, "i8"), meanwhile)
         return [panel, run.line, run.start, offset, run.first, run.stop]
 
 

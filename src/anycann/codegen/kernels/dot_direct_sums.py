@@ -9,15 +9,15 @@ from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.dot_magnitudes import add_direct
 from anycann.codegen.kernels.dot_products import GROUP_BYTES
 from anycann.codegen.kernels.dot_shape import ORDER_COUNTS, DotPlan
-from anycann.codegen.kernels.dot_sums import VectorSums, fetch_panel
+from anycann.codegen.kernels.dot_sums import Reads, VectorSums, fetch_panel
 from anycann.codegen.values import INDEX, Value, vector_type
 
 
 class DirectSums(VectorSums):
     """Pairs of groups whose products are added in 16 bits, then groups that are multiplied as they are, then magnitudes."""
 
-    def along(self, e: Emitter, pixels: int, rows: Value, weights: Value, later: Value, totals: list[Value]) -> list[Value]:
-        plan = self.plan
+    def along(self, e: Emitter, pixels: int, reads: Reads, later: Value, totals: list[Value]) -> list[Value]:
+        plan, rows, weights = self.plan, reads.rows, reads.weights
         paired, direct, needed = (read_number(e, weights, number) for number in range(ORDER_COUNTS))
         row = plan.width * GROUP_BYTES  # a group that is multiplied as it is
         last = plan.width * self.dots.weight_bytes

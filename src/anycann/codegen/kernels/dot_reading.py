@@ -37,7 +37,22 @@ def tile_groups(groups: int) -> int:
 
 def needs_copy(shape: ConvolutionShape) -> bool:
     """True if the input cannot be read where it is: it has padding, signed bytes, or channels that make no whole groups."""
-    return shape.dtype is dtypes.int8 or not _makes_groups(shape) or not all(_inside(shape, axis) for axis in range(len(shape.in_size)))
+    if shape.dtype is dtypes.int8 or not _makes_groups(shape):
+        return True
+    return not (skips_rows(shape) or all(_inside(shape, axis) for axis in range(len(shape.in_size))))
+
+
+def skips_rows(shape: ConvolutionShape) -> bool:
+    """True if taps in rows of padding can be left out, for it is zeros, and only rows have some: 3 x 1 x 1 of networks for video."""
+    if shape.dtype is not dtypes.bfloat16 or len(shape.in_size) != 2 or is_column(shape) or not _makes_groups(shape):
+        return False
+    return _inside(shape, 1) and not _inside(shape, 0) and all(len(inner_taps(shape, row)) > 0 for row in range(shape.out_size[0]))
+
+
+def inner_taps(shape: ConvolutionShape, row: int) -> range:
+    """The rows of the kernel that an output row of a plane reads inside the image."""
+    first, dilation = row * shape.strides[0] - shape.pads_begin[0], shape.dilations[0]
+    return range(-(min(0, first) // dilation), min(shape.kernel[0], -((first - shape.in_size[0]) // dilation)))
 
 
 def copied_channels(shape: ConvolutionShape) -> int:
@@ -75,4 +90,6 @@ def may_merge(shape: ConvolutionShape, planar: bool) -> bool:
         return True
     if shape.strides[-2:] != (1, 1):
         return not planar and _may_split(shape)
-    return planar or needs_copy(shape) or (shape.kernel[-1] == 1 and shape.out_size[-1] == shape.in_size[-1])
+    if planar or needs_copy(shape):
+        return True
+    return shape.kernel[-1] == 1 and shape.out_size[-1] == shape.in_size[-1] and not skips_rows(shape)

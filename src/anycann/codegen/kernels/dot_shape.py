@@ -9,7 +9,7 @@ from anycann.codegen.kernel import RowTasks
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.dot_lists import list_bytes
 from anycann.codegen.kernels.dot_products import GROUP_BYTES, DotProducts
-from anycann.codegen.kernels.dot_reading import copied_channels, cut_window, is_column, needs_copy, panel_channels, tile_groups
+from anycann.codegen.kernels.dot_reading import copied_channels, cut_window, is_column, needs_copy, panel_channels, skips_rows, tile_groups
 from anycann.codegen.kernels.dot_tiles import TILE_GROUPS, has_tiles
 from anycann.support.records import dataclass
 from anycann.target.target import Target
@@ -163,6 +163,11 @@ class DotPlan:
         """True if the copy is sorted into `split` parts: rows with strides are one long row."""
         return self.tile.merge and not is_column(self.shape) and self.shape.strides[-2:] != (1, 1)
 
+    @cached_property
+    def skips_rows(self) -> bool:
+        """True if taps in rows of padding are left out, for nothing is copied."""
+        return not self.copied and skips_rows(self.shape)
+
     @property
     def steps_of_pixels(self) -> tuple[int, int]:
         """Rows and columns of the copy, in one of its parts, from one output pixel to the next."""
@@ -192,7 +197,7 @@ class DotPlan:
         1.02 when it began with those.
         """
         size = self._own_channels * self.shape.dtype.nbytes
-        if not self.uses_tiles or self.shape.group > 1 or size % (TILE_GROUPS * GROUP_BYTES) or self.shape.taps == 1:
+        if not self.uses_tiles or self.skips_rows or self.shape.group > 1 or size % (TILE_GROUPS * GROUP_BYTES) or self.shape.taps == 1:
             return False
         pixels = self.tile.pixels * (self.split[1] if self.is_split else self.steps_of_pixels[1]) + self.shape.kernel[-1]
         return prod(self.shape.kernel[:-1]) * pixels * size > _FAR_WINDOWS * self.target.l1_bytes

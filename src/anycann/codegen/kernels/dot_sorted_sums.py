@@ -10,7 +10,7 @@ from anycann.codegen.kernels.dot_lists import COUNTS, NUMBER_BYTES, WORD_NUMBERS
 from anycann.codegen.kernels.dot_magnitudes import add_direct, bitcast
 from anycann.codegen.kernels.dot_products import GROUP_BYTES, add_word_pairs
 from anycann.codegen.kernels.dot_sorted import tile_lists
-from anycann.codegen.kernels.dot_sums import LINE_BYTES, VectorSums, later_panel
+from anycann.codegen.kernels.dot_sums import LINE_BYTES, Reads, VectorSums, later_panel
 from anycann.codegen.values import Value, vector_type
 from anycann.support.records import dataclass
 
@@ -29,10 +29,10 @@ class _Entry:
 class SortedSums(VectorSums):
     """Sums in vector registers of groups that lists name."""
 
-    def emit(self, e: Emitter, pixels: int, vectors: int, rows: Value, weights: Value, number: Value, place: Value) -> None:
-        plan = self.plan
-        lists = tile_lists(e, plan, place)
-        self._fetch_later(e, weights, number)
+    def emit(self, e: Emitter, pixels: int, vectors: int, reads: Reads) -> None:
+        plan, rows, weights = self.plan, reads.rows, reads.weights
+        lists = tile_lists(e, plan, reads.place)
+        self._fetch_later(e, weights, reads.number)
         *starts, words = (e.gep(lists, start, "i32") for start in list_starts(plan.depth, plan.is_one_run, plan.tile.pixels))
         totals = self._totals(e, pixels, vectors, weights, lists)
         for kind, (entries, multiply) in enumerate(zip(starts, (self._pair, self._single, self._words), strict=True)):

@@ -12,10 +12,26 @@ from anycann.codegen.kernels.dot_products import GROUP_BYTES
 from anycann.codegen.kernels.dot_shape import DotPlan
 from anycann.codegen.kernels.dot_tiles import TileRegisters
 from anycann.codegen.values import Value, first_lanes, vector_type
+from anycann.support.records import dataclass
 
 LINE_BYTES = 64
+Taps: TypeAlias = tuple[Value, Value]  # the first row of a window that is inside the image, and the one behind the last
 Meanwhile: TypeAlias = Callable[[Emitter, Value, int], None]  # a part of other work, by its number, of so many
 _STEPS = 2  # groups a turn by magnitudes: 0.86 of the time beside a neighbour on the core, 0.99 without one (Zen 3)
+
+
+@dataclass(frozen=True)
+class Reads:
+    """What a register tile reads: of the input, where its first pixel begins, and the weights behind the head of a panel.
+
+    number, place: of the register tile among those of its line, and among those of its task. taps: where some rows are left out.
+    """
+
+    rows: Value
+    weights: Value
+    number: Value
+    place: Value
+    taps: Taps | None = None
 
 
 class VectorSums:
@@ -24,14 +40,10 @@ class VectorSums:
     def __init__(self, plan: DotPlan, from_head: bool):
         self.plan, self.dots, self.from_head = plan, plan.dots, from_head
 
-    def emit(self, e: Emitter, pixels: int, vectors: int, rows: Value, weights: Value, number: Value, place: Value) -> None:
-        """Leave the sums of so many pixels, [pixel, column], in the first bytes of scratch memory.
-
-        rows: what the first pixel reads. weights: behind the head of the panel, whose first `vectors` are wanted. number, place: of the
-        register tile among those of its line, and among those of its task.
-        """
-        start = self.starts(e, pixels, vectors, weights)
-        self.keep(e, vectors, self.along(e, pixels, rows, weights, later_panel(e, self.plan, weights, number), start))
+    def emit(self, e: Emitter, pixels: int, vectors: int, reads: Reads) -> None:
+        """Leave the sums of so many pixels, [pixel, column], in the first bytes of scratch memory."""
+        start = self.starts(e, pixels, vectors, reads.weights)
+        self.keep(e, vectors, self.along(e, pixels, reads, later_panel(e, self.plan, reads.weights, reads.number), start))
 
     def starts(self, e: Emitter, pixels: int, vectors: int, weights: Value) -> list[Value]:
         """What the sums of [pixel, vector] start from."""
@@ -43,14 +55,14 @@ class VectorSums:
             i, j = divmod(number, vectors)
             e.store(total, e.gep(e.scratch, (i * self.plan.width + j * self.plan.target.lanes) * GROUP_BYTES, "i8"), GROUP_BYTES)
 
-    def along(self, e: Emitter, pixels: int, rows: Value, weights: Value, later: Value, totals: list[Value]) -> list[Value]:
+    def along(self, e: Emitter, pixels: int, reads: Reads, later: Value, totals: list[Value]) -> list[Value]:
         """totals + the products of all groups; the weights of a later panel are fetched from `later` on."""
         plan = self.plan
 
         def body(offset: Value, k: Value, totals: Sequence[Value]) -> list[Value]:
             fetch_panel(e, plan, later, k, 1)
-            place = e.gep(weights, e.mul(k, plan.width * self.dots.weight_bytes), "i8")
-            return self.multiply(e, pixels, e.gep(rows, offset, "i8"), place, totals)
+            place = e.gep(reads.weights, e.mul(k, plan.width * self.dots.weight_bytes), "i8")
+            return self.multiply(e, pixels, e.gep(reads.rows, offset, "i8"), place, totals)
 
         def turn(offset: Value, k: Value, totals: Sequence[Value]) -> list[Value]:
             for step in range(steps):
@@ -58,7 +70,7 @@ class VectorSums:
             return list(totals)
 
         steps = gcd(_STEPS, plan.runs[-1]) if self.dots.magnitudes else 1
-        return along_depth(e, plan, steps, totals, turn)
+        return along_depth(e, plan, steps, totals, turn, reads.taps)
 
     def multiply(self, e: Emitter, pixels: int, rows: Value, place: Value, totals: Sequence[Value]) -> list[Value]:
         """totals + the products of one group. rows: of the first pixel; place: of the weights."""
@@ -112,31 +124,32 @@ class TileSums:
         """Called once, behind everything."""
         self.tiles.release(e)
 
-    def emit(self, e: Emitter, vectors: int, rows: Value, weights: Value, place: Value, to: Value, meanwhile: Meanwhile) -> None:
-        """Leave the sums of a register tile, [pixel, column], at `to`, and do some of other work with each step.
-
-        rows, weights, place: as of `VectorSums.emit`.
-        """
+    def emit(self, e: Emitter, vectors: int, reads: Reads, to: Value, meanwhile: Meanwhile) -> None:
+        """Leave the sums of a register tile, [pixel, column], at `to`, and do some of other work with each step."""
         plan, tile = self.plan, self.plan.tile
         places = [(i, j) for i in range(tile.row_tiles) for j in range(vectors)]
         for i, j in places:
             self.tiles.clear(e, i * vectors + j)
-        stride, later = plan.pixel_stride * plan.nbytes, later_panel(e, plan, weights, place)
+        stride, later = plan.pixel_stride * plan.nbytes, later_panel(e, plan, reads.weights, reads.place)
+
+        # all of the other work is done with the first row of the kernel that is not left out
+        steps = plan.depth // plan.steps // (plan.runs[1] if reads.taps else 1)
+        first = e.mul(reads.taps[0], steps * plan.steps) if reads.taps else e.const(0)
 
         def load_rows(offset: Value, i: int) -> None:
-            self.tiles.load_rows(e, 0, e.gep(e.gep(rows, offset, "i8"), i * tile.rows * stride, "i8"), stride)
+            self.tiles.load_rows(e, 0, e.gep(e.gep(reads.rows, offset, "i8"), i * tile.rows * stride, "i8"), stride)
 
         def load_columns(k: Value, j: int) -> None:
             column = e.add(e.mul(k, plan.width * GROUP_BYTES), j * plan.target.lanes * GROUP_BYTES)
-            self.tiles.load_columns(e, 0, e.gep(weights, column, "i8"), plan.width * GROUP_BYTES)
+            self.tiles.load_columns(e, 0, e.gep(reads.weights, column, "i8"), plan.width * GROUP_BYTES)
 
         def body(offset: Value, k: Value, totals: Sequence[Value]) -> list[Value]:
             fetch_panel(e, plan, later, k, plan.steps)
             self.tiles.multiply_all(e, tile.row_tiles, range(vectors), vectors, partial(load_rows, offset), partial(load_columns, k))
-            meanwhile(e, e.udiv(k, plan.steps), plan.depth // plan.steps)
+            meanwhile(e, e.udiv(e.sub(k, first), plan.steps), steps)
             return []
 
-        along_depth(e, plan, plan.steps, [], body)
+        along_depth(e, plan, plan.steps, [], body, reads.taps)
         for i, j in places:
             at = (i * tile.rows * plan.width + j * plan.target.lanes) * GROUP_BYTES
             self.tiles.store(e, i * vectors + j, e.gep(to, at, "i8"), plan.width * GROUP_BYTES)
@@ -167,14 +180,14 @@ Body = Callable[[Value, Value, Sequence[Value]], list[Value]]
 _Pixels = Callable[[Value], Value]  # from the first of several to the one of a number
 
 
-def along_depth(e: Emitter, plan: DotPlan, step: int, totals: list[Value], body: Body) -> list[Value]:
+def along_depth(e: Emitter, plan: DotPlan, step: int, totals: list[Value], body: Body, taps: Taps | None = None) -> list[Value]:
     """`body(offset of the input in bytes, number of the group of weights, totals)` for every `step` groups of the window.
 
-    All those of a pixel, then of the next; `by_chunks`, some of each pixel, then the next of each.
+    All those of a pixel, then of the next; `by_chunks`, some of each pixel, then the next of each. taps: the rows of the window.
     """
     groups = plan.runs[-1]
     if groups == step:
-        return _window(e, plan, groups, e.const(0), e.const(0), totals, body)
+        return _window(e, plan, groups, e.const(0), e.const(0), totals, body, taps)
     if plan.by_chunks:
         with e.loop(0, groups, step, carried=totals) as loop:
             k = e.mul(loop.index, prod(plan.runs[:-1]))
@@ -187,18 +200,22 @@ def along_depth(e: Emitter, plan: DotPlan, step: int, totals: list[Value], body:
             loop.carry(body(e.add(offset, e.mul(first, GROUP_BYTES)), e.add(k, loop.index), loop.values))
         return list(loop.values)
 
-    return _window(e, plan, plan.part_groups, e.const(0), e.const(0), totals, part)
+    return _window(e, plan, plan.part_groups, e.const(0), e.const(0), totals, part, taps)
 
 
-def _window(e: Emitter, plan: DotPlan, size: int, offset: Value, k: Value, totals: Sequence[Value], then: Body) -> list[Value]:
+def _window(
+    e: Emitter, plan: DotPlan, size: int, offset: Value, k: Value, totals: Sequence[Value], then: Body, taps: Taps | None = None
+) -> list[Value]:
     """`then` for each part of the window, `size` groups of weights apart, from an offset of the input and a group of the weights on."""
     planes, rows, parts, _ = plan.runs
     nbytes = plan.channels * plan.nbytes
 
-    def outer(count: int, first: Value, k: Value, pixels: _Pixels, size: int, totals: Sequence[Value], then: Body) -> list[Value]:
+    def outer(
+        count: int, first: Value, k: Value, pixels: _Pixels, size: int, totals: Sequence[Value], then: Body, some: Taps | None = None
+    ) -> list[Value]:
         if count == 1:
             return then(first, k, totals)
-        with e.loop(0, count, carried=totals) as loop:
+        with e.loop(*(some or (0, count)), carried=totals) as loop:
             at = e.add(first, e.mul(pixels(loop.index), nbytes))
             loop.carry(then(at, e.add(k, e.mul(loop.index, size)), loop.values))
         return list(loop.values)
@@ -207,7 +224,7 @@ def _window(e: Emitter, plan: DotPlan, size: int, offset: Value, k: Value, total
         return outer(parts, offset, k, lambda tap: _column_pixels(e, plan, tap), size, totals, then)
 
     def row(offset: Value, k: Value, totals: Sequence[Value]) -> list[Value]:
-        return outer(rows, offset, k, lambda tap: _row_pixels(e, plan, tap), parts * size, totals, part)
+        return outer(rows, offset, k, lambda tap: _row_pixels(e, plan, tap), parts * size, totals, part, taps)
 
     return outer(planes, offset, k, lambda plane: e.mul(plane, plan.plane_pixels), rows * parts * size, totals, row)
 
