@@ -25,7 +25,7 @@ from anycann.te import dtypes
 # copy a pixel of its own; a task is worth so many.
 _WRITE, _AROUND, _SORT = 5.0, 24.0, 3.0
 _FEW_PARTS, _LIKELY = (2, 4, 8), 8  # of the panels are tried, of so many tiles
-_TASK_CYCLES, _TASKS, _ENOUGH_TASKS = 20_000, 16, 8
+_TASK_CYCLES, _TILE_TASK_CYCLES, _TASKS, _ENOUGH_TASKS = 20_000, 60_000, 16, 8
 _UNSHARED = 0.3  # of the time is what a task alone may take more than several that threads share
 # Less than this is not worth a task of its own, for each fetches its weights: 16 to 240 channels, 3x3 onto a column of 14 pixels (AVX2)
 # take 12.8 us in 14 tasks, 9.9 in 5, 8.9 in one.
@@ -346,7 +346,7 @@ def _best(space: DotSpace) -> DotTile:
 def _shared(space: DotSpace, tile: DotTile) -> tuple[float, float]:
     """The estimate, more for less tasks than threads could use; of those alike, tasks where they are more than the work is worth."""
     cycles = space.estimate(tile)  # weights are in it once, so that matrices of one row have tasks too
-    enough = min(_ENOUGH_TASKS, cycles // _TASK_CYCLES)
+    enough = min(_ENOUGH_TASKS, cycles // (_TILE_TASK_CYCLES if space._tiles else _TASK_CYCLES))
     tasks = space.plan(tile).tasks
     many = max(tasks, _FEW_TASKS, cycles // _LEAST_CYCLES) if space._waits else 0.0
     lacking = 0.0

@@ -7,7 +7,7 @@ estimates. The lowest takes 1.07 to 1.08 times as long as the fastest that was m
 
 from __future__ import annotations
 
-from math import gcd, prod
+from math import gcd
 
 from anycann.codegen.kernels.dot_products import GROUP_BYTES
 from anycann.codegen.kernels.dot_shape import DotPlan
@@ -29,13 +29,14 @@ class _Core:
 _ALONE, _SHARED, _IS_SHARED = _Core(5.1, 1.33, 0.63, 0.83), _Core(23.4, 1.63, 0.03, 1.25), 0.35
 # Cycles to store a tile of sums, and to hand on a vector of them, of bytes more, and the pixel that it belongs to.
 _STORE, _VECTOR, _VECTOR_OF_BYTES, _PIXEL = 18.0, 3.9, 7.9, 0.8
-# Cycles for a line from the second-level cache: of a panel, of rows that lie apart, and of windows whose neighbours share them, which are
-# there before they are read; from behind that cache; and of a panel that comes once into the first-level cache for each task.
-_PANEL, _ROWS, _WINDOW, _FAR, _ONCE = 1.4, 2.0, 0.2, 5.2, 0.6
+# Cycles for a line from the second-level cache: of a panel, of rows that lie apart, and of windows whose taps do not find there what their
+# neighbours read (else they wait for nothing); from behind that cache; and of a panel that comes nearer once for each task.
+_PANEL, _ROWS, _WINDOW, _FAR, _ONCE = 1.4, 2.0, 0.75, 5.2, 0.6
 # Cycles for a line of results of a task that fill half of the first-level cache, and more for those that fill half of the second; and for a
 # byte that is copied.
 _RESULT, _FAR_RESULT, _COPY = 1.06, 0.53, 0.33
-_PANEL_STAYS, _TASK_STAYS = 0.64, 0.86  # of the first-level cache: what a panel, and what it and the rows of a task may take
+# Of the first-level cache: what a panel may take, or pixels of a window, and what a panel and the rows of a task may.
+_STAYS, _TASK_STAYS = 0.64, 0.86
 _LINE = 64
 
 
@@ -63,8 +64,7 @@ def _register_tiles(plan: DotPlan) -> int:
 def _register_tile(plan: DotPlan, vectors: int) -> float:
     """Products, loads and what is written beside them hide each other in part."""
     tile, steps = plan.tile, plan.depth // plan.steps
-    line = _WINDOW if plan.shape.kernel[-1] > 1 else _ROWS
-    second = (_PANEL * _panel_bytes(plan, vectors) * _is_far(plan) + line * _window_bytes(plan) * _passes(plan)) / _LINE
+    second = _PANEL * _panel_bytes(plan, vectors) / _LINE * _is_far(plan) + _window(plan)
     beside = second**2 + _hand_on(plan, vectors) ** 2
 
     def on(core: _Core) -> float:
@@ -94,7 +94,7 @@ def _panel_bytes(plan: DotPlan, vectors: int) -> int:
 
 def _is_far(plan: DotPlan) -> bool:
     """True if a panel does not stay in the first-level cache from one register tile to the next."""
-    return plan.panel_bytes > _PANEL_STAYS * plan.target.l1_bytes
+    return plan.panel_bytes > _STAYS * plan.target.l1_bytes
 
 
 def _passes(plan: DotPlan) -> bool:
@@ -111,10 +111,13 @@ def _task_bytes(plan: DotPlan) -> int:
     return rows * shape.in_size[-1] * plan.channels * plan.nbytes
 
 
-def _window_bytes(plan: DotPlan) -> int:
-    """What a register tile reads of the input."""
-    wide = (plan.tile.pixels - 1) * plan.steps_of_pixels[1] + plan.shape.kernel[-1]
-    return prod(plan.shape.kernel[:-1]) * wide * plan.multiplied * plan.nbytes
+def _window(plan: DotPlan) -> float:
+    """Of the input, what a register tile waits for from the second-level cache."""
+    pixels, nbytes = plan.tile.pixels, plan.multiplied * plan.nbytes
+    lines = pixels * plan.shape.taps * nbytes / _LINE
+    if plan.shape.kernel[-1] == 1:
+        return _ROWS * lines * _passes(plan)
+    return _WINDOW * lines * (pixels * plan.pixel_stride * plan.nbytes > _STAYS * plan.target.l1_bytes and not plan.by_chunks)
 
 
 def _weights(plan: DotPlan, chunks: int) -> float:
