@@ -70,7 +70,7 @@ SHAPES = {
     "cropped": sizes(8, 16, (6, 6), (3, 3), (1, 1), (-1, -1)),
     "padded rows": sizes(24, 40, (7, 35), (3, 1), (1, 1), (1, 0), batch=2),
     "padded rows of windows": sizes(34, 20, (6, 9), (5, 3), (1, 1), (2, 0), (1, 2)),
-    "padded rows, strides and dilations": sizes(12, 20, (11, 20), (3, 2), (2, 1), (3, 0), (2, 1)),
+    "padded rows, strides and dilations": sizes(68, 20, (11, 20), (3, 2), (2, 1), (3, 0), (2, 1)),
     "rows of padding": sizes(12, 20, (3, 9), (3, 1), (1, 1), (4, 0)),
     "nothing": sizes(16, 16, (0, 4)),
     "a column": sizes(1, 37, (700, 1), (64, 1), (32, 1), (0, 0)),
