@@ -18,6 +18,7 @@ from anycann.te import dtypes
 ORDER_COUNTS = 3  # numbers before the offsets of `order_bytes`: groups in pairs, groups that are multiplied as they are, and groups at all
 
 _LINE_BYTES, _FEW_SETS_BYTES = 64, 256  # pixels so far apart have a quarter of the sets of a cache, or less
+_FEW_CHUNKS = 2
 _FAR_WINDOWS = 3  # first-level caches that are filled by what a register tile reads
 _FEW_PIXELS, _FAR = 4, 16  # pixels, and second-level caches that are filled, of weights that mostly come from memory
 
@@ -83,6 +84,8 @@ class DotPlan:
         do with matrix tiles.
         """
         if self.uses_tiles:
+            if self.images * self.row_chunks > _FEW_CHUNKS and self.all_panels * self.panel_bytes <= self.target.l2_bytes // 2:
+                return 0
             return -(-self.width * self.dots.weight_bytes // self.task_tiles) if self.all_panels > 1 < self.task_tiles else 0
         if not self.dots.takes_two_steps or self.all_panels * self.panel_bytes <= self.target.l2_bytes // 2:
             return 0
