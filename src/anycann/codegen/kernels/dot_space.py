@@ -14,7 +14,7 @@ from anycann.codegen.kernels.convolution_tile import even_cuts
 from anycann.codegen.kernels.dot_products import GROUP_BYTES, DotProducts, may_take_magnitudes, multiplies_words_at_once
 from anycann.codegen.kernels.dot_reading import is_column, may_merge
 from anycann.codegen.kernels.dot_shape import DotPlan, DotTile
-from anycann.codegen.kernels.dot_tile_cycles import tile_cycles
+from anycann.codegen.kernels.dot_tile_cycles import of_two_threads, tile_cycles
 from anycann.codegen.kernels.dot_tiles import MOST_SUMS, TILE_ROWS, has_tiles
 from anycann.codegen.space import Parameter, Space
 from anycann.support.records import dataclass
@@ -25,7 +25,7 @@ from anycann.te import dtypes
 # copy a pixel of its own; a task is worth so many.
 _WRITE, _AROUND, _SORT = 5.0, 24.0, 3.0
 _FEW_PARTS, _LIKELY = (2, 4, 8), 8  # of the panels are tried, of so many tiles
-_TASK_CYCLES, _TILE_TASK_CYCLES, _TASKS, _ENOUGH_TASKS = 20_000, 60_000, 16, 8
+_TASK_CYCLES, _TILE_TASK_CYCLES, _TASKS, _ENOUGH_TASKS = 20_000, 30_000, 16, 8
 _UNSHARED = 0.3  # of the time is what a task alone may take more than several that threads share
 # Less than this is not worth a task of its own, for each fetches its weights: 16 to 240 channels, 3x3 onto a column of 14 pixels (AVX2)
 # take 12.8 us in 14 tasks, 9.9 in 5, 8.9 in one.
@@ -349,6 +349,8 @@ def _shared(space: DotSpace, tile: DotTile) -> tuple[float, float]:
     enough = min(_ENOUGH_TASKS, cycles // (_TILE_TASK_CYCLES if space._tiles else _TASK_CYCLES))
     tasks = space.plan(tile).tasks
     many = max(tasks, _FEW_TASKS, cycles // _LEAST_CYCLES) if space._waits else 0.0
+    if space._tiles:
+        cycles = of_two_threads(space.plan(tile), cycles)
     lacking = 0.0
     if tasks < enough:
         lacking = (enough - tasks) / (enough - 1) if space.takes_one_instruction or space._tiles else 1.0

@@ -46,8 +46,19 @@ def tile_cycles(plan: DotPlan) -> float:
     full, rest = divmod(-(-plan.shape.out_channels // plan.target.lanes), tile.vectors)
     panels = full * _register_tile(plan, tile.vectors) + (_register_tile(plan, rest) if rest else 0.0)
     last = plan.tasks * _hand_on(plan, tile.vectors)  # when no products are left
-    copy = chunks * _task_bytes(plan) * _COPY if plan.copied else 0.0
-    return _register_tiles(plan) * panels + last + copy + _weights(plan, chunks) + _results(plan, chunks)
+    return _register_tiles(plan) * panels + last + _copies(plan) + _weights(plan, chunks) + _results(plan, chunks)
+
+
+def of_two_threads(plan: DotPlan, cycles: float) -> float:
+    """Cycles of one thread, and twice those of two, each of which copies what its own tasks read: half of both."""
+    copies, chunks = _copies(plan), max(1, plan.images * plan.row_chunks)
+    tasks = max(1, plan.tasks)
+    longest = -(-tasks // 2) / tasks * (cycles - copies) + -(-chunks // 2) / chunks * copies
+    return cycles / 2 + longest
+
+
+def _copies(plan: DotPlan) -> float:
+    return plan.images * plan.row_chunks * _task_bytes(plan) * _COPY if plan.copied else 0.0
 
 
 def _register_tiles(plan: DotPlan) -> int:
