@@ -287,10 +287,7 @@ class DotPlan:
 
     @property
     def part_groups(self) -> int:
-        """Groups of the weights of a part: with matrix tiles whole steps, so that those which are taken twice are there twice.
-
-        1 x 1 of 272 channels of bfloat16, 136 groups, is 9 steps of 16 instead of 17 of 8, and takes 0.6 of the time.
-        """
+        """Groups of the weights of a part: with matrix tiles whole steps, so that those which are taken twice are there twice."""
         return -(-self.runs[-1] // self.steps) * self.steps if self.uses_tiles else self.runs[-1]
 
     @cached_property

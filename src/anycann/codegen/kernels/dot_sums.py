@@ -110,7 +110,7 @@ class TileSums:
 
     It renames tiles, of which there are few, and shares them with what another program runs on the same core. Then 2 x 2 sums from two
     tiles of either kind are 545 GFLOP/s, from one of either 847, 3 x 1 959, 2 x 1 1067, where alone they are 2214, 2213, 2158 and 2095
-    (bfloat16 in the first-level cache, a Xeon of the fifth generation; `python -m benchmarks.matrix_tiles`).
+    (bfloat16 in the first-level cache, a Xeon of the fifth generation; `python -m benchmarks.matrix_tiles`). So at most three are summed.
     """
 
     def __init__(self, plan: DotPlan):
@@ -215,7 +215,8 @@ def _window(
     ) -> list[Value]:
         if count == 1:
             return then(first, k, totals)
-        with e.loop(*(some or (0, count)), carried=totals) as loop:
+        low, high = some or (e.const(0), e.const(count))
+        with e.loop(low, high, carried=totals) as loop:
             at = e.add(first, e.mul(pixels(loop.index), nbytes))
             loop.carry(then(at, e.add(k, e.mul(loop.index, size)), loop.values))
         return list(loop.values)
