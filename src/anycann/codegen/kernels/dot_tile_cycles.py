@@ -51,10 +51,10 @@ def tile_cycles(plan: DotPlan) -> float:
 
 def of_two_threads(plan: DotPlan, cycles: float) -> float:
     """Cycles of one thread, and twice those of two, each of which copies what its own tasks read: half of both."""
-    copies, chunks = _copies(plan), max(1, plan.images * plan.row_chunks)
-    tasks = max(1, plan.tasks)
-    longest = -(-tasks // 2) / tasks * (cycles - copies) + -(-chunks // 2) / chunks * copies
-    return cycles / 2 + longest
+    tile, copies, chunks, tasks = plan.tile, _copies(plan), max(1, plan.images * plan.row_chunks), max(1, plan.tasks)
+    largest = min(1.0, tile.panels / plan.all_panels) * min(1.0, tile.image_rows / max(1, plan.shape.out_size[-2])) / max(1, plan.images)
+    share = max(-(-tasks // 2) / tasks, largest)
+    return cycles / 2 + share * (cycles - copies) + -(-chunks // 2) / chunks * copies
 
 
 def _copies(plan: DotPlan) -> float:
