@@ -43,3 +43,10 @@ def test_each_of_two_threads_copies_what_panels_share() -> None:
     by_panels, by_rows = (plan(64, 64, (56, 56), tile, 3) for tile in (DotTile(16, 1, 2, 56, 2, True), DotTile(16, 1, 2, 28, 4, True)))
     assert by_panels.tasks == by_rows.tasks == 2
     assert of_two_threads(by_panels, 1e6) > of_two_threads(by_rows, 1e6) == 1e6
+
+
+def test_few_microseconds_are_one_task() -> None:
+    """80 to 144 channels along 14 positions take 2 us; in two tasks 1.35 times as long."""
+    shape = as_plane(replace(sizes(80, 144, (1, 28), (1, 3), (1, 2), (0, 1)), dtype=dtypes.bfloat16))
+    space = DotSpace(shape, TARGET)
+    assert space.plan(space.default()).tasks == 1

@@ -347,10 +347,11 @@ def _shared(space: DotSpace, tile: DotTile) -> tuple[float, float]:
     """The estimate, more for less tasks than threads could use; of those alike, tasks where they are more than the work is worth."""
     cycles = space.estimate(tile)  # weights are in it once, so that matrices of one row have tasks too
     enough = min(_ENOUGH_TASKS, cycles // (_TILE_TASK_CYCLES if space._tiles else _TASK_CYCLES))
-    tasks = space.plan(tile).tasks
+    plan = space.plan(tile)
+    tasks = plan.tasks
     many = max(tasks, _FEW_TASKS, cycles // _LEAST_CYCLES) if space._waits else 0.0
     if space._tiles:
-        cycles = of_two_threads(space.plan(tile), cycles)
+        cycles = of_two_threads(plan, cycles) if enough > 1 else cycles
     lacking = 0.0
     if tasks < enough:
         lacking = (enough - tasks) / (enough - 1) if space.takes_one_instruction or space._tiles else 1.0
