@@ -14,7 +14,8 @@ from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel, RowTasks
 from anycann.codegen.kernels.arithmetic_rate import multiplies_bfloat
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
-from anycann.codegen.kernels.dot_convolution import DotWrite, emit_dot_convolution
+from anycann.codegen.kernels.dot_convolution import emit_dot_convolution
+from anycann.codegen.kernels.dot_kernel import DotWrite
 from anycann.codegen.kernels.dot_packing import pack_dots
 from anycann.codegen.kernels.dot_plane import as_plane, used_taps, with_taps
 from anycann.codegen.kernels.dot_products import DotProducts

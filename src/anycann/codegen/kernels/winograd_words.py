@@ -15,8 +15,8 @@ from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_sums import nest
 from anycann.codegen.kernels.convolution_write import digits
-from anycann.codegen.kernels.dot_convolution import DotWrite
 from anycann.codegen.kernels.dot_copy import pieces
+from anycann.codegen.kernels.dot_kernel import DotWrite
 from anycann.codegen.kernels.dot_products import add_word_pairs
 from anycann.codegen.kernels.winograd import inside, run_part
 from anycann.codegen.kernels.winograd_tile import tile_grid
