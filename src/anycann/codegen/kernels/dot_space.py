@@ -170,10 +170,9 @@ class DotSpace(Space[DotTile]):
     def _far_bytes(self, plan: DotPlan) -> float:
         """What does not stay in the second-level cache comes again: weights for each part of the rows, rows of a part for each panel."""
         weights, room, parts = plan.all_panels * plan.panel_bytes, self.target.l2_bytes, plan.images * plan.row_chunks
-        kept = room // 2
         rows = self.problem.batch * self.problem.in_pixels * self.problem.in_channels * self.problem.dtype.nbytes
         stays = self._keeps_rows(plan.copied) or rows // max(1, parts) + plan.panel_bytes <= room
-        return float(weights * (parts if weights > kept else 1) + (0 if stays else rows * (plan.all_panels - 1)))
+        return float(weights * (parts if weights > room // 2 else 1) + (0 if stays else rows * (plan.all_panels - 1)))
 
     def _keeps_rows(self, copied: bool) -> bool:
         """True if what a task reads has to stay in half of the second-level cache: a copy, and rows of matrix tiles.
@@ -350,8 +349,8 @@ def _shared(space: DotSpace, tile: DotTile) -> tuple[float, float]:
     plan = space.plan(tile)
     tasks = plan.tasks
     many = max(tasks, _FEW_TASKS, cycles // _LEAST_CYCLES) if space._waits else 0.0
-    if space._tiles:
-        cycles = of_two_threads(plan, cycles) if enough > 1 else cycles
+    if space._tiles and enough > 1:
+        cycles = of_two_threads(plan, cycles)
     lacking = 0.0
     if tasks < enough:
         lacking = (enough - tasks) / (enough - 1) if space.takes_one_instruction or space._tiles else 1.0

@@ -16,9 +16,9 @@ from anycann.target.target import Target
 from anycann.te import dtypes
 from anycann.te.dtypes import DType
 
-Loading: TypeAlias = Callable[[int], None]  # a tile of rows or of columns, by its number, into tile 0 of them
+Loading: TypeAlias = Callable[[int], None]  # of a tile of rows or of columns, by its number, into tile 0 of them
 TILE_ROWS, TILE_GROUPS = 16, 16
-MOST_SUMS = 3  # tiles of them, beside or below each other
+MOST_SUMS = 3  # tiles of sums that a convolution has at once, beside or below each other (`dot_sums.py`)
 ROW_BYTES = 64
 _FIRST_ROWS, _FIRST_COLUMNS = 4, 6
 _CONFIGURATION_BYTES = 64
@@ -89,8 +89,8 @@ class TileRegisters:
         rows: int,
         columns: Sequence[int],
         width: int,
-        load_rows: Callable[[int], None],
-        load_columns: Callable[[int], None],
+        load_rows: Loading,
+        load_columns: Loading,
     ) -> None:
         """Add the products of all tiles of rows and columns to the sums i * width + j, through tile 0 of either, which the two fill.
 
