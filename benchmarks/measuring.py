@@ -39,7 +39,7 @@ QUIET = {"GOMP_SPINCOUNT": "20000", "KMP_BLOCKTIME": "1"}
 class Speed:
     """Latencies and the greatest relative error against ONNX Runtime in float32, by engine, and why peers are missing.
 
-    flops: operations of one run. answers_equal: whether AnyCANN's answers are the reference's; None where there is none. arithmetic:
+    flops: operations of one run. answers_equal: whether AnyCANN's answers are the reference's; None where either has none. arithmetic:
     float32 operations a second that multiply-adds reached in turn with the engines, on as many threads; 0 where it was not measured.
     share: of multiply-adds that run between the kernels, what AnyCANN's float32 kernels reach (shares.py); 0 where it was not measured.
     """
@@ -89,9 +89,14 @@ def measure_speed(model: Model, threads: int, seconds: float, precision: Precisi
     names, wanted = reference(model, threads)
     outputs = {engine.name: run_all(_AsSession(engine, names), model) for engine in engines} if wanted else {}
     errors = {name: greatest_error(got, wanted) for name, got in outputs.items()}
-    equal = [model.answer(got) == model.answer(right) for got, right in zip(outputs["anycann"], wanted, strict=True)] if wanted else None
     share = _share(job, seconds) if ours.flops and precision == "fp32" else 0.0
-    return Speed(latency, errors, None if equal is None else all(equal), absent, ours.flops, rate, share)
+    return Speed(latency, errors, _equal(model, outputs["anycann"], wanted) if wanted else None, absent, ours.flops, rate, share)
+
+
+def _equal(model: Model, got: Sequence[Outputs], wanted: Sequence[Outputs]) -> bool | None:
+    """Whether all calls have the same answer; None for a model without one."""
+    answers = [model.answer(outputs) for outputs in wanted]
+    return None if all(answer is None for answer in answers) else [model.answer(outputs) for outputs in got] == answers
 
 
 def _share(job: Job, seconds: float) -> float:
@@ -141,7 +146,7 @@ class _AsSession:
 
 def speed_in_child(model: Model, threads: int, seconds: float, precision: Precision = "fp32", peers: Sequence[str] = ()) -> Speed:
     """`measure_speed` in a fresh process. Raises UsageError with its last words if that fails."""
-    words = [sys.executable, "-m", "benchmarks.measuring", model.name, str(threads), str(seconds), precision, ",".join(peers)]
+    words = [sys.executable, "-m", "benchmarks.measuring", model.word, str(threads), str(seconds), precision, ",".join(peers)]
     done = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL, env={**QUIET, **os.environ})
     if done.returncode:
         raise UsageError((done.stderr.strip() or f"exit status {done.returncode}").splitlines()[-1][:MOST_WORDS])

@@ -1,9 +1,9 @@
-"""Every model of the table beside ONNX Runtime, OpenVINO and torch: speed, errors, compiling, loading, memory.
+"""Every model of the table, or any other, beside ONNX Runtime, OpenVINO and torch: speed, errors, compiling, loading, memory.
 
 python -m benchmarks.models --tables fp32,start --threads 1,2 --json build/fp32.json    measure
 python -m benchmarks.models --tables bf16,int8 --threads 1,2 --json build/narrow.json
 python -m benchmarks.page build/fp32.json build/narrow.json                             docs/benchmarks.md of both
-python -m benchmarks.models --models mnist,resnet50 --seconds 5                         some of them, printed only
+python -m benchmarks.models --models mnist,resnet50,yours.onnx --seconds 5              some of them, and one of your own
 """
 
 from __future__ import annotations
@@ -89,7 +89,10 @@ def _wrong(result: Result) -> bool:
 
 @click.command
 @click.option(
-    "--models", default="", help=f"Names with commas between them; default: all that are fetched. ({', '.join(m.name for m in MODELS)})"
+    "--models",
+    default="",
+    help="Names and ONNX files, with commas between them; inputs of a file are random, its free dimensions 1. Default: all that are "
+    f"fetched. ({', '.join(m.name for m in MODELS)})",
 )
 @click.option("--tables", default="fp32,start", show_default=True, help=f"What to measure, with commas between: {', '.join(TABLES)}.")
 @click.option("--peers", default="", help=f"Engines to compare with; default: all installed. ({', '.join(peer.name for peer in PEERS)})")

@@ -12,6 +12,8 @@ from benchmarks.engines.table import OURS, TITLES, peers_of
 from benchmarks.measuring import Speed
 from benchmarks.results import Result
 
+ANSWERS = {True: "equal", False: "DIFFERENT", None: ""}
+
 
 def best_peer(speed: Speed) -> tuple[str, float] | None:
     """The quickest other engine and its median; None if there is no other."""
@@ -69,7 +71,7 @@ def error_table(results: Sequence[Result], precision: Precision, threads: int) -
     rows = []
     for model, speed in measured:
         errors = [f"{speed.errors[name]:.0e}" if name in speed.errors else "" for name in names]
-        rows.append([model, *errors, "equal" if speed.answers_equal else "DIFFERENT"])
+        rows.append([model, *errors, ANSWERS[speed.answers_equal]])
     return markdown(["model", *(TITLES[name] for name in names), "answers"], rows)
 
 

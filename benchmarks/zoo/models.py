@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.zoo import exports, inputs, packages
+from benchmarks.zoo.files import random_feeds
 from examples.ocr import detect
 
 Feeds = dict[str, NDArray[Any]]
@@ -55,7 +56,10 @@ def speaks(outputs: Outputs) -> Any:
 
 @dataclass(frozen=True)
 class Model:
-    """One model. `feeds()` gives the feeds of consecutive calls; `carried` names outputs that become inputs of the next call."""
+    """One model. `feeds()` gives the feeds of consecutive calls; `carried` names outputs that become inputs of the next call.
+
+    `answer` gives what the outputs of one call say; None where they say nothing.
+    """
 
     name: str
     feeds: Callable[[], list[Feeds]]
@@ -66,9 +70,17 @@ class Model:
     tolerance: float = 1e-4
     reason: str = ""  # why the tolerance is wider, or what is special
     large: bool = False
+    onnx: Path | None = None  # the ONNX file of a model that is not on the list
+
+    @property
+    def word(self) -> str:
+        """What `by_name` finds it by."""
+        return str(self.onnx or self.name)
 
     def path(self, folder: Path | None = None) -> Path:
         """The ONNX file; it need not be there yet."""
+        if self.onnx is not None:
+            return self.onnx
         folder = folder or packages.default_folder()
         if self.package is None:
             return exports.target(self.name, folder)
@@ -167,9 +179,18 @@ MODELS = (
 
 
 def by_name(names: Sequence[str]) -> list[Model]:
-    """The models called `names`, or all of them for an empty list. Raises ValueError for an unknown name."""
+    """The models called `names`, or all on the list for an empty one; a path that ends in .onnx is a model too, with random inputs.
+
+    Raises ValueError for an unknown name and a file that is not there.
+    """
     table = {model.name: model for model in MODELS}
-    unknown = [name for name in names if name not in table]
+    unknown = [name for name in names if name not in table and not name.endswith(".onnx")]
     if unknown:
-        raise ValueError(f"model {unknown[0]!r} is not on the list; accepted: {', '.join(table)}")
-    return [table[name] for name in names] if names else list(MODELS)
+        raise ValueError(f"model {unknown[0]!r} is not on the list; accepted: {', '.join(table)}, the path of an .onnx file")
+    return [table.get(name) or _of_file(Path(name)) for name in names] if names else list(MODELS)
+
+
+def _of_file(path: Path) -> Model:
+    if not path.is_file():
+        raise ValueError(f"model {str(path)!r} is no file")
+    return Model(path.stem, lambda: [random_feeds(path)], lambda outputs: None, onnx=path)
