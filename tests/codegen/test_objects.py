@@ -6,7 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from anycann.codegen.emitter import Emitter
+from anycann.codegen.kernels.dot_products import add_word_pairs
 from anycann.codegen.objects import SHORT_CHARACTERS, emit_assembly, emit_object, undefined_symbols
+from anycann.codegen.values import vector_type
 from anycann.support.errors import InternalError
 from anycann.target.target import Target, by_name, host
 
@@ -117,3 +119,17 @@ def test_threads_may_compile_at_the_same_time_and_get_what_one_thread_gets() -> 
     with ThreadPoolExecutor(4) as threads:
         together = list(threads.map(lambda text: emit_object(text, host()), texts))
     assert together == alone
+
+
+@pytest.mark.parametrize("name", ["avx512,+avx512vnni", "znver4", "avx2,+avxvnni"])
+def test_products_of_words_stay_one_instruction_in_a_chain(name: str) -> None:
+    target, e = by_name(name), Emitter()
+    type_ = vector_type("i32", target.lanes)
+    total = e.load(e.argument(0), type_, 4)
+    for number in range(8):
+        at = number * target.lanes
+        a, b = (e.load(e.gep(e.argument(side), at, "i32"), type_, 4) for side in (1, 2))
+        total = add_word_pairs(e, target, total, a, b)
+    e.store(total, e.argument(0), 4)
+    assembly = emit_assembly(e.finish("words")[1], target)
+    assert (assembly.count("vpdpwssd"), assembly.count("vpmaddwd")) == (8, 0)

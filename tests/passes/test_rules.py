@@ -175,14 +175,3 @@ def test_half_precision_weights_stay_half_precision() -> None:
     node = model.graph.outputs[0].producer()
     assert node is not None
     assert [value.const_value.dtype for value in node.inputs[1:]] == [ir.DataType.FLOAT16] * 2  # type: ignore[union-attr]
-
-
-def test_a_division_in_front_of_the_error_function_is_a_product() -> None:
-    text = "g (float[3,20] x) => (float[3,20] y) { d = Div(x, root) e = Erf(d) y = Mul(x, e) }"
-    model = parse(text, root=np.float32(np.sqrt(2)))
-    assert "MultiplyBeforeErf applied to e" in told(model)
-    assert_same(run(model, {"x": floats(3, 20)}), by_definition(model, {"x": floats(3, 20)}))
-    for divisor in (0.0, 1e39, 1e-40):
-        with np.errstate(over="ignore"):
-            model = parse(text, root=np.float32(divisor))
-        assert "MultiplyBeforeErf skipped e: the divisor has no reciprocal" in told(model)

@@ -36,13 +36,14 @@ class Emitter(Instructions):
     """Writes one kernel function. `finish()` returns the module text.
 
     scales: one instruction multiplies vectors by powers of two. masks: reading and writing some lanes of a vector costs what the whole one
-    does, and lanes that lie apart have an instruction. flushes: denormal numbers are zero.
+    does, and lanes that lie apart have an instruction. flushes: denormal numbers are zero. fuses: `fma` is an instruction.
     """
 
     block: str = "entry"
     scales: bool = False
     masks: bool = True
     flushes: bool = False
+    fuses: bool = False
 
     def __post_init__(self) -> None:
         self.args = Value("%args", POINTER)

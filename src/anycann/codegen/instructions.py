@@ -13,6 +13,17 @@ from anycann.support.records import dataclass
 _FEW_LANES = 8
 
 
+def _first_lanes(mask: Value) -> int:
+    """How many lanes a mask that is known while compiling lets through, where those are the first, and not all; else 0.
+
+    A power of two of them is a shorter vector: what comes next may lie in the lanes behind it, and a load there waits for a masked store,
+    of which it takes nothing, until that is in the cache. 8 channels of 1152 pixels times a factor, in place: 33 us, and 5 by shorter ones.
+    """
+    known = ["true" in bit for bit in mask.text.split(",")] if mask.text.startswith("<") else []
+    count = sum(known)
+    return count if 0 < count < len(known) and all(known[:count]) else 0
+
+
 @dataclass
 class Instructions:
     """The lines of a function and the declarations they need, in the order they are written."""
@@ -205,6 +216,12 @@ class Instructions:
 
     def masked_load(self, pointer: Value, type_: str, align: int, mask: Value, other: Value) -> Value:
         """Lanes where `mask` is false are not read; they get `other`."""
+        count, element = _first_lanes(mask), type_[type_.index("x") + 2 : -1]
+        if count == 1:
+            return self.insert(other, self.load(pointer, element, align), 0)
+        if count and not count & (count - 1) and other.text == "zeroinitializer":
+            part = self.load(pointer, vector_type(element, count), align)
+            return self.shuffle(part, self.zero(part.type), [*range(count), *[count] * (mask.lanes - count)])
         name = f"llvm.masked.load.{mangle(type_)}.p0"
         self.declarations[name] = f"declare {type_} @{name}(ptr, {mask.type}, {type_})"
         return self.op(f"call {type_} @{name}(ptr align {align} {pointer.text}, {mask.type} {mask.text}, {type_} {other.text})", type_)
@@ -212,12 +229,12 @@ class Instructions:
     def masked_store(self, value: Value, pointer: Value, align: int, mask: Value) -> None:
         """Only lanes where `mask` is true are written. One known lane is a scalar store: LLVM 22 writes too much there after a trunc."""
         known = ["true" in bit for bit in mask.text.split(",")] if mask.text.startswith("<") else []
-        count = sum(known)
-        if count == 1:
+        if sum(known) == 1:
             lane = known.index(True)
             self.store(self.extract(value, lane), self.gep(pointer, lane, value.element), align)
             return
-        if 0 < count < len(known) <= _FEW_LANES and all(known[:count]):
+        count = _first_lanes(mask)
+        if count and (len(known) <= _FEW_LANES or not count & (count - 1)):
             self._store_first(value, pointer, align, count)
             return
         name = f"llvm.masked.store.{mangle(value.type)}.p0"
@@ -225,9 +242,9 @@ class Instructions:
         self.do(f"call void @{name}({value.type} {value.text}, ptr align {align} {pointer.text}, {mask.type} {mask.text})")
 
     def _store_first(self, value: Value, pointer: Value, align: int, count: int) -> None:
-        """The first `count` lanes, fewer than 8."""
+        """The first `count` lanes, fewer than 64."""
         start = 0
-        for size in (n for n in (4, 2, 1) if count & n):
+        for size in (n for n in (32, 16, 8, 4, 2, 1) if count & n):
             lanes = range(start, start + size)
             piece = self.extract(value, start) if size == 1 else self.shuffle(value, value, lanes)
             self.store(piece, self.gep(pointer, start, value.element), align)

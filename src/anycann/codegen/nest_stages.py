@@ -38,6 +38,7 @@ class StageWriter:
         self.nest, self.dtypes, self.target = nest, dtypes_, target
         self.e = emitter or Emitter()
         self.e.scales, self.e.masks, self.e.flushes = target.has("avx512f"), target.has("avx512f"), True
+        self.e.fuses = target.has("fma") or not target.is_x86
         self.vector = vector
         self.existing: int | None = None  # lanes that ever exist, where they are few and no guard but their number says so
         self.unroll = UNROLL

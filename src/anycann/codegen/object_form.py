@@ -4,7 +4,7 @@ from __future__ import annotations
 
 # Names everything that changes machine code beside the IR and the target; part of every key of the kernel cache. The large code model:
 # code and its constants may lie anywhere in memory.
-PIPELINE = "speed2,long-by-function,no-unroll,no-vectorize,static,large,1"
+PIPELINE = "speed2,long-by-function,no-unroll,no-vectorize,static,large,2"
 # What LLVM may call on its own account. The loader finds each of them in libc, libm or libgcc.
 LIBRARY = frozenset(
     {"memcpy", "memmove", "memset", "memcmp", "bcmp"}  # copies and fills it recognises

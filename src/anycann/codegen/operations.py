@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from anycann.codegen.emitter import Emitter
+from anycann.codegen.known_divisors import divided
 from anycann.codegen.values import Value
 from anycann.support.errors import UnsupportedError
 from anycann.te import dtypes
@@ -31,6 +32,8 @@ def emit_op(e: Emitter, expr: Op, operands: list[Value]) -> Value:
 
 
 def _float_op(e: Emitter, expr: Op, operands: list[Value]) -> Value:
+    if expr.name == "div" and (quotient := divided(e, operands[0], expr.operands[1])) is not None:
+        return quotient
     if expr.name in _FLOAT:
         return e.binary(_FLOAT[expr.name], *operands)
     if expr.name == "neg":

@@ -39,7 +39,6 @@ from anycann.passes.rules.places import BoundPlaces
 from anycann.passes.rules.pointwise_convolution import PointwiseConvolution
 from anycann.passes.rules.quantised_gemm import IntegerQGemm
 from anycann.passes.rules.quantised_operators import QuantisedOperator
-from anycann.passes.rules.reciprocals import MultiplyBeforeErf
 from anycann.passes.rules.repeated_blocks import ExpandOfTile
 from anycann.passes.rules.requantise import QuantizeActivations, QuantizeByProduct
 from anycann.passes.rules.rule import Rule, replace
@@ -62,7 +61,7 @@ RULES: tuple[Rule, ...] = (
     ProductOfFrames(), MovedConvolution(), ScatterOfUnpool(),
     FuseAttention(), MultiHeadAttention(), PackedAttention(), LowerAttention(), ReshapeAttention(), TransposeAttention(),
     BoundSuppression(), BoundPlaces(), WriteRange(), ExpandOfTile(), SeparateWindows(), SeparatePool(), GeluOfParts(),
-    MishOfParts(), MultiplyBeforeErf(), PointwiseConvolution(), ConvolutionOfLines(), PaddingOfWideConvolution(),
+    MishOfParts(), PointwiseConvolution(), ConvolutionOfLines(), PaddingOfWideConvolution(),
     DilatedConvolution(), StridedPixels(), OneHotProduct(), FunctionOfRows(), TabulateBytes(), ImageOfSequence(),
     SequenceOfImage(), TwoTransposes(), TransposedOperand(), GrowingConcat(),
 )  # fmt: skip
