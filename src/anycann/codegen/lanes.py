@@ -243,9 +243,16 @@ class Lanes:
         address = e.gep(pointer, self._offset(form, guard), dtype.storage)
         type_ = vector_type(dtype.storage, self.lanes)
         mask = self._both(guard, self.mask) if guard is not None else self.mask
-        if mask is None:
+        if mask is None or (guard is None and self._is_padded(tensor, form)):
             return e.load(address, type_, dtype.nbytes)
         return e.masked_load(address, type_, dtype.nbytes, self.spread(mask), e.zero(type_))
+
+    def _is_padded(self, tensor: Flat, form: Linear) -> bool:
+        """True if the last vector of the loop lies in the tensor as the others do, as in a row that is kept (`rows.py`)."""
+        (term, *others) = form.terms
+        if self.vector is None or others or term != (self.vector, 1) or form.constant < 0:
+            return False
+        return form.constant + -(-self.vector.extent // self.lanes) * self.lanes <= tensor.size
 
     def _gather(self, tensor: Flat, form: Linear, pointer: Value, guard: Value | None) -> Value:
         e, place = self.emitter, to_expr(form)

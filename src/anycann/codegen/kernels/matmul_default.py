@@ -27,7 +27,7 @@ def tiles(shape: MatmulShape, target: Target) -> list[MatmulTile]:
     shape = folded(shape)
     if method(shape) == "dot":
         return [_dot_tile(shape, target)]
-    lanes, most = lanes_of(shape.accumulator, target.lanes), _LINE_ROWS if _writes_lines(shape, target) else shape.m
+    lanes, most = lanes_of(shape.accumulator, target.lanes), _most_written_rows(shape, target)
     sizes = [
         (rows, vectors)
         for vectors in range(1, _most_vectors(shape, target, lanes) + 1)
@@ -54,7 +54,7 @@ _WAITING_ROWS = 6
 def _most_vectors(shape: MatmulShape, target: Target, lanes: int) -> int:
     """Registers along a row of a panel: not more than there are columns, or than memory can follow."""
     most = min(8, max(1, -(-shape.n // lanes)))
-    if _writes_lines(shape, target):
+    if _writes_far(shape, target) and _by_lines(target):
         return max(1, _LINE_BYTES // (lanes * shape.accumulator.nbytes))
     if is_streamed(shape):
         return min(most, target.registers // (2 * STREAMS))
@@ -152,19 +152,35 @@ def _repays_gathering(shape: MatmulShape, target: Target, tile: MatmulTile) -> b
 # [2000, 16] x [16, 2000] of B transposed takes 1.4 times as long in bands of 40 rows as with all rows, [197, 24] x [24, 4000] 1.6 times.
 # Results that stay in the cache need no bands if B lies in rows.
 _SHORT_K, _BAND_ROWS = 32, 40
-# Results that do not stay are best written a line of eight rows at a time. Beside bands of 40 rows and 5 vectors [2000, 16] x [16, 2000]
-# takes 0.5 of the time, [600, 8] x [8, 3008] 0.75, six times [560, 10] x [10, 1744] 0.55, [3000, 48] x [48, 608] 0.73, with k = 96 and more
-# as long or 0.9 (Zen 4).
+# Results that do not stay are best written a line of eight rows at a time on a Zen 4. Beside bands of 40 rows and 5 vectors [2000, 16] x
+# [16, 2000] takes 0.5 of the time, [600, 8] x [8, 3008] 0.75, six times [560, 10] x [10, 1744] 0.55, [3000, 48] x [48, 608] 0.73, with
+# k = 96 and more as long or 0.9. A Xeon writes best what lies in few long rows: with 3 rows of 7 vectors [1296, 3] x [3, 262] takes 0.75 of
+# the time of such lines, [2500, 8] x [8, 200] 0.84, [2000, 5] x [5, 700] 0.87, and with as many rows as are least work from k = 13 on
+# [1000, 40] x [40, 1000] 0.72, [2000, 16] x [16, 2000] 0.83. Processors with AVX2 were not measured.
 _SHORT_K_OF_LINES, _LINE_ROWS = 64, 8
+_SHORT_K_OF_LONG_ROWS, _LONG_ROWS = 12, 3
+
+
+def _most_written_rows(shape: MatmulShape, target: Target) -> int:
+    """Rows that a register tile should write at most."""
+    if not _writes_far(shape, target):
+        return shape.m
+    if _by_lines(target):
+        return _LINE_ROWS
+    return _LONG_ROWS if shape.k <= _SHORT_K_OF_LONG_ROWS else shape.m
+
+
+def _by_lines(target: Target) -> bool:
+    return is_halved(target) or target.lanes < 16
 
 
 def _writes_bands(shape: MatmulShape, target: Target, tile: MatmulTile) -> bool:
     """True if a task should be a band of a few rows that goes through all panels."""
     several = shape.n > tile.vectors * lanes_of(shape.accumulator, target.lanes)
-    return _writes_lines(shape, target) or (several and shape.k <= _SHORT_K and shape.packed and not must_copy(shape))
+    return _writes_far(shape, target) or (several and shape.k <= _SHORT_K and shape.packed and not must_copy(shape))
 
 
-def _writes_lines(shape: MatmulShape, target: Target) -> bool:
+def _writes_far(shape: MatmulShape, target: Target) -> bool:
     """True if the product waits for its results to be written: they do not stay in the second-level cache."""
     results = shape.batches * shape.m * shape.n * shape.accumulator.nbytes
     several = shape.n * shape.accumulator.nbytes > _LINE_BYTES
@@ -213,7 +229,7 @@ def _tile(shape: MatmulShape, target: Target, rows: int, vectors: int, panels_in
     row_blocks = max(1, min(blocks, max(-(-blocks // chunks), least)))
     tile = MatmulTile(rows, vectors, max(1, shape.k), row_blocks, panels_inner, copy)
     if panels_inner and _writes_bands(shape, target, tile):
-        most = _LINE_ROWS if _writes_lines(shape, target) else _BAND_ROWS
+        most = _LINE_ROWS if _writes_far(shape, target) and _by_lines(target) else _BAND_ROWS
         return replace(tile, row_blocks=max(1, min(blocks, most // rows)), copy=False)
     if gathers_rows(shape, tile):
         row_blocks = _gathered_blocks(shape, target, rows, blocks)
