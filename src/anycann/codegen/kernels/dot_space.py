@@ -271,10 +271,11 @@ class DotSpace(Space[DotTile]):
         return self.takes_one_instruction and self.plan(DotTile(1, 1, 1, 1, 1, merge)).depth <= _SHORT_DEPTH
 
     def _merges(self) -> tuple[bool, ...]:
-        """A column of pixels is one long row, or nothing."""
+        """A column of pixels is one long row, or nothing; one pixel of each plane need not be."""
         if not may_merge(self.problem, self.planar):
             return (False,)
-        return (True,) if self.problem.out_size[-1] == 1 else (False, True)
+        high, wide = self.problem.out_size[-2:]
+        return (True,) if wide == 1 < high else (False, True)
 
     def _row_choices(self, merge: bool, image_rows: int, vectors: int, row_tiles: int) -> list[int]:
         shape = self.problem
