@@ -12,7 +12,7 @@ from benchmarks.engines.table import OURS, TITLES, peers_of
 from benchmarks.measuring import Speed
 from benchmarks.results import Result
 
-ANSWERS = {True: "equal", False: "DIFFERENT", None: ""}
+_ANSWERS = {True: "equal", False: "DIFFERENT", None: ""}
 
 
 def best_peer(speed: Speed) -> tuple[str, float] | None:
@@ -71,7 +71,7 @@ def error_table(results: Sequence[Result], precision: Precision, threads: int) -
     rows = []
     for model, speed in measured:
         errors = [f"{speed.errors[name]:.0e}" if name in speed.errors else "" for name in names]
-        rows.append([model, *errors, ANSWERS[speed.answers_equal]])
+        rows.append([model, *errors, _ANSWERS[speed.answers_equal]])
     return markdown(["model", *(TITLES[name] for name in names), "answers"], rows)
 
 

@@ -19,20 +19,27 @@ from tests.codegen.kernels.jit import Compiled, runnable
 TYPES = ("float32", "float64", "int8", "uint16", "int32", "int64")
 
 
+def some(lanes: int) -> list[np.ndarray]:
+    """Masks of the first lanes, of the last ones, and of any."""
+    firsts, rng = [np.arange(lanes) < count for count in range(lanes + 1)], np.random.default_rng()
+    return [*firsts, *(mask[::-1] for mask in firsts), *(rng.random(lanes) < 0.5 for _ in range(4))]
+
+
+def known(mask: np.ndarray) -> Value:
+    return Value(f"<{', '.join(f'i1 {str(bool(bit)).lower()}' for bit in mask)}>", vector_type("i1", len(mask)))
+
+
 @pytest.mark.parametrize("target", runnable(), ids=str)
 @pytest.mark.parametrize("name", TYPES)
 @pytest.mark.parametrize("lanes", [4, 8, 16])
 def test_lanes_of_a_known_mask_are_written_and_no_others(name: str, lanes: int, target: Target) -> None:
     kind, rng = dtypes.BY_NAME[name], np.random.default_rng()
-    firsts = [np.arange(lanes) < count for count in range(lanes + 1)]
-    masks = [*firsts, *(mask[::-1] for mask in firsts), *(rng.random(lanes) < 0.5 for _ in range(4))]
-    e = Emitter()
+    masks, e = some(lanes), Emitter()
     source, to = e.argument(0), e.argument(1)
     with e.loop(e.begin, e.end):
         for number, mask in enumerate(masks):
             value = e.load(e.gep(source, number * lanes, kind.storage), vector_type(kind.storage, lanes), kind.nbytes)
-            known = ", ".join(f"i1 {str(bool(bit)).lower()}" for bit in mask)
-            e.masked_store(value, e.gep(to, number * lanes, kind.storage), kind.nbytes, Value(f"<{known}>", vector_type("i1", lanes)))
+            e.masked_store(value, e.gep(to, number * lanes, kind.storage), kind.nbytes, known(mask))
     values = rng.integers(1, 100, len(masks) * lanes).astype(name)
     result = np.full_like(values, 123)
     Compiled(e, "stores", target)([values, result], 1)
@@ -44,15 +51,12 @@ def test_lanes_of_a_known_mask_are_written_and_no_others(name: str, lanes: int, 
 @pytest.mark.parametrize("lanes", [4, 8, 16])
 def test_lanes_of_a_known_mask_are_read_and_others_are_zero(name: str, lanes: int, target: Target) -> None:
     kind, rng = dtypes.BY_NAME[name], np.random.default_rng()
-    firsts = [np.arange(lanes) < count for count in range(lanes + 1)]
-    masks = [*firsts, *(mask[::-1] for mask in firsts), *(rng.random(lanes) < 0.5 for _ in range(4))]
-    e = Emitter()
+    masks, e = some(lanes), Emitter()
     source, to = e.argument(0), e.argument(1)
     type_ = vector_type(kind.storage, lanes)
     with e.loop(e.begin, e.end):
         for number, mask in enumerate(masks):
-            known = Value(f"<{', '.join(f'i1 {str(bool(bit)).lower()}' for bit in mask)}>", vector_type("i1", lanes))
-            value = e.masked_load(e.gep(source, number * lanes, kind.storage), type_, kind.nbytes, known, e.zero(type_))
+            value = e.masked_load(e.gep(source, number * lanes, kind.storage), type_, kind.nbytes, known(mask), e.zero(type_))
             e.store(value, e.gep(to, number * lanes, kind.storage), kind.nbytes)
     values = rng.integers(1, 100, len(masks) * lanes).astype(name)
     result = np.full_like(values, 123)
@@ -64,8 +68,8 @@ def test_a_masked_load_of_the_first_lanes_does_not_touch_the_page_behind_them() 
     target, e = runnable()[-1], Emitter()
     type_ = vector_type("float", 16)
     with e.loop(e.begin, e.end):
-        known = Value(f"<{', '.join(['i1 true'] * 8 + ['i1 false'] * 8)}>", vector_type("i1", 16))
-        e.store(e.masked_load(e.argument(0), type_, 4, known, e.zero(type_)), e.argument(1), 4)
+        first = known(np.arange(16) < 8)
+        e.store(e.masked_load(e.argument(0), type_, 4, first, e.zero(type_)), e.argument(1), 4)
     page = mmap.PAGESIZE
     memory = mmap.mmap(-1, 2 * page)
     place = np.frombuffer(memory, np.float32)

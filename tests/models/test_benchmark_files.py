@@ -83,3 +83,4 @@ def test_a_file_is_measured_and_has_no_answers(file: Path, tmp_path: Path) -> No
     assert 0 <= speed["errors"]["anycann"] < 1e-5
     assert result["footprints"]["anycann"]["peak_bytes"] > 10e6
     assert "EQUAL" not in done.stdout.upper()
+    assert "DIFFERENT" not in done.stdout

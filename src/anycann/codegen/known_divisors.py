@@ -29,7 +29,10 @@ def divided(e: Emitter, x: Value, divisor: Expr) -> Value | None:
     if not e.fuses or not isinstance(divisor, Const) or x.element not in _KINDS:
         return None
     parts = inverse(float(divisor.value), x.element)
-    return parts and e.fma(x, e.const(parts[0], x.type), e.binary("fmul", x, e.const(parts[1], x.type)))
+    if parts is None:
+        return None
+    first, second = (e.const(part, x.type) for part in parts)
+    return e.fma(x, first, e.binary("fmul", x, second))
 
 
 def inverse(divisor: float, element: str) -> tuple[float, float] | None:

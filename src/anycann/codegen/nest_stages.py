@@ -11,6 +11,7 @@ from anycann.codegen.accesses import FlatNest, Stage
 from anycann.codegen.clipping import Bounds, clip
 from anycann.codegen.combining import absent_from, combine, combine_all, extreme, neutral, total
 from anycann.codegen.emitter import Emitter
+from anycann.codegen.kernels.arithmetic_rate import has_fma
 from anycann.codegen.lanes import Lanes
 from anycann.codegen.stores import emit_store
 from anycann.codegen.values import Value, vector_type
@@ -38,7 +39,7 @@ class StageWriter:
         self.nest, self.dtypes, self.target = nest, dtypes_, target
         self.e = emitter or Emitter()
         self.e.scales, self.e.masks, self.e.flushes = target.has("avx512f"), target.has("avx512f"), True
-        self.e.fuses = target.has("fma") or not target.is_x86
+        self.e.fuses = has_fma(target)
         self.vector = vector
         self.existing: int | None = None  # lanes that ever exist, where they are few and no guard but their number says so
         self.unroll = UNROLL

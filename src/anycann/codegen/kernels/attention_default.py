@@ -60,7 +60,8 @@ def _single_tile(shape: AttentionShape, target: Target) -> AttentionTile:
     spare = 1 if triple else 2
     keys = max(1, min((target.registers - vectors - spare) // vectors, shape.keys))
     keys = -(-shape.keys // -(-shape.keys // keys)) if shape.keys < 4 * keys else keys
-    rows, columns = _results(shape, target, vectors) if wide else (6 if triple else 4, _even_part(-(-shape.width // target.lanes), 2))
+    few = 6 if triple else 4, _even_part(-(-shape.width // target.lanes), 2)
+    rows, columns = _results(shape, target, vectors) if wide else few
     room = max(4 * keys, target.l1_bytes * 3 // 4 // (4 * (vectors * target.lanes + shape.width)))
     blocks = -(-shape.keys // room)
     block = -(-shape.keys // (blocks * keys)) * keys
