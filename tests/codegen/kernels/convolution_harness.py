@@ -91,14 +91,26 @@ def load(e: Emitter, target: Target, tasks: int, scratch_bytes: int = 0) -> Nati
     return Native(code, code.address(symbol), tasks, scratch_bytes)
 
 
-def build(shape: ConvolutionShape, target: Target, tile: ConvolutionTile | None = None, blocked: bool = True, bias: bool = False) -> Native:
+def build(
+    shape: ConvolutionShape,
+    target: Target,
+    tile: ConvolutionTile | None = None,
+    blocked: bool = True,
+    bias: bool = False,
+    channels_last: bool = False,
+) -> Native:
     """The kernel of `shape` with arguments (input, packed weights, output[, bias padded to whole blocks])."""
-    e, tasks = generate(shape, target, tile, blocked, bias)
+    e, tasks = generate(shape, target, tile, blocked, bias, channels_last)
     return load(e, target, tasks)
 
 
 def generate(
-    shape: ConvolutionShape, target: Target, tile: ConvolutionTile | None = None, blocked: bool = True, bias: bool = False
+    shape: ConvolutionShape,
+    target: Target,
+    tile: ConvolutionTile | None = None,
+    blocked: bool = True,
+    bias: bool = False,
+    channels_last: bool = False,
 ) -> tuple[Emitter, int]:
     e = Emitter()
     x, w, y = (e.argument(i) for i in range(3))
@@ -117,6 +129,7 @@ def generate(
         plain_writer(y, shape, target.lanes),
         blocked,
         initial if bias else None,
+        channels_last=channels_last,
     )
     return e, tasks
 

@@ -10,6 +10,7 @@ import pytest
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution import emit_convolution, plain_writer
+from anycann.codegen.kernels.convolution_method import reads_channels_last
 from anycann.codegen.kernels.convolution_packing import pack_weights
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_tile import default_tile
@@ -59,12 +60,12 @@ def _stored(x: np.ndarray, lanes: int, blocked: bool) -> np.ndarray:
     return result
 
 
-def _emit(shape: ConvolutionShape, target, blocked: bool, zero_point: int | None):
+def _emit(shape: ConvolutionShape, target, blocked: bool, zero_point: int | None, channels_last: bool = False):
     e = Emitter()
     x, w, y = (e.argument(i) for i in range(3))
     zero = None if zero_point is None else e.const(zero_point, shape.accumulator.register)
-    writer = plain_writer(y, shape, target.lanes)
-    return e, emit_convolution(e, shape, target, default_tile(shape, target, blocked), x, w, writer, blocked, zero_point=zero)
+    tile, writer = default_tile(shape, target, blocked), plain_writer(y, shape, target.lanes)
+    return e, emit_convolution(e, shape, target, tile, x, w, writer, blocked, zero_point=zero, channels_last=channels_last)
 
 
 def _aligned_copy(data: np.ndarray) -> np.ndarray:
@@ -91,6 +92,37 @@ def test_stored_inputs_give_the_sums_of_their_widened_values(name, dtype, target
             assert np.abs(got - want).max() <= (1e-14 if dtype is dtypes.float64 else 2e-6) * np.abs(want).max()
         else:
             assert np.array_equal(got, want)
+
+
+CHANNELS_LAST = {
+    "one block and a lane": shape_of(17, 17, (5, 11), 3, pads=1, group=17),
+    "odd": shape_of(27, 27, (5, 11), 3, pads=1, strides=2, batch=2, group=27),
+    "half a block": shape_of(40, 40, (4, 45), 7, pads=3, group=40),
+    "whole blocks": shape_of(32, 32, (4, 9), 5, pads=4, dilations=2, group=32),
+    "in pairs": shape_of(38, 38, (5, 6), 3, pads=1, group=19),
+    "a volume": shape_of(42, 42, (3, 5, 6), 3, pads=1, group=21),
+    "a row": shape_of(23, 23, (50,), 31, pads=15, group=23),
+}
+
+
+@TARGETS
+@pytest.mark.parametrize("dtype", [dtypes.float32, *STORED], ids=str)
+@pytest.mark.parametrize("name", CHANNELS_LAST)
+def test_channels_that_lie_last_are_read_as_they_lie(name, dtype, target):
+    shape, lanes = replace(CHANNELS_LAST[name], dtype=dtype), target.lanes
+    assert reads_channels_last(shape, lanes)
+    x = _random((shape.batch, shape.in_channels, *shape.in_size), dtype, 1)
+    w = _random((shape.out_channels, shape.group_inputs, *shape.kernel), dtypes.int8 if not dtype.is_float else dtypes.float32, 2)
+    zero_point = None if dtype.is_float else 3
+    want = reference(x.astype(np.float64) - (zero_point or 0), w, shape)
+    e, tasks = _emit(shape, target, True, zero_point, channels_last=True)
+    y = aligned(shape.batch * shape.out_blocks(lanes) * lanes * shape.out_pixels, shape.accumulator.numpy.type)
+    load(e, target, tasks)(_stored(np.moveaxis(x, 1, -1), lanes, False), _aligned_copy(pack_weights(w, shape, lanes)), y)
+    got = from_blocked(y, want.shape, lanes)
+    if dtype.is_float:
+        assert np.abs(got - want).max() <= (1e-14 if dtype is dtypes.float64 else 2e-6) * np.abs(want).max()
+    else:
+        assert np.array_equal(got, want)
 
 
 def test_neighbouring_pixels_of_a_depthwise_convolution_share_what_was_widened():

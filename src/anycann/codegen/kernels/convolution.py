@@ -8,6 +8,7 @@ but the last, the range of kernel taps is clipped to the input for each row; alo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 
 from anycann.codegen.emitter import Emitter
@@ -46,7 +47,7 @@ def emit_convolution(
     """Write the tasks e.begin..e.end of a convolution at the current end of `e`, in its entry block; returns how many tasks there are.
 
     input: `shape.dtype`, NC1HWC0 (`blocked_input`) or row-major NCHW, or a `window` of so many rows of that (te/layout.py); with
-    `channels_last` [N, *spatial, C], for depthwise ones of whole vectors of channels (`reads_channels_last`); weights: `pack_weights(..)`,
+    `channels_last` [N, *spatial, C], for depthwise ones (`reads_channels_last`); weights: `pack_weights(..)`,
     aligned to a vector. For every vector of `target.lanes` finished output channels the generator calls `write(e, [n, channel of lane 0,
     *spatial], vector)`, which may be called again on another emitter just to see how long its code is, so it must depend on nothing else.
     Lanes beyond the output channels hold garbage. `initial(e, channel of lane 0)` gives what the sums start from (the bias), else zero.
@@ -106,15 +107,16 @@ def emit_tasks(e: Emitter, kernel: DirectKernel, begin: Value, end: Value, spill
     emit_part = emit_pixels if kernel.tile.depth else _row
     size, groups = kernel.blocks, -(-kernel.group_blocks // kernel.blocks)
     last_size, last_lanes = kernel.group_blocks - (groups - 1) * size, kernel.last_lanes
+    last = replace(kernel, source=kernel.source.of_last_block())
     with e.loop(begin, end) as tasks:
         place, block_group = _place(e, kernel, tasks.index, groups)
-        if groups == 1 or (last_size, last_lanes) == (size, kernel.lanes):
-            emit_part(e, Window(e, kernel, place, last_size, last_lanes), spill)
+        if groups == 1 or (last_size, last_lanes, last) == (size, kernel.lanes, kernel):
+            emit_part(e, Window(e, last, place, last_size, last_lanes), spill)
             return
         with e.when(e.compare("slt", block_group, e.const(groups - 1))):
             emit_part(e, Window(e, kernel, place, size, kernel.lanes), spill)
         with e.when(e.compare("eq", block_group, e.const(groups - 1))):
-            emit_part(e, Window(e, kernel, place, last_size, last_lanes), spill)
+            emit_part(e, Window(e, last, place, last_size, last_lanes), spill)
 
 
 def _place(e: Emitter, kernel: DirectKernel, task: Value, block_groups: int) -> tuple[Place, Value]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from math import prod
+from dataclasses import replace
+from math import gcd, prod
 from typing import Protocol, TypeAlias
 
 from anycann.codegen.conversions import from_storage
@@ -74,9 +75,20 @@ class Elements:
         """One element in all lanes."""
         return e.splat(self.widened(e, e.load(pointer, self.dtype.storage, self.dtype.nbytes)), lanes)
 
-    def vector(self, e: Emitter, pointer: Value, lanes: int) -> Value:
-        """A whole channel block at one pixel."""
-        return self.widened(e, e.load(pointer, vector_type(self.dtype.storage, lanes), min(64, self.dtype.nbytes * lanes)))
+    def vector(self, e: Emitter, pointer: Value, lanes: int, apart: int = 0) -> Value:
+        """A whole channel block at one pixel; pixels are `apart` elements from one another if not `lanes`."""
+        align = min(64, self.dtype.nbytes * gcd(apart, lanes))
+        return self.widened(e, e.load(pointer, vector_type(self.dtype.storage, lanes), align))
+
+    def last_vector(self, e: Emitter, pointer: Value, lanes: int, missing: int) -> Value:
+        """A channel block at one pixel whose last `missing` lanes are no channels: loaded from as many channels in front, moved down.
+
+        A load behind the last channel of the last pixel could leave the input, and masks of bytes and words are AVX-512's. Those lanes
+        hold other channels.
+        """
+        start = self.moved(e, pointer, -missing)
+        raw = e.load(start, vector_type(self.dtype.storage, lanes), self.dtype.nbytes)
+        return self.widened(e, e.shuffle(raw, raw, [min(lane + missing, lanes - 1) for lane in range(lanes)]))
 
     def gathered(self, e: Emitter, offsets: Value) -> Value:
         """One element for each offset."""
@@ -96,6 +108,9 @@ class Source(Protocol):
 
     def fetcher(self, e: Emitter, origin: Value, spatial: Value, in_block: Value, channel: Value) -> Fetch:
         """Access to channels `channel`.. of the group's channel block `in_block`."""
+
+    def of_last_block(self) -> Source:
+        """The source for the last output channel block."""
 
 
 def source(
@@ -139,6 +154,9 @@ class _Broadcast:
     layout: InputLayout
     elements: Elements
 
+    def of_last_block(self) -> Source:
+        return self
+
     def origin(self, e: Emitter, group: Value, block: Value) -> Value:
         """Of a group: the offset of its first channel block, or the number of its first channel if that begins no block."""
         if aligned_groups(self.shape, self.lanes):
@@ -173,6 +191,9 @@ class _Inner:
     layout: InputLayout
     elements: Elements
 
+    def of_last_block(self) -> Source:
+        return self
+
     def origin(self, e: Emitter, group: Value, block: Value) -> Value:
         """Nothing: all output channels read all input channels."""
         return e.const(0)
@@ -191,12 +212,21 @@ class _Inner:
 
 @dataclass(frozen=True)
 class _Lanes:
-    """Groups of as many output as input channels, all of them within one channel block: lane l needs lanes of its own group."""
+    """Groups of as many output as input channels, all of them within one channel block: lane l needs lanes of its own group.
+
+    Of the channel blocks that it reads, the last `missing` lanes are no channels, and not in the input (`of_last_block`).
+    """
 
     shape: ConvolutionShape
     lanes: int
     layout: InputLayout
     elements: Elements
+    missing: int = 0
+
+    def of_last_block(self) -> _Lanes:
+        """What reads the last channel block: where channels lie last, nothing fills it up."""
+        is_filled = self.layout.pixel == self.lanes
+        return self if is_filled else replace(self, missing=-self.shape.in_channels % self.lanes)
 
     def origin(self, e: Emitter, group: Value, block: Value) -> Value:
         """Of an output channel block: the offset of the input channel block of the same number."""
@@ -208,11 +238,16 @@ class _Lanes:
 
         def fetch(i: int, offset: int) -> Value:
             if offset not in loaded:
-                loaded[offset] = self.elements.vector(e, self.elements.moved(e, first, offset), self.lanes)
+                loaded[offset] = self._vector(e, self.elements.moved(e, first, offset))
             x = loaded[offset]
             return x if self.shape.group_inputs == 1 else e.shuffle(x, x, self._pattern(i))
 
         return fetch
+
+    def _vector(self, e: Emitter, pointer: Value) -> Value:
+        if self.missing:
+            return self.elements.last_vector(e, pointer, self.lanes, self.missing)
+        return self.elements.vector(e, pointer, self.lanes, self.layout.pixel)
 
     def _pattern(self, channel: int) -> list[int]:
         size = self.shape.group_inputs
@@ -227,6 +262,9 @@ class _Blend:
     lanes: int
     layout: InputLayout
     elements: Elements
+
+    def of_last_block(self) -> Source:
+        return self
 
     def origin(self, e: Emitter, group: Value, block: Value) -> Value:
         """Of an output channel block: the number of its first channel."""
@@ -261,6 +299,9 @@ class _Gather:
     lanes: int
     layout: InputLayout
     elements: Elements
+
+    def of_last_block(self) -> Source:
+        return self
 
     def origin(self, e: Emitter, group: Value, block: Value) -> Value:
         """Of an output channel block: the first input channel of each lane."""

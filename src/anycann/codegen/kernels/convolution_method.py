@@ -34,8 +34,8 @@ ADDING_CYCLES = 8
 
 
 def reads_channels_last(shape: ConvolutionShape, lanes: int) -> bool:
-    """True if the direct kernel reads [N, *spatial, C] as it is: whole vectors of channels that stay in their lanes."""
-    return shape.in_channels % lanes == 0 and method(shape, lanes, blocked_input=True) == "lanes"
+    """True if the direct kernel reads [N, *spatial, C] as it is: channels that stay in their lanes, at least a vector of them."""
+    return shape.in_channels >= lanes and method(shape, lanes, blocked_input=True) == "lanes"
 
 
 def _few_outputs(shape: ConvolutionShape, lanes: int) -> bool:
