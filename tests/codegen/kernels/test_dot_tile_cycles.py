@@ -33,6 +33,13 @@ def test_a_step_of_few_groups_takes_as_long_as_one_of_many() -> None:
     assert odd.depth // odd.steps == whole.depth // whole.steps == 9
 
 
+def test_pixels_that_are_read_once_are_taken_by_two_tiles_not_three() -> None:
+    """1 x 1 onto 16 channels: each of the tiles reads rows of its own; of 3 x 3 they share them."""
+    two, three = (DotTile(16, 1, tiles, 480, 1, True) for tiles in (2, 3))
+    assert tile_cycles(plan(360, 16, (48, 40), two)) < tile_cycles(plan(360, 16, (48, 40), three))
+    assert tile_cycles(plan(64, 16, (48, 40), replace(two, rows=14), 3)) > tile_cycles(plan(64, 16, (48, 40), replace(three, rows=14), 3))
+
+
 @pytest.mark.parametrize(("panels", "share"), [(4, 1.5), (2, 1.0), (3, 1.25), (1, 1.0)])
 def test_two_threads_have_equal_parts_of_an_even_number_of_tasks(panels: int, share: float) -> None:
     four = plan(256, 64, (14, 14), DotTile(16, 1, 2, 196, panels, True))

@@ -37,6 +37,9 @@ _PANEL, _ROWS, _WINDOW, _FAR, _ONCE = 1.4, 2.0, 0.75, 5.2, 0.6
 _RESULT, _FAR_RESULT, _COPY = 1.06, 0.53, 0.33
 # Of the first-level cache: what a panel may take, or pixels of a window, and what a panel and the rows of a task may.
 _STAYS, _TASK_STAYS = 0.64, 0.86
+# What three tiles of rows take longer where each reads rows of its own: 1 x 1 onto at most 16 channels, 1.02 to 1.2 times as long as two
+# (8 shapes of bfloat16 and bytes; of 3 x 3 0.9 to 1.05).
+_THREE_APART = 1.07
 _LINE = 64
 
 
@@ -84,7 +87,8 @@ def _register_tile(plan: DotPlan, vectors: int) -> float:
         loads = steps * (row * tile.rows * tile.row_tiles + core.line * plan.steps * vectors)
         return float((products**2 + loads**2 + beside) ** 0.5)
 
-    return _STORE * tile.row_tiles * vectors + (1 - _IS_SHARED) * on(_ALONE) + _IS_SHARED * on(_SHARED)
+    apart = _THREE_APART if tile.row_tiles == 3 and plan.shape.taps == 1 else 1.0
+    return _STORE * tile.row_tiles * vectors + apart * ((1 - _IS_SHARED) * on(_ALONE) + _IS_SHARED * on(_SHARED))
 
 
 def _hand_on(plan: DotPlan, vectors: int) -> float:
