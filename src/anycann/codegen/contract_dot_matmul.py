@@ -87,7 +87,7 @@ def generate_dot_matmul(
         def write(e: Emitter, image: Value, channel: Value, row: Value, column: Value, sums: Value, mask: Value | None) -> None:
             tail.write(writer, e, [*digits(e, row, rows), channel], sums, mask)
 
-        tasks = emit_dot_convolution(e, plan, *pointers, write, joined=joined_vectors(target))
+        tasks = emit_dot_convolution(e, plan, *pointers, write, joined=joined_vectors(target, outputs))
         symbol, ir = e.finish("dots")
         arguments = (memory_name(operator.a), packed.name, *tail.inputs, *(o.name for o in outputs))
         return Kernel(symbol, ir, arguments, tasks, plan.scratch_bytes, shape.flops, resumes=plan.resumes)

@@ -155,11 +155,15 @@ class Instructions:
         )
 
     def join(self, vectors: Sequence[Value]) -> Value:
-        """The lanes of one vector, or of two of one type."""
+        """The lanes of vectors of one type, one behind the other."""
         if len(vectors) == 1:
             return vectors[0]
-        first, second = vectors
-        return self.shuffle(first, second, range(first.lanes + second.lanes))
+        half = (len(vectors) + 1) // 2
+        first, second = self.join(vectors[:half]), self.join(vectors[half:])
+        count = second.lanes
+        if count < first.lanes:  # a shuffle takes two of one type
+            second = self.shuffle(second, self.poison(second.type), [min(lane, count) for lane in range(first.lanes)])
+        return self.shuffle(first, second, range(first.lanes + count))
 
     def lane_numbers(self, lanes: int, element: str = "i64") -> Value:
         """<0, 1, 2, ...>."""

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from anycann.codegen.byte_lookup import lookup
+from anycann.codegen.byte_packing import pack_bytes, packs_bytes
 from anycann.codegen.conversions import convert, from_storage, to_storage
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.operations import emit_op
+from anycann.codegen.saturating import unclamped
 from anycann.codegen.strided import gather_one_by_one, is_pickable, load_repeated, load_strided
 from anycann.codegen.values import Value, vector_type
 from anycann.support.errors import InternalError
@@ -59,6 +61,7 @@ class Lanes:
     permutes_bytes: bool = False  # it has one that permutes the bytes of two registers
     shuffles_bytes: bool = False  # it has one that permutes 16 bytes
     saturates: bool = False  # its instructions that pack bytes saturate, and what is too small for an int32 becomes the least one
+    packs: bool = False  # it has those of AVX-512 (byte_packing.py)
 
     def value(self, expr: Expr, mask: Value | None = None) -> Value:
         """The value of expr: a scalar if it is the same in all lanes, else a vector. `mask` guards loads inside a select's branch."""
@@ -105,6 +108,9 @@ class Lanes:
             return self._select(expr, mask)
         if expr.name == "lookup":
             return self._lookup(expr, mask)
+        whole = unclamped(expr) if self.packs and packs_bytes(self.lanes) else None
+        if whole is not None and (value := self.value(whole, mask)).lanes > 1:
+            return pack_bytes(e, value, expr.dtype is dtypes.int8)
         operands = [self.value(operand, mask) for operand in expr.operands]
         if expr.name == "cast":
             return self._cast(operands[0], expr.operands[0].dtype, expr.dtype)

@@ -74,7 +74,8 @@ class StageWriter:
         return Lanes(
             self.e, lanes, vector, self.values, self.pointers, bound, mask, existing=self.existing, filled=filled, shared=shared,
             rounds_bfloat=self.target.has("avx512bf16"), permutes_bytes=self.target.has("avx512vbmi"),
-            shuffles_bytes=self.target.has("avx2"), aligned=self.aligned, saturates=self.target.has("avx2") and self.target.lanes == 8,
+            shuffles_bytes=self.target.has("avx2"), aligned=self.aligned, saturates=self.target.has("avx2") and self.target.lanes >= 8,
+            packs=self.target.has("avx512bw"),
         )  # fmt: skip
 
     def _both(self, mask: Value | None, condition: Value) -> Value:

@@ -177,7 +177,7 @@ class DotKernel(ABC):
         whole = panel.columns // lanes
         first = 0
         while first < -(-panel.columns // lanes):
-            count = self.joined if first + self.joined <= whole else 1
+            count = max(1, min(self.joined, whole - first))
             sums = [self._sums(e, panel, pixel, j, read) for j in range(first, first + count)]
             mask = first_lanes(panel.columns - first * lanes, lanes) if count == 1 else None
             self.write_out(e, panel.image, e.add(panel.channel, first * lanes), y, x, e.join(sums), mask)
