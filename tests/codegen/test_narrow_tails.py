@@ -1,4 +1,4 @@
-"""Bytes that products of bytes end in: several vectors of sums are rounded, held within the range and stored together."""
+"""Bytes and 16-bit floats that products end in: several vectors of sums are rounded, held within the range and stored together."""
 
 from __future__ import annotations
 
@@ -35,6 +35,10 @@ def held(total: x.Expr, dtype: DType, zero: int) -> x.Expr:
 
 def looked_up(total: x.Expr, dtype: DType, zero: int) -> x.Expr:
     return x.lookup(held(total, dtypes.uint8, zero), TABLE.tobytes(), dtype)
+
+
+def rounded(total: x.Expr, dtype: DType, _: int) -> x.Expr:
+    return x.cast(total * float(SCALE), dtype)
 
 
 def wanted(sums: np.ndarray, dtype: DType, zero: int) -> np.ndarray:
@@ -85,6 +89,20 @@ def test_products_end_in_a_table(target: Target) -> None:
         made = generated(contraction, arrays, looked_up, dtypes.uint8, 100, target)
         got = computed(made, arrays, dtypes.uint8, contraction.shape, target)
         np.testing.assert_array_equal(got, TABLE[wanted(sums, dtypes.uint8, 100)], err_msg=f"{columns} columns")
+
+
+@pytest.mark.parametrize("target", runnable(), ids=lambda target: target.name)
+def test_products_end_in_bfloat16(target: Target) -> None:
+    """Of whole numbers, whose sums are exact; infinity stays, and halves between two numbers go to the even one."""
+    rng, kind = np.random.default_rng(), dtypes.bfloat16.numpy
+    for columns in COLUMNS:
+        a, b = rng.integers(-9, 9, (37, 10)).astype(kind), rng.integers(-9, 9, (10, columns)).astype(np.float32)
+        a[:, -1], b[-1] = 1, rng.choice([0, 0, 0, np.inf, -np.inf], columns)
+        operator = MatMul(te.placeholder("a", a.shape, dtypes.bfloat16), te.placeholder("b", b.shape, dtypes.float32))
+        contraction = te.contraction(operator, (37, columns), dtypes.float32)
+        made = generated(contraction, {"a": a, "b": b}, rounded, dtypes.bfloat16, 0, target)
+        got = computed(made, {"a": a, "b": b}, dtypes.bfloat16, contraction.shape, target)
+        np.testing.assert_array_equal(got, ((a.astype(np.float32) @ b) * SCALE).astype(kind), err_msg=f"{columns} columns")
 
 
 @pytest.mark.parametrize("target", runnable(), ids=lambda target: target.name)
