@@ -150,6 +150,13 @@ def test_few_tiles_of_few_pixels_share_weights_that_are_far_with_32_registers_to
     assert default_tile(shape_of(512, 1024, (14, 14), 1, strides=2), target).depth == 0  # seven pixels hide what is loaded
 
 
+def test_one_tile_of_few_pixels_takes_weights_that_are_far_a_part_at_a_time() -> None:
+    target = dataclasses.replace(NAMED["avx512"], l1_bytes=48 << 10, l2_bytes=2 << 20)
+    far, near = shape_of(2048, 512, (2, 3), 1), shape_of(320, 512, (2, 3), 1)
+    assert [default_tile(shape, target).depth > 0 for shape in (far, near)] == [True, False]
+    assert default_tile(shape_of(256, 256, (3, 3), 3), target).depth > 0
+
+
 def test_a_part_of_a_row_stays_in_the_cache_while_all_channel_blocks_read_it():
     target = by_name("avx512")
     shape = shape_of(1024, 256, (64, 64), 1)
