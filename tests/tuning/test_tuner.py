@@ -177,6 +177,44 @@ def test_a_kernel_that_crashes_or_computes_something_else_loses_only_itself(cach
     assert timings[3].seconds < 60
 
 
+def test_what_lies_in_lanes_beyond_the_channels_is_no_difference(cache: KernelCache) -> None:
+    """19 channels: kernels that write one in all of them, and behind them what they like."""
+    task = convolution_task(size=3, channels=19)
+    job = job_of(task, cache, 3)
+    first, second, third = job.candidates
+    lanes, count = host().lanes, job.outputs["y"].count
+
+    def writes(behind: float, in_channel: float) -> str:
+        """A pixel at a time; `in_channel` is written to the last channel."""
+        place = first.arguments.index("y")
+        return f"""  %slot = getelementptr ptr, ptr %args, i64 {place}
+  %y = load ptr, ptr %slot
+  br label %next
+next:
+  %i = phi i64 [ 0, %0 ], [ %j, %next ]
+  %lane = urem i64 %i, {lanes}
+  %is_last = icmp uge i64 %i, {18 // lanes * 9 * lanes}
+  %is_behind = icmp uge i64 %lane, {19 % lanes}
+  %is_channel = icmp eq i64 %lane, {18 % lanes}
+  %there = and i1 %is_last, %is_channel
+  %absent = and i1 %is_last, %is_behind
+  %some = select i1 %there, float {in_channel:.1f}, float 1.0
+  %value = select i1 %absent, float {behind:.1f}, float %some
+  %at = getelementptr float, ptr %y, i64 %i
+  store float %value, ptr %at
+  %j = add i64 %i, 1
+  %more = icmp ult i64 %j, {count}
+  br i1 %more, label %next, label %done
+done:
+  ret void"""
+
+    candidates = (broken(first, writes(0, 1), cache), broken(second, writes(5, 1), cache), broken(third, writes(0, 2), cache))
+    with Measurer() as measurer:
+        timings = measurer.measure(replace(job, candidates=candidates))
+    assert [timing.problem == "" for timing in timings] == [True, True, False]
+    assert timings[2].problem == f"9 of {19 * 9} results differ from those of the default"
+
+
 @pytest.mark.parametrize(
     ("rounds", "others", "ratio"),
     [((2, 2, 1), (2, 2, 2), 1.0), ((1, 1, 1), (1, 2, 2), 1.0), ((1, 1, 1), (2, 2, 2), 0.5), ((3, 3), (1, 1, 1), 3.0), ((), (1,), math.inf)],

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+import math
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from anycann.support.records import dataclass
 from anycann.te import dtypes
 from anycann.te.contractions import Convolution, MatMul, operands
 from anycann.te.expression import Load
-from anycann.te.layout import ND, element_count
+from anycann.te.layout import NC1HWC0, ND, element_count, physical_shape
 from anycann.te.tensor import Compute, Constant, Contraction, Placeholder, Reduction, Tensor
 from anycann.te.traversal import walk
 
@@ -28,10 +29,24 @@ KEPT_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True)
+class Blocks:
+    """Elements in blocks of channels, [images, blocks, pixels, lanes]; of the last block only the lanes before `absent` are channels."""
+
+    sizes: tuple[int, int, int, int]
+    absent: int
+
+    def real(self) -> npt.NDArray[np.bool_]:
+        """Which elements are there, in memory order; the others may be anything."""
+        found = np.ones(self.sizes, np.bool_)
+        found[:, -1, :, self.absent :] = False
+        return found.reshape(-1)
+
+
+@dataclass(frozen=True)
 class Operand:
     """One buffer of a kernel: elements in memory (padding lanes included) and their dtype's name; `value` where it is known.
 
-    middle: what bytes without a value lie around, where that is known.
+    middle: what bytes without a value lie around, where that is known. blocks: where some elements are padding.
     """
 
     name: str
@@ -39,6 +54,7 @@ class Operand:
     dtype: str
     value: Array | None = None
     middle: int | None = None
+    blocks: Blocks | None = None
 
 
 @dataclass(frozen=True)
@@ -88,8 +104,17 @@ def outputs_of(recipe: Recipe) -> dict[str, Operand]:
     found = {}
     for output in recipe.outputs:
         count = element_count(output.place.layout, output.place.shape, recipe.target.lanes)
-        found[output.name] = Operand(output.name, count, output.tensor.dtype.name)
+        blocks = _blocks(output.place.layout, output.place.shape, recipe.target.lanes)
+        found[output.name] = Operand(output.name, count, output.tensor.dtype.name, blocks=blocks)
     return found
+
+
+def _blocks(layout: str, shape: Sequence[int], lanes: int) -> Blocks | None:
+    """How the padding of a buffer lies, if there is any."""
+    if layout != NC1HWC0 or shape[1] % lanes == 0:
+        return None
+    images, blocks, *spatial, _ = physical_shape(layout, shape, lanes)
+    return Blocks((images, blocks, math.prod(spatial), lanes), shape[1] % lanes)
 
 
 def known_constants(recipe: Recipe, constants: Constants) -> dict[str, Known]:
