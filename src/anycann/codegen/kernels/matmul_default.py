@@ -156,9 +156,12 @@ _SHORT_K, _BAND_ROWS = 32, 40
 # [16, 2000] takes 0.5 of the time, [600, 8] x [8, 3008] 0.75, six times [560, 10] x [10, 1744] 0.55, [3000, 48] x [48, 608] 0.73, with
 # k = 96 and more as long or 0.9. A Xeon writes best what lies in few long rows: with 3 rows of 7 vectors [1296, 3] x [3, 262] takes 0.75 of
 # the time of such lines, [2500, 8] x [8, 200] 0.84, [2000, 5] x [5, 700] 0.87, and with as many rows as are least work from k = 13 on
-# [1000, 40] x [40, 1000] 0.72, [2000, 16] x [16, 2000] 0.83. Processors with AVX2 were not measured.
+# [1000, 40] x [40, 1000] 0.72, [2000, 16] x [16, 2000] 0.83. With k up to 6 it does so where results only leave the first-level cache:
+# [800, 1] x [1, 207] takes 0.62 of the time, [1008, 6] x [6, 193] 0.70, 13 times [28, 3] x [3, 276] 0.73, 14 others 0.64 to 1.02.
+# Processors with AVX2 were not measured.
 _SHORT_K_OF_LINES, _LINE_ROWS = 64, 8
 _SHORT_K_OF_LONG_ROWS, _LONG_ROWS = 12, 3
+_SHORT_K_THAT_WRITES, _WRITTEN = 6, 3
 
 
 def _most_written_rows(shape: MatmulShape, target: Target) -> int:
@@ -181,10 +184,12 @@ def _writes_bands(shape: MatmulShape, target: Target, tile: MatmulTile) -> bool:
 
 
 def _writes_far(shape: MatmulShape, target: Target) -> bool:
-    """True if the product waits for its results to be written: they do not stay in the second-level cache."""
+    """True if the product waits for its results to be written: they do not stay near, of a few k not in the first-level cache."""
     results = shape.batches * shape.m * shape.n * shape.accumulator.nbytes
     several = shape.n * shape.accumulator.nbytes > _LINE_BYTES
-    return several and shape.k <= _SHORT_K_OF_LINES and results > target.l2_bytes // 2 and not must_copy(shape)
+    is_written = shape.k <= _SHORT_K_THAT_WRITES and not _by_lines(target)
+    near = _WRITTEN * target.l1_bytes if is_written else target.l2_bytes // 2
+    return several and shape.k <= _SHORT_K_OF_LINES and results > near and not must_copy(shape)
 
 
 # Half of A that another thread wrote comes out of its cache. Chains of products with k = n = 128 and 32 to 128 rows took as long with two
