@@ -264,6 +264,13 @@ def test_rows_share_copies_with_few_registers_where_heads_lie_side_by_side() -> 
         assert default_attention_tile(shape_of(*size), by_name("avx512")).group == 1
 
 
+def test_keys_that_no_row_sees_are_no_reason_for_blocks() -> None:
+    every, seen = shape_of(51, 505, 96, 96), replace(shape_of(51, 505, 96, 96), reach=0)
+    assert default_attention_tile(every, NAMED["avx512"]).block < 505
+    assert default_attention_tile(seen, NAMED["avx512"]).block >= 505
+    assert default_attention_tile(replace(seen, reach=400), NAMED["avx512"]).block < 505
+
+
 @pytest.mark.parametrize("block", [5, 10, 40, 200])
 def test_blocks_of_keys_meet_in_one_softmax(block: int) -> None:
     assert_exact(shape_of(21, 83, 12, 20), tile=AttentionTile(1, 5, block, 4, 1))
