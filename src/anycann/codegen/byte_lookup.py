@@ -46,9 +46,9 @@ def _shuffled(e: Emitter, index: Value, table: bytes) -> Value:
     name = "llvm.x86.ssse3.pshuf.b.128" if size == _ROW else "llvm.x86.avx2.pshuf.b"
     rows = [table[first : first + _ROW] * (size // _ROW) for first in range(0, TABLE_BYTES, _ROW)]
     found = [_literal(row, type_) if len(set(row)) == 1 else e.call(name, type_, [_literal(row, type_), lower]) for row in rows]
-    two = e.op(f"bitcast {type_} {wide.text} to {words}", words)
+    two = e.bitcast(wide, words)
     for bit in range(4, 8):  # the sign of a byte chooses: its own, or that of the bytes moved up, two together
-        moved = e.op(f"bitcast {words} {e.binary('shl', two, e.const(7 - bit, words)).text} to {type_}", type_)
+        moved = e.bitcast(e.binary("shl", two, e.const(7 - bit, words)), type_)
         upper = e.compare("slt", moved, e.zero(type_))
         pairs = zip(found[::2], found[1::2], strict=True)
         found = [low if low.text == high.text else e.select(upper, high, low) for low, high in pairs]

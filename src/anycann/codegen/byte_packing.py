@@ -9,7 +9,7 @@ from __future__ import annotations
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.values import Value, vector_type
 
-REGISTER_LANES = 16
+REGISTER_LANES = 16  # of 32 bits in a register of AVX-512
 MOST_REGISTERS = 4
 
 
@@ -24,13 +24,9 @@ def pack_bytes(e: Emitter, whole: Value, is_signed: bool) -> Value:
     parts = [e.shuffle(whole, whole, range(first, first + REGISTER_LANES)) for first in range(0, whole.lanes, REGISTER_LANES)]
     words = [_pack(e, "packssdw", parts[i], parts[min(i + 1, registers - 1)], "i16") for i in range(0, registers, 2)]
     packed = _pack(e, "packsswb" if is_signed else "packuswb", words[0], words[-1], "i8")
-    groups = _bitcast(e, packed, vector_type("i32", REGISTER_LANES))
+    groups = e.bitcast(packed, vector_type("i32", REGISTER_LANES))
     order = [MOST_REGISTERS * place + register for register in range(registers) for place in range(REGISTER_LANES // MOST_REGISTERS)]
-    return _bitcast(e, e.shuffle(groups, groups, order), vector_type("i8", whole.lanes))
-
-
-def _bitcast(e: Emitter, value: Value, type_: str) -> Value:
-    return e.op(f"bitcast {value.type} {value.text} to {type_}", type_)
+    return e.bitcast(e.shuffle(groups, groups, order), vector_type("i8", whole.lanes))
 
 
 def _pack(e: Emitter, name: str, first: Value, second: Value, element: str) -> Value:

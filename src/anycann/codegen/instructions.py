@@ -130,6 +130,10 @@ class Instructions:
         return self.op(f"{opcode} {a.type} {a.text} to {type_}", type_)
 
     # ---- vectors
+    def bitcast(self, value: Value, type_: str) -> Value:
+        """The same bits as a vector or a number of another type."""
+        return self.op(f"bitcast {value.type} {value.text} to {type_}", type_)
+
     def splat(self, scalar: Value, lanes: int) -> Value:
         """The same scalar in every lane."""
         if lanes == 1:

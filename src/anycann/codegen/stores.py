@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from anycann.codegen.accesses import Stage
+from anycann.codegen.byte_packing import REGISTER_LANES
 from anycann.codegen.conversions import to_storage
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.lanes import Lanes
@@ -12,8 +13,6 @@ from anycann.te import dtypes
 from anycann.te.dtypes import DType
 from anycann.te.expression import Expr, Op, Var
 from anycann.te.simplify import Linear, linear
-
-_REGISTER_LANES = 16  # of float32, on processors that have an instruction to round a vector
 
 
 def emit_store(lanes: Lanes, stage: Stage, pointer: Value, dtype: DType) -> None:
@@ -65,14 +64,14 @@ def _rounded(lanes: Lanes, value: Value, dtype: DType) -> Value:
     """A float32 as it is stored in 16 bits; the instruction for it takes denormal numbers for zero, as kernels may."""
     if dtype is dtypes.bfloat16 and lanes.rounds_bfloat and value.lanes > 1:
         e = lanes.emitter
-        made = _rounded_pair(e, value) if value.lanes == 2 * _REGISTER_LANES else e.cast("fptrunc", value, "bfloat")
+        made = _rounded_pair(e, value) if value.lanes == 2 * REGISTER_LANES else e.cast("fptrunc", value, "bfloat")
         return e.cast("bitcast", made, "i16")
     return to_storage(lanes.emitter, value, dtype)
 
 
 def _rounded_pair(e: Emitter, value: Value) -> Value:
     """Two registers of float32 as one of bfloat16, by an instruction that LLVM 22 does not choose."""
-    low, high = (e.shuffle(value, value, range(first, first + _REGISTER_LANES)) for first in (0, _REGISTER_LANES))
+    low, high = (e.shuffle(value, value, range(first, first + REGISTER_LANES)) for first in (0, REGISTER_LANES))
     return e.call("llvm.x86.avx512bf16.cvtne2ps2bf16.512", vector_type("bfloat", value.lanes), [high, low])
 
 

@@ -74,7 +74,7 @@ def _each(e: Emitter, places: Value) -> Iterator[Value]:
             scalar = e.extract(places, lane)
             yield scalar if places.element == "i64" else e.cast("sext", scalar, "i64")
         return
-    pairs = e.op(f"bitcast {places.type} {places.text} to <{places.lanes // 2} x i64>", vector_type("i64", places.lanes // 2))
+    pairs = e.bitcast(places, vector_type("i64", places.lanes // 2))
     for number in range(pairs.lanes):
         pair = e.extract(pairs, number) if pairs.lanes > 1 else pairs
         yield e.cast("sext", e.cast("trunc", pair, "i32"), "i64")

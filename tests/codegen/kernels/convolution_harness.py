@@ -7,6 +7,7 @@ import ctypes
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -91,16 +92,9 @@ def load(e: Emitter, target: Target, tasks: int, scratch_bytes: int = 0) -> Nati
     return Native(code, code.address(symbol), tasks, scratch_bytes)
 
 
-def build(
-    shape: ConvolutionShape,
-    target: Target,
-    tile: ConvolutionTile | None = None,
-    blocked: bool = True,
-    bias: bool = False,
-    channels_last: bool = False,
-) -> Native:
-    """The kernel of `shape` with arguments (input, packed weights, output[, bias padded to whole blocks])."""
-    e, tasks = generate(shape, target, tile, blocked, bias, channels_last)
+def build(shape: ConvolutionShape, target: Target, *given: Any, **named: Any) -> Native:
+    """What `generate` writes, compiled."""
+    e, tasks = generate(shape, target, *given, **named)
     return load(e, target, tasks)
 
 
@@ -112,6 +106,7 @@ def generate(
     bias: bool = False,
     channels_last: bool = False,
 ) -> tuple[Emitter, int]:
+    """The kernel of `shape` with arguments (input, packed weights, output[, bias padded to whole blocks]), and its tasks."""
     e = Emitter()
     x, w, y = (e.argument(i) for i in range(3))
     bias_pointer = e.argument(3) if bias else None

@@ -69,7 +69,7 @@ def _single_tile(shape: AttentionShape, target: Target) -> AttentionTile:
 
 
 def _seen_keys(shape: AttentionShape) -> int:
-    """Those that some row sees: of 51 rows and 505 keys 51, where none sees later ones. One block of them takes 0.84 to 0.9 of the time."""
+    """Those that some row sees: of 51 rows and 505 keys 51, where none sees later ones. One block of them takes 0.81 to 1.0 of the time."""
     return shape.keys if shape.reach is None else min(shape.keys, max(1, shape.rows + shape.reach))
 
 

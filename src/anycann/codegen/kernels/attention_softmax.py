@@ -156,7 +156,7 @@ def _scaled_power(e: Emitter, x: Value) -> Value:
     """
     all_lanes, current, down = Value("-1", "i16"), e.const(4, "i32"), e.const(1, "i32")
     there = e.compare("uge", x, e.const(_LEAST, x.type))
-    lanes = e.op(f"bitcast {there.type} {there.text} to i16", "i16")
+    lanes = e.bitcast(there, "i16")
     fraction = e.call("llvm.x86.avx512.mask.reduce.ps.512", x.type, [x, down, x, all_lanes, current])
     power = polynomial(e, fraction, _POWERS)
     return e.call("llvm.x86.avx512.mask.scalef.ps.512", x.type, [power, x, e.zero(x.type), lanes, current])

@@ -140,8 +140,8 @@ def _come_from_far(shape: ConvolutionShape, target: Target, weights: int) -> boo
 
     A part of them at a time is fetched soon before it is used; a whole task's are not there any more, or not yet. With 32 registers
     3 x 3 of 256 channels onto one pixel takes 0.67 of the time, of 160 on 3 x 6 pixels 0.75, 5 x 5 of 320 on 3 x 2 0.80, 1 x 1 of 2048 on
-    2 x 3 0.86, on one pixel 0.79, 5 taps of 512 on 9 in a row 0.75; where they are near 0.96 to 1.06 (60 shapes, Xeon of the fifth
-    generation). Not measured with 16.
+    2 x 3 0.86, on one pixel 0.79, 5 taps of 512 on 9 in a row 0.75; where they are near 0.96 to 1.06 (27 shapes and drawn
+    ones, Xeon of the fifth generation). Not measured with 16.
     """
     everything = shape.accumulator.nbytes * packed_size(shape, target.lanes)
     return not target.has_few_registers and weights >= _FAR_WEIGHTS * target.l1_bytes and everything >= target.l2_bytes // 2

@@ -45,13 +45,13 @@ def as_signed(byte: int) -> int:
 
 def magnitudes_of(e: Emitter, weights: Value) -> Value:
     """Four signed bytes a lane -> their magnitudes, unsigned bytes."""
-    return bitcast(e, e.intrinsic("abs", [as_bytes(e, weights), e.const(0, "i1")]), weights.type)
+    return e.bitcast(e.intrinsic("abs", [as_bytes(e, weights), e.const(0, "i1")]), weights.type)
 
 
 def turned_bits(e: Emitter, weights: Value) -> Value:
     """Four signed bytes a lane -> what turns a byte less 128: all bits of those where a weight is negative."""
     bytes_ = as_bytes(e, weights)
-    return bitcast(e, e.cast("sext", e.compare("slt", bytes_, e.zero(bytes_.type)), "i8"), weights.type)
+    return e.bitcast(e.cast("sext", e.compare("slt", bytes_, e.zero(bytes_.type)), "i8"), weights.type)
 
 
 def add_magnitudes(e: Emitter, total: Value, x: Value, magnitudes: Value, signs: Value) -> Value:
@@ -69,9 +69,4 @@ def add_direct(e: Emitter, total: Value, products: Sequence[tuple[Value, Value]]
 
 def as_bytes(e: Emitter, lanes: Value) -> Value:
     """The bytes of lanes of four."""
-    return bitcast(e, lanes, vector_type("i8", 4 * lanes.lanes))
-
-
-def bitcast(e: Emitter, value: Value, type_: str) -> Value:
-    """The same bits as another type."""
-    return e.op(f"bitcast {value.type} {value.text} to {type_}", type_)
+    return e.bitcast(lanes, vector_type("i8", 4 * lanes.lanes))

@@ -146,7 +146,7 @@ class DotProducts:
         if self.dtype is dtypes.bfloat16:  # the last operand is spread from memory by the instruction: 14 x 1 take 0.72 of the time (Zen 4)
             a, b = b, a
         type_ = f"<{self.group * lanes} x {element}>"
-        a, b = (e.op(f"bitcast {v.type} {v.text} to {type_}", type_) for v in (a, b))
+        a, b = (e.bitcast(v, type_) for v in (a, b))
         return e.call(name, total.type, [total, a, b])
 
     def _halves(self, e: Emitter, groups: Value) -> list[Value]:
@@ -164,7 +164,7 @@ def multiplies_words_at_once(target: Target) -> bool:
 def add_word_pairs(e: Emitter, target: Target, total: Value, a: Value, b: Value) -> Value:
     """total + products of the two 16-bit integers in each lane (i32) of a and b, on x86: exact for all bytes, unlike products of bytes."""
     lanes, type_ = total.lanes, vector_type("i16", 2 * total.lanes)
-    a, b = (e.op(f"bitcast {v.type} {v.text} to {type_}", type_) for v in (a, b))
+    a, b = (e.bitcast(v, type_) for v in (a, b))
     if multiplies_words_at_once(target):
         return e.call(f"llvm.x86.avx512.vpdpwssd.{32 * lanes}", total.type, [total, a, b])
     name = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}[lanes]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.dot_lists import COUNTS, NUMBER_BYTES, WORD_NUMBERS, entry_numbers, list_bytes, list_starts
-from anycann.codegen.kernels.dot_magnitudes import add_direct, as_bytes, as_signed, bitcast
+from anycann.codegen.kernels.dot_magnitudes import add_direct, as_bytes, as_signed
 from anycann.codegen.kernels.dot_products import GROUP_BYTES
 from anycann.codegen.kernels.dot_shape import DotPlan
 from anycann.codegen.kernels.dot_sums import along_depth
@@ -92,7 +92,7 @@ class _Block:
             data = self._load(e.gep(e.gep(rows, offset, "i8"), pixel * self.plan.pixel_stride, "i8"))
             raw = self._raw(data)
             if sums:
-                sums[pixel] = add_direct(e, sums[pixel], [(bitcast(e, raw, data.type), e.const(0x01010101, data.type))])
+                sums[pixel] = add_direct(e, sums[pixel], [(e.bitcast(raw, data.type), e.const(0x01010101, data.type))])
             single, pair = self._sizes(raw)
             one, two = (e.intrinsic("smax", [a, b]) for a, b in ((one, single), (two, pair)))
         pairs, singles, words = totals[:COUNTS]
@@ -126,17 +126,17 @@ class _Block:
             middle = self._middle(raw.type)
             bytes_ = e.binary("or", e.intrinsic("usub.sat", [raw, middle]), e.intrinsic("usub.sat", [middle, raw]))
         single = self._neighbours(bytes_)
-        groups = bitcast(e, single, vector_type("i32", lanes))
+        groups = e.bitcast(single, vector_type("i32", lanes))
         beside = e.shuffle(groups, groups, [lane ^ 1 for lane in range(lanes)])
-        return single, e.binary("add", single, bitcast(e, beside, self.words))
+        return single, e.binary("add", single, e.bitcast(beside, self.words))
 
     def _larger(self, sizes: Value) -> Value:
         """A bit a group, whether its sizes are out of range."""
         e, lanes = self.e, self.plan.target.lanes
         most = MOST_SIGNED if self.plan.around else MOST_UNSIGNED
         beyond = e.cast("sext", e.compare("sgt", sizes, e.const(most, self.words)), "i16")
-        groups = e.compare("ne", bitcast(e, beyond, vector_type("i32", lanes)), e.zero(vector_type("i32", lanes)))
-        return e.cast("zext", bitcast(e, groups, f"i{lanes}"), "i64")
+        groups = e.compare("ne", e.bitcast(beyond, vector_type("i32", lanes)), e.zero(vector_type("i32", lanes)))
+        return e.cast("zext", e.bitcast(groups, f"i{lanes}"), "i64")
 
     def _list(self, large: Value, apart: Value, offset: Value, k: Value, pairs: Value, singles: Value) -> tuple[Value, Value]:
         """How many pairs and single groups are listed then, by the bits of groups that are large, and of those that are no pairs."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.dot_direct_sums import add_as_they_are, read_number
 from anycann.codegen.kernels.dot_lists import COUNTS, NUMBER_BYTES, WORD_NUMBERS, entry_numbers, list_starts
-from anycann.codegen.kernels.dot_magnitudes import add_direct, bitcast
+from anycann.codegen.kernels.dot_magnitudes import add_direct
 from anycann.codegen.kernels.dot_products import GROUP_BYTES, add_word_pairs
 from anycann.codegen.kernels.dot_sorted import tile_lists
 from anycann.codegen.kernels.dot_sums import LINE_BYTES, Reads, VectorSums, later_panel
@@ -119,9 +119,9 @@ class SortedSums(VectorSums):
 def _halves(e: Emitter, groups: Value, signed: bool) -> list[Value]:
     """The lower and the upper bytes of the words in each lane, as words."""
     words = vector_type("i16", 2 * groups.lanes)
-    value, eight = bitcast(e, groups, words), e.const(_HIGH, words)
+    value, eight = e.bitcast(groups, words), e.const(_HIGH, words)
     if signed:
         low = e.binary("ashr", e.binary("shl", value, eight), eight)
-        return [bitcast(e, half, groups.type) for half in (low, e.binary("ashr", value, eight))]
+        return [e.bitcast(half, groups.type) for half in (low, e.binary("ashr", value, eight))]
     low = e.binary("and", groups, e.const(_LOW, groups.type))
-    return [low, bitcast(e, e.binary("lshr", value, eight), groups.type)]
+    return [low, e.bitcast(e.binary("lshr", value, eight), groups.type)]

@@ -52,7 +52,7 @@ def _from_rows(e: Emitter, tile: TileSource) -> list[Value]:
     along, rows = None if tile.depth is None else lanes_below(e, tile.depth, _LINE), []
     for n in range(_COLUMNS):
         mask = _both(e, along, tile.columns, n, _LINE)
-        rows.append(e.op(*_bits(_load(e, e.gep(tile.pointer, n * tile.n_step, "i16"), mask, _LINE), "i32", _PAIRS)))
+        rows.append(e.bitcast(_load(e, e.gep(tile.pointer, n * tile.n_step, "i16"), mask, _LINE), vector_type("i32", _PAIRS)))
     return transpose(e, rows)
 
 
@@ -66,11 +66,6 @@ def _from_pairs(e: Emitter, tile: TileSource) -> list[Value]:
             two.append(_load(e, e.gep(tile.pointer, number * tile.k_step, "i16"), mask, _COLUMNS))
         pairs.append(e.shuffle(two[0], two[1], [lane // 2 + lane % 2 * _COLUMNS for lane in range(_LINE)]))
     return pairs
-
-
-def _bits(value: Value, element: str, lanes: int) -> tuple[str, str]:
-    type_ = vector_type(element, lanes)
-    return f"bitcast {value.type} {value.text} to {type_}", type_
 
 
 def lanes_below(e: Emitter, count: Value, lanes: int) -> Value:
