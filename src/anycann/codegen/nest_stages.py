@@ -96,13 +96,16 @@ class StageWriter:
             self.values[loops[0]] = loop.index
             self._loops(loops[1:], body)
 
-    def _reducing(self, loops: Sequence[Var], totals: list[Value], body: Callable[[list[Value]], list[Value]]) -> list[Value]:
-        """Loops that hand the totals on; `body` adds to them."""
+    def _reducing(
+        self, loops: Sequence[Var], totals: list[Value], body: Callable[[list[Value]], list[Value]], bounds: Mapping[Var, Bounds]
+    ) -> list[Value]:
+        """Loops, within their bounds, that hand the totals on; `body` adds to them."""
         if not loops:
             return body(totals)
-        with self.e.loop(0, loops[0].extent, carried=totals) as loop:
+        first, last = self._limits(loops[0], bounds.get(loops[0], Bounds()))
+        with self.e.loop(first, last, carried=totals) as loop:
             self.values[loops[0]] = loop.index
-            loop.carry(self._reducing(loops[1:], list(loop.values), body))
+            loop.carry(self._reducing(loops[1:], list(loop.values), body, bounds))
         return list(loop.values)
 
     def _vector_loop(self, variable: Var, start: Value, stop: Value, body: Callable[[int, Value | None], None]) -> None:
@@ -138,38 +141,43 @@ class StageWriter:
             found.clipped = clipped
             return found
 
-        def nest(loops: Sequence[Var], total: Value) -> Value:
-            if not loops:
-                return combine(self.e, kind, dtype, total, self._contribution(stage, here()))
-            if len(loops) == 1 and loops[0] not in bounds and loops[0].extent >= 2 * self.unroll:
-                return several(loops[0], total)
-            first, last = self._limits(loops[0], bounds.get(loops[0], Bounds()))
-            with self.e.loop(first, last, carried=[total]) as loop:
-                self.values[loops[0]] = loop.index
-                loop.carry([nest(loops[1:], loop.values[0])])
-            return loop.values[0]
+        def add(total: Value) -> Value:
+            return combine(self.e, kind, dtype, total, self._contribution(stage, here()))
 
-        def several(variable: Var, total: Value) -> Value:
-            """Totals side by side, which do not wait for each other."""
-
-            def add(sofar: Value, at: Value) -> Value:
-                self.values[variable] = at
-                return nest((), sofar)
-
-            whole = variable.extent - variable.extent % self.unroll
-            with self.e.loop(0, whole, self.unroll, carried=[total, *[start] * (self.unroll - 1)]) as loop:
-                loop.carry([add(value, self.e.add(loop.index, part)) for part, value in enumerate(loop.values)])
+        def row(totals: list[Value]) -> list[Value]:
+            """Totals side by side along the innermost loop, which do not wait for each other."""
+            variable, several = stage.over[-1], len(totals)
+            whole = variable.extent - variable.extent % several
+            with self.e.loop(0, whole, several, carried=totals) as loop:
+                found = list[Value]()
+                for part, value in enumerate(loop.values):
+                    self.values[variable] = self.e.add(loop.index, part)
+                    found.append(add(value))
+                loop.carry(found)
             totals = list(loop.values)
             for number in range(whole, variable.extent):
-                totals[number - whole] = add(totals[number - whole], self.e.const(number))
+                self.values[variable] = self.e.const(number)
+                totals[number - whole] = add(totals[number - whole])
+            return totals
+
+        def nest() -> Value:
+            several = self._totals(stage, bounds)
+            loops, body = (stage.over[:-1], row) if several > 1 else (stage.over, lambda totals: [add(*totals)])
+            totals = self._reducing(loops, [start] * several, body, bounds)
             return reduce(lambda a, b: combine(self.e, kind, dtype, a, b), totals)
 
         if self._is_small_window(stage):
             whole = self._whole(bounds)
             if whole is None:
                 return self._window(stage, here)
-            return self.e.either(whole, lambda: self._window(stage, here), lambda: nest(stage.over, start))
-        return nest(stage.over, start)
+            return self.e.either(whole, lambda: self._window(stage, here), nest)
+        return nest()
+
+    def _totals(self, stage: Stage, bounds: Mapping[Var, Bounds]) -> int:
+        """How many totals an accumulator of a lane is split into: as many as the innermost loop can fill."""
+        if not stage.over or stage.over[-1] in bounds or prod(v.extent for v in stage.over) < 2 * self.unroll:
+            return 1
+        return min(self.unroll, stage.over[-1].extent)
 
     def _is_small_window(self, stage: Stage) -> bool:
         """Whether it is reduced without loops. Long rows that are added up have sums side by side, which need fewer registers.
@@ -264,4 +272,4 @@ class StageWriter:
             return totals
 
         start = e.const(neutral(kind, dtype), vector_type(dtype.register, lanes))
-        return combine_all(e, kind, dtype, self._reducing(others, [start] * unroll, row))
+        return combine_all(e, kind, dtype, self._reducing(others, [start] * unroll, row, {}))
