@@ -8,30 +8,45 @@ import math
 from anycann.codegen.accesses import FlatNest, Stage
 from anycann.codegen.lanes import Flat
 from anycann.codegen.strided import STRIDES
+from anycann.support.records import dataclass
 from anycann.target.target import Target
-from anycann.te.expression import COSTLY, Expr, Load, Op, Var
+from anycann.te.expression import COSTLY, Const, Expr, Load, Op, Var
 from anycann.te.simplify import Linear, linear
 from anycann.te.traversal import children, walk
 
 EXPENSIVE = COSTLY | {"sqrt", "div"}
-# Cycles of a function of a vector, of a quotient or a root of one number, of an operation, around a stage, to combine the lanes of a
-# vector; and of what is below. They come near what was measured in cycles a row, with the lanes along the row and over
-# rows: softmax of 8 numbers 71 and 28, of 37 101 and 148, layer normalisation of 11 24 and 26, of 19 33 and 43, the mean of 16 8 and 11, of
-# 43 10 and 20; with AVX2 the logarithm of softmax of 5 68 and 34, of 8 60 and 63; on a Zen 4 layer normalisation of 5 40 and 28, of 8 31
-# and 43.
-_FUNCTION, _QUOTIENT, _OPERATION, _AROUND, _COMBINE = 8.0, 2.0, 0.5, 1.0, 4.0
-# All other functions of one number, and a kept row. With 16 lanes a Zen 4 takes for softmax of any few numbers 40 along the row, for its
-# logarithm 84, which over rows is 39 for 6 and 82 for 14. A kept row is read without a mask since then, so that it does not wait to be
-# written: on a Xeon of the fifth generation softmax of 8 to 14 numbers takes 14 to 20 ns along the row and 12 to 31 over rows, of 17 28 and
-# 37, its logarithm of 8 43 and 16, of 32 43 and 53. The others are not measured again.
-_OTHER_AND_KEPT, _OTHER_AND_KEPT_OF_16, _OTHER_AND_KEPT_ON_ZEN = (32.0, 28.0), (32.0, 2.0), (64.0, 15.0)
-_OVER_ROWS = 0.8  # of the time along rows is what lanes over rows have to be estimated at, to be chosen
-# Cycles a lane of elements that do not lie together: read, and written; one by one where there is no instruction for it. A gather of AVX2
-# takes 0.7 on a processor that has AVX-512 too, and 1.2 on a Zen 3, where the sum of 8 numbers takes 11 cycles over rows and 4 along them,
-# of 13 numbers 18 and 6, softmax of 6 numbers 49 and 38, of 9 numbers 82 and 52. 16 lanes were measured on a Xeon and on a Zen 4, where
-# softmax of 8 numbers takes 76 over rows and 43 along them, of 12 83 and 42, the mean of 16 19 and 6; later ones of that maker count as it.
-_ONE_BY_ONE = 1.5
-_APART, _APART_ON_ZEN, _APART_OF_8 = (0.4, 0.8), (1.1, 1.5), (1.2, _ONE_BY_ONE)
+
+
+@dataclass(frozen=True)
+class _Costs:
+    """Cycles of what differs between processors.
+
+    combine: the lanes of a vector. other: a function of one number; quotient: of one number, or its root. kept: a row of what a function
+    gave. read, written: a lane of elements that do not lie together. over_rows: of the time along the rows is what lanes over rows have to
+    be estimated at, to be chosen.
+    """
+
+    combine: float
+    other: float
+    quotient: float
+    kept: float
+    read: float
+    written: float
+    over_rows: float
+
+
+# Lanes along a row and over rows were measured for seven operators (softmax and its logarithm, layer and RMS normalisation, mean, root of
+# squares, extreme) of 300 and 2000 rows of 3 to 40 numbers on a Xeon of the fifth generation, with its 16 lanes and with AVX2: 126 and 129
+# of the 133 then take the faster loop or one within 10 %. With 16 lanes both take as long at about 12 numbers of layer normalisation, 7 of
+# RMS normalisation, 9 of softmax, 28 of its logarithm, 15 of a mean, 20 of an extreme. Those of Zen are older: softmax of 8 numbers takes
+# 76 cycles over rows and 43 along them, of 12 83 and 42, the mean of 16 19 and 6; later processors of that maker count as it.
+_ONE_BY_ONE = 1.5  # cycles a lane where no instruction writes elements that do not lie together
+_XEON = _Costs(combine=3.4, other=36.0, quotient=1.0, kept=2.0, read=0.52, written=0.8, over_rows=0.86)
+_ZEN = _Costs(combine=4.0, other=64.0, quotient=2.0, kept=15.0, read=1.1, written=1.5, over_rows=0.8)
+_OF_8 = _Costs(combine=4.0, other=32.0, quotient=1.0, kept=20.0, read=1.25, written=_ONE_BY_ONE, over_rows=0.8)
+_OF_4 = _Costs(combine=4.0, other=32.0, quotient=2.0, kept=28.0, read=_ONE_BY_ONE, written=_ONE_BY_ONE, over_rows=0.8)
+_FUNCTION = 8.0  # of a vector
+_OPERATION, _AROUND = 0.5, 1.0  # an operation, around a stage
 # Times as long from memory larger than so many bytes: a cache line a lane which is not read on soon; and lines that are fetched too late.
 # Lines that the next point reads on are near: every second pixel of 256 planes of 56 x 56, into blocks of channels (AVX2), takes 75 us with
 # channels over the lanes and 134 with pixels, of 64 of 28 x 28 4.6 and 8.2. Where lanes are scattered by an instruction it is not measured.
@@ -45,7 +60,7 @@ def outer_vector(nest: FlatNest, target: Target) -> Var | None:
     candidates: list[Var | None] = list(reversed(nest.outer))
     if any(stage.over for stage in nest.stages):
         candidates.insert(0, None)
-    return min(candidates, key=lambda v: vector_cycles(nest, v, target) * (_OVER_ROWS if v is None else 1.0), default=None)
+    return min(candidates, key=lambda v: vector_cycles(nest, v, target) * (_costs(target).over_rows if v is None else 1.0), default=None)
 
 
 def vector_cycles(nest: FlatNest, vector: Var | None, target: Target) -> float:
@@ -64,7 +79,8 @@ def _stage_cycles(stage: Stage, vector: Var | None, target: Target, known: Set[s
     """At one point of the outer loops, of which `inner` is the innermost; functions that are `known` by now need not be computed again."""
     own = own_vector(stage) if vector is None else None
     times = math.prod(-(-v.extent // target.lanes) if v is own else v.extent for v in stage.over)
-    around = _AROUND + (_COMBINE if own is not None and not stage.is_store else 0.0)
+    costs = _costs(target)
+    around = _AROUND + (costs.combine if own is not None and not stage.is_store else 0.0)
     once, each = _body_cycles(stage, vector or own, target, known, inner)
     return around + once + times * each
 
@@ -83,45 +99,39 @@ def _body_cycles(stage: Stage, vector: Var | None, target: Target, known: Set[st
     """What is computed once, and for each vector of the loops of the stage, with its store. One number needs no vector's time."""
     once, each, changing = 0.0, 1.0, {id(expr) for expr in _changing(stage)}
     of_vectors = vector is not None and vector not in stage.over
-    read, written = _apart_cycles(target)
-    other, kept = _other_and_kept(target)
+    costs = _costs(target)
     for expr in walk(stage.body):
         cycles = 0.0
         if isinstance(expr, Load) and isinstance(expr.tensor, Flat):
-            apart = read if expr.tensor.dtype.nbytes >= 4 else _ONE_BY_ONE
+            apart = costs.read if expr.tensor.dtype.nbytes >= 4 else _ONE_BY_ONE
             cycles = _access_cycles(linear(expr.indices[0]), vector, target.lanes, apart) * _distance(expr, stage, vector, inner)
         elif isinstance(expr, Op) and expr.name in known and id(expr) in changing:
-            once += kept
-        elif isinstance(expr, Op) and expr.name not in EXPENSIVE:
+            once += costs.kept
+        elif isinstance(expr, Op) and (expr.name not in EXPENSIVE or _divides_by_known(expr)):
             cycles = _OPERATION
         elif isinstance(expr, Op):
-            cycles = _FUNCTION if of_vectors or id(expr) in changing else other if expr.name in COSTLY else _QUOTIENT
+            of_one = costs.other if expr.name in COSTLY else costs.quotient
+            cycles = _FUNCTION if of_vectors or id(expr) in changing else of_one
         once, each = (once, each + cycles) if id(expr) in changing else (once + cycles, each)
     if stage.address is not None:
-        each += 0.5 + _access_cycles(linear(stage.address), vector, target.lanes, written)
+        each += 0.5 + _access_cycles(linear(stage.address), vector, target.lanes, costs.written)
     return once, each
 
 
-def _other_and_kept(target: Target) -> tuple[float, float]:
-    if target.lanes != 16:
-        return _OTHER_AND_KEPT
-    return _OTHER_AND_KEPT_ON_ZEN if _is_wide_zen(target) else _OTHER_AND_KEPT_OF_16
+def _divides_by_known(expr: Op) -> bool:
+    """Which is a product (known_divisors.py)."""
+    return expr.name == "div" and isinstance(expr.operands[1], Const)
+
+
+def _costs(target: Target) -> _Costs:
+    if target.lanes == 16:
+        return _ZEN if target.cpu.startswith("znver") else _XEON
+    return _OF_8 if target.lanes == 8 else _OF_4
 
 
 def _scatters(target: Target) -> bool:
     """True if an instruction writes elements that do not lie together."""
     return target.lanes == 16
-
-
-def _is_wide_zen(target: Target) -> bool:
-    return target.lanes == 16 and target.cpu.startswith("znver")
-
-
-def _apart_cycles(target: Target) -> tuple[float, float]:
-    """To read an element of four bytes or more into a lane, its neighbours' lying elsewhere, and to write one."""
-    if _scatters(target):
-        return _APART_ON_ZEN if _is_wide_zen(target) else _APART
-    return _APART_OF_8 if target.lanes == 8 else (_ONE_BY_ONE, _ONE_BY_ONE)
 
 
 def _access_cycles(form: Linear, vector: Var | None, lanes: int, apart: float) -> float:
