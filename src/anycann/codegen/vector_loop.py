@@ -43,7 +43,7 @@ class _Costs:
 _ONE_BY_ONE = 1.5  # cycles a lane where no instruction writes elements that do not lie together
 _XEON = _Costs(combine=3.4, other=36.0, quotient=1.0, kept=2.0, read=0.52, written=0.8, over_rows=0.86)
 _ZEN = _Costs(combine=4.0, other=64.0, quotient=2.0, kept=15.0, read=1.1, written=1.5, over_rows=0.8)
-_OF_8 = _Costs(combine=4.0, other=32.0, quotient=1.0, kept=20.0, read=1.25, written=_ONE_BY_ONE, over_rows=0.8)
+_OF_8 = _Costs(combine=4.0, other=40.0, quotient=1.0, kept=20.0, read=1.25, written=_ONE_BY_ONE, over_rows=0.8)
 _OF_4 = _Costs(combine=4.0, other=32.0, quotient=2.0, kept=28.0, read=_ONE_BY_ONE, written=_ONE_BY_ONE, over_rows=0.8)
 _FUNCTION = 8.0  # of a vector
 _OPERATION, _AROUND = 0.5, 1.0  # an operation, around a stage
