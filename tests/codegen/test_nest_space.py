@@ -145,6 +145,25 @@ def test_processors_that_gather_slowly_read_rows_in_order(tensor: Tensor, zen: i
         assert task.default["vector"] == vector
 
 
+@pytest.mark.parametrize("target", [by_name("avx2"), by_name("avx512")], ids=lambda target: target.cpu)
+@pytest.mark.parametrize("run", [2, 3, 4, 5, 7])
+def test_short_runs_are_copied_as_they_lie(target: Target, run: int) -> None:
+    """0.4 to 0.8 of the time of lanes over places that lie apart."""
+    x = te.placeholder("x", (60, 70, run), dtypes.float32)
+    turned = te.compute((70, 60, run), lambda j, i, k: x[i, j, k] * 2.0)
+    task = task_of(Recipe((Output("y", turned),), {}, target), lambda name: None, Choices())
+    assert task is not None
+    assert task.default["vector"] == 2
+
+
+def test_numbers_that_repeat_in_pairs_are_read_into_whole_vectors() -> None:
+    x, bias = te.placeholder("x", (3000, 2), dtypes.float32), te.placeholder("b", (2,), dtypes.float32)
+    total = te.compute((3000, 2), lambda i, j: x[i, j] + bias[j])
+    task = task_of(Recipe((Output("y", total),), {}, by_name("avx512")), lambda name: None, Choices())
+    assert task is not None
+    assert task.default["vector"] == 0
+
+
 @pytest.mark.parametrize("shape", [(1, 256, 112, 112), (1, 432, 24, 103), (8, 288, 3, 29)])
 def test_every_second_pixel_of_planes_goes_into_blocks_of_channels_by_channels(shape: tuple[int, ...]) -> None:
     x = te.placeholder("x", shape, dtypes.float32)

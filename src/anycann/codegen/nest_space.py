@@ -80,7 +80,7 @@ def nest_space(nest: FlatNest, kernel: Kernel, target: Target) -> NestSpace:
     problem = NestProblem(
         kernel.symbol.rsplit("_", 1)[-1], tuple(v.extent for v in nest.outer), tuple(tuple(v.extent for v in s.over) for s in nest.stages)
     )
-    loops = [number for number, loop in enumerate(nest.outer) if loop.extent >= target.lanes]
+    loops = [number for number, loop in enumerate(nest.outer) if loop.extent >= target.lanes or loop is nest.outer[-1]]
     own = [-1] if any(stage.over for stage in nest.stages) else []
     free = turning(nest, target.lanes) is None
     vectors = {unasked.vector, *loops, *own} if free else {unasked.vector}
