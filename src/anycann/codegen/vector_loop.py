@@ -21,12 +21,13 @@ EXPENSIVE = COSTLY | {"sqrt", "div"}
 class _Costs:
     """Cycles of what differs between processors.
 
-    combine: the lanes of a vector. other: a function of one number; quotient: of one number, or its root. kept: a row of what a function
+    combine: the lanes of a vector. masked: around a row that is a part of a vector. other: a function of one number; quotient: of one number, or its root. kept: a row of what a function
     gave. read, written: a lane of elements that do not lie together. over_rows: of the time along the rows is what lanes over rows have to
     be estimated at, to be chosen.
     """
 
     combine: float
+    masked: float
     other: float
     quotient: float
     kept: float
@@ -36,15 +37,15 @@ class _Costs:
 
 
 # Lanes along a row and over rows were measured for seven operators (softmax and its logarithm, layer and RMS normalisation, mean, root of
-# squares, extreme) of 300 and 2000 rows of 3 to 40 numbers on a Xeon of the fifth generation, with its 16 lanes and with AVX2: 126 and 129
+# squares, extreme) of 300 and 2000 rows of 3 to 40 numbers on a Xeon of the fifth generation, with its 16 lanes and with AVX2: 128 and 129
 # of the 133 then take the faster loop or one within 10 %. With 16 lanes both take as long at about 12 numbers of layer normalisation, 7 of
 # RMS normalisation, 9 of softmax, 28 of its logarithm, 15 of a mean, 20 of an extreme. Those of Zen are older: softmax of 8 numbers takes
 # 76 cycles over rows and 43 along them, of 12 83 and 42, the mean of 16 19 and 6; later processors of that maker count as it.
 _ONE_BY_ONE = 1.5  # cycles a lane where no instruction writes elements that do not lie together
-_XEON = _Costs(combine=3.4, other=36.0, quotient=1.0, kept=2.0, read=0.52, written=0.8, over_rows=0.86)
-_ZEN = _Costs(combine=4.0, other=64.0, quotient=2.0, kept=15.0, read=1.1, written=1.5, over_rows=0.8)
-_OF_8 = _Costs(combine=4.0, other=40.0, quotient=1.0, kept=20.0, read=1.25, written=_ONE_BY_ONE, over_rows=0.8)
-_OF_4 = _Costs(combine=4.0, other=32.0, quotient=2.0, kept=28.0, read=_ONE_BY_ONE, written=_ONE_BY_ONE, over_rows=0.8)
+_XEON = _Costs(combine=3.4, masked=4.0, other=44.0, quotient=1.0, kept=2.0, read=0.54, written=1.2, over_rows=0.88)
+_ZEN = _Costs(combine=4.0, masked=0.0, other=64.0, quotient=2.0, kept=15.0, read=1.1, written=1.5, over_rows=0.8)
+_OF_8 = _Costs(combine=4.0, masked=0.0, other=40.0, quotient=1.0, kept=20.0, read=1.25, written=_ONE_BY_ONE, over_rows=0.8)
+_OF_4 = _Costs(combine=4.0, masked=0.0, other=32.0, quotient=2.0, kept=28.0, read=_ONE_BY_ONE, written=_ONE_BY_ONE, over_rows=0.8)
 _FUNCTION = 8.0  # of a vector
 _OPERATION, _AROUND = 0.5, 1.0  # an operation, around a stage
 _WHOLE_RUNS = (1, 2, 4, 8)  # elements that an instruction reads without a mask
@@ -54,6 +55,7 @@ _WHOLE_RUNS = (1, 2, 4, 8)  # elements that an instruction reads without a mask
 _FAR, _NEAR_BYTES = 3.0, 32 * 1024
 _SAME_LINE = 4  # elements apart
 _LATE, _CACHED_BYTES = 1.6, 1 << 20
+_LINE_BYTES = 64
 
 
 def outer_vector(nest: FlatNest, target: Target) -> Var | None:
@@ -84,6 +86,8 @@ def _stage_cycles(stage: Stage, vector: Var | None, target: Target, known: Set[s
     times = math.prod(-(-v.extent // target.lanes) if v is own else v.extent for v in stage.over)
     costs = _costs(target)
     around = _AROUND + (costs.combine if own is not None and not stage.is_store else 0.0)
+    if own is not None and own.extent < target.lanes:
+        around += costs.masked * (0.5 if own.extent in _WHOLE_RUNS else 1.0)
     once, each = _body_cycles(stage, vector or own, target, known, inner)
     return around + once + times * each
 
@@ -129,7 +133,8 @@ def _body_cycles(stage: Stage, vector: Var | None, target: Target, known: Set[st
             cycles = _FUNCTION if of_vectors or id(expr) in changing else of_one
         once, each = (once, each + cycles) if id(expr) in changing else (once + cycles, each)
     if stage.address is not None:
-        each += 0.5 + _access_cycles(linear(stage.address), vector, target.lanes, costs.written)
+        form = linear(stage.address)
+        each += 0.5 + _access_cycles(form, vector, target.lanes, costs.written) * _sweep(form, stage, vector)
     return once, each
 
 
@@ -169,6 +174,14 @@ def _distance(load: Load, stage: Stage, vector: Var | None, inner: Var | None) -
     if not any(form.coefficient(v) == 1 and v.extent > 3 for v in stage.over):
         return _FAR
     return _LATE if nbytes > _CACHED_BYTES else 1.0
+
+
+def _sweep(form: Linear, stage: Stage, vector: Var | None) -> float:
+    """How much longer elements that lie apart take to be written, where the vector loop comes back to their lines too late."""
+    step = 0 if vector is None else abs(form.coefficient(vector))
+    if vector is None or stage.over or step in (0, 1) or step in STRIDES:
+        return 1.0
+    return _FAR if vector.extent * min(step * stage.body.dtype.nbytes, _LINE_BYTES) > _NEAR_BYTES else 1.0
 
 
 def _depends(form: Linear, variable: Var) -> bool:
