@@ -21,9 +21,9 @@ EXPENSIVE = COSTLY | {"sqrt", "div"}
 class _Costs:
     """Cycles of what differs between processors.
 
-    combine: the lanes of a vector. masked: around a row that is a part of a vector. other: a function of one number; quotient: of one number, or its root. kept: a row of what a function
-    gave. read, written: a lane of elements that do not lie together. over_rows: of the time along the rows is what lanes over rows have to
-    be estimated at, to be chosen.
+    combine: the lanes of a vector. masked: around a row that is a part of a vector; half where no mask is needed. other: a function of one
+    number; quotient: of one number, or its root. kept: a row of what a function gave. read, written: a lane of elements that do not lie
+    together. over_rows: of the time along the rows is what lanes over rows have to be estimated at, to be chosen.
     """
 
     combine: float
