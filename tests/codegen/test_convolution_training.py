@@ -63,6 +63,8 @@ PROBLEMS = (
     Problem(4, 32, (9, 10), 48, (3, 3), pad=1),  # Winograd
     Problem(2, 17, (9, 8), 19, (3, 3), pad=1),
     Problem(2, 20, (5, 7), 6, (1, 1), strides=2),
+    Problem(2, 20, (9, 2), 18, (1, 1), strides=2),  # one column
+    Problem(2, 5, (3, 9, 2), 18, (1, 3, 1), strides=2),
     Problem(2, 32, (6, 6), 32, (1, 1)),
     Problem(2, 6, (8, 9), 8, (3, 2), pad=1, dilations=2, group=2),
     Problem(2, 20, (6, 7), 20, (3, 3), strides=2, pad=1, group=20),

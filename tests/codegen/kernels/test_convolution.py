@@ -47,6 +47,13 @@ SHAPES = {
     "groups that share vectors": shape_of(30, 60, (6, 7), 3, pads=1, group=3),
     "full vectors a group": shape_of(48, 96, (6, 6), 3, pads=1, group=2),
     "unaligned inputs a group": shape_of(18, 96, (6, 6), 3, pads=1, group=3),
+    "a column of an image": shape_of(20, 33, (19, 2), 1, strides=2, batch=2),
+    "a column and rows around it": shape_of(20, 18, (21, 3), (3, 1), strides=(2, 3), pads=(1, 0), dilations=(2, 1)),
+    "a column of a volume": shape_of(9, 40, (6, 11, 2), 1, strides=2),
+    "a row of a volume": shape_of(9, 40, (2, 2, 23), 1, strides=(2, 2, 1)),
+    "a column of an image, depthwise": shape_of(21, 21, (19, 2), (3, 1), strides=2, pads=(1, 0), group=21),
+    "a column of an image, outputs": shape_of(37, 2, (19, 2), (3, 1), strides=2, pads=(1, 0)),
+    "a column of an image, groups": shape_of(24, 36, (19, 3), (2, 1), strides=(1, 3), group=2),
     "grouped in one dimension": shape_of(12, 24, (31,), 4, group=4),
 }
 
@@ -146,7 +153,7 @@ def test_few_pixels_with_many_weights_are_computed_deep():
 def test_few_tiles_of_few_pixels_share_weights_that_are_far_with_32_registers_too() -> None:
     target = NAMED["avx512"]
     assert default_tile(shape_of(384, 384, (6, 6), 3, pads=1, strides=2), target).depth > 0  # three tiles
-    assert default_tile(shape_of(232, 343, (26, 2), 1, strides=2), target).depth > 0  # 13 tiles of one pixel
+    assert default_tile(shape_of(232, 343, (26, 2), 3, pads=1, strides=2), target).depth > 0  # 13 tiles of one pixel
     assert default_tile(shape_of(512, 1024, (14, 14), 1, strides=2), target).depth == 0  # seven pixels hide what is loaded
 
 

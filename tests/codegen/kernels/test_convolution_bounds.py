@@ -27,6 +27,7 @@ SHAPES = {
     "groups": shape_of(6, 9, (5, 6), 3, pads=1, group=3),
     "dilated": shape_of(4, 4, (9, 9), 3, pads=2, dilations=2),
     "pointwise": shape_of(7, 5, (5, 5), 1),
+    "a column": shape_of(7, 5, (5, 2), (3, 1), strides=2, pads=(1, 0)),
     "wide kernel": shape_of(2, 3, (100,), 41, pads=(20,)),
     "groups that share vectors": shape_of(30, 60, (4, 5), 3, pads=1, group=3),
     "few outputs": shape_of(35, 2, (5, 7), 3, pads=1),

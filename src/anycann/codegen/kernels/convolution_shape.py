@@ -140,7 +140,8 @@ def axes(shape: ConvolutionShape, merge: bool) -> tuple[Axis, ...]:
     """The axes of `shape`, outer first, without taps that never meet the input.
 
     With `merge`, neighbours become one long axis where that is the same convolution: [H, W] -> [H * W] for a (k, 1) kernel with
-    stride 1, its dilation and padding times W; a 1x1 kernel merges all axes.
+    stride 1, its dilation and padding times W; a 1x1 kernel merges all axes. An axis of one place is none: [H, 2] -> [H], with a step
+    of two pixels, for a 1x1 kernel with stride 2.
     """
     result: list[Axis] = []
     for dimension in reversed(range(len(shape.in_size))):
@@ -191,14 +192,16 @@ def _trimmed(axis: Axis) -> Axis:
 
 
 def _mergeable(outer: Axis, inner: Axis, merge: bool) -> bool:
-    """A step along `outer` is `inner.in_size` steps along `inner`, in the input and in the output."""
-    same = inner.kernel == 1 and inner.pad == 0 and inner.in_size == inner.out_size
-    if inner.out_size == 1:
-        return same
-    return merge and same and inner.stride == 1 and outer.stride == 1
+    """A step along `outer` is `inner.in_size` steps along `inner`, in the input and in the output; or `inner` has one place, at its start."""
+    if inner.kernel != 1 or inner.pad != 0:
+        return False
+    return inner.out_size == 1 or (merge and inner.in_size == inner.out_size and inner.stride == 1 and outer.stride == 1)
 
 
 def _merged(outer: Axis, inner: Axis) -> Axis:
+    if inner.out_size == 1:
+        outer = replace(outer, tap_offset=outer.tap_offset + inner.tap_offset)
+        return replace(outer, members=outer.members + inner.members, member_sizes=outer.member_sizes + inner.member_sizes)
     return replace(
         outer,
         in_size=outer.in_size * inner.in_size,
