@@ -192,7 +192,7 @@ def _trimmed(axis: Axis) -> Axis:
 
 
 def _mergeable(outer: Axis, inner: Axis, merge: bool) -> bool:
-    """A step along `outer` is `inner.in_size` steps along `inner`, in the input and in the output; or `inner` has one place, at its start."""
+    """A step along `outer` is `inner.in_size` steps along `inner`, here and there; or `inner` has one place, and reads where it starts."""
     if inner.kernel != 1 or inner.pad != 0:
         return False
     return inner.out_size == 1 or (merge and inner.in_size == inner.out_size and inner.stride == 1 and outer.stride == 1)
