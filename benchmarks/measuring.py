@@ -18,7 +18,7 @@ import numpy as np
 
 from anycann.support.errors import UsageError
 from anycann.tools.engines import Engine
-from anycann.tools.measure import Latency, measure_cold_start, measure_interleaved
+from anycann.tools.measure import Latency, measure_cold_start, measure_rounds, summary
 from benchmarks.engines.arithmetic import Arithmetic
 from benchmarks.engines.job import Absent, Job, Precision
 from benchmarks.engines.onnx_runtime import open_onnx_runtime
@@ -42,6 +42,9 @@ class Speed:
     flops: operations of one run. answers_equal: whether AnyCANN's answers are the reference's; None where either has none. arithmetic:
     float32 operations a second that multiply-adds reached in turn with the engines, on as many threads; 0 where it was not measured.
     share: of multiply-adds that run between the kernels, what AnyCANN's float32 kernels reach (shares.py); 0 where it was not measured.
+    ratios: a peer's time over AnyCANN's in the same round, the median of the rounds: where another program comes to the processor, or
+    goes, while they are measured, one engine's median may be of the rounds with it and another's of those without. Empty where it was not
+    kept.
     """
 
     latency: dict[str, Latency]
@@ -51,6 +54,7 @@ class Speed:
     flops: int = 0
     arithmetic: float = 0.0
     share: float = 0.0
+    ratios: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -84,13 +88,20 @@ def measure_speed(model: Model, threads: int, seconds: float, precision: Precisi
     others, absent = open_peers(job, peers)
     engines: list[Engine] = [ours, *others]
     arithmetic = Arithmetic(threads)
-    latency = measure_interleaved([*engines, arithmetic], job.feeds, _runs(engines, job, seconds), seconds, rest_seconds=REST_SECONDS)
+    rounds = measure_rounds([*engines, arithmetic], job.feeds, _runs(engines, job, seconds), seconds, rest_seconds=REST_SECONDS)
+    latency = {name: summary(values) for name, values in rounds.items()}
     rate = arithmetic.operations / latency.pop(arithmetic.name).p50
+    ratios = {peer.name: paired_ratio(rounds[peer.name], rounds[ours.name]) for peer in others}
     names, wanted = reference(model, threads)
     outputs = {engine.name: run_all(_AsSession(engine, names), model) for engine in engines} if wanted else {}
     errors = {name: greatest_error(got, wanted) for name, got in outputs.items()}
     share = _share(job, seconds) if ours.flops and precision == "fp32" else 0.0
-    return Speed(latency, errors, _equal(model, outputs["anycann"], wanted) if wanted else None, absent, ours.flops, rate, share)
+    return Speed(latency, errors, _equal(model, outputs["anycann"], wanted) if wanted else None, absent, ours.flops, rate, share, ratios)
+
+
+def paired_ratio(seconds: Sequence[float], ours: Sequence[float]) -> float:
+    """The median over the rounds of their time over ours."""
+    return float(np.median(np.asarray(seconds) / np.asarray(ours)))
 
 
 def _equal(model: Model, got: Sequence[Outputs], wanted: Sequence[Outputs]) -> bool | None:

@@ -138,12 +138,13 @@ def _layers(found: Layers) -> list[str]:
 
 ENGINES = """\
 Engines ran in turn in one process with the same number of threads and the same real inputs, each woken by a call that is not
-measured. Times are medians, with the 90th percentile in brackets. "Times faster" is the best peer's median over AnyCANN's: above 1
-AnyCANN is faster. GFLOP/s counts the operations of the model as it is written; Winograd convolutions need fewer multiplications, so a
-model may exceed the peak. In float32 the share of the peak is of multiply-adds that run between the kernels, over the time of the
-kernels and in turns that another's work did not disturb (`benchmarks/shares.py`): the clock changes within a second and is lower under
-products. With fewer bits it is of the rate above. Control flow is not counted. Errors are the greatest relative difference in the norm of
-an output, over all outputs and calls, from ONNX Runtime in float32; answers (the class, the boxes) are compared with the same.
+measured. Times are medians, with the 90th percentile in brackets. "Times faster" is the median over the rounds of the best peer's time
+over AnyCANN's in the same round: above 1 AnyCANN is faster. GFLOP/s counts the operations of the model as it is written; Winograd
+convolutions need fewer multiplications, so a model may exceed the peak. In float32 the share of the peak is of multiply-adds that run
+between the kernels, over the time of the kernels and in turns that another's work did not disturb (`benchmarks/shares.py`): the clock
+changes within a second and is lower under products. With fewer bits it is of the rate above. Control flow is not counted. Errors are the
+greatest relative difference in the norm of an output, over all outputs and calls, from ONNX Runtime in float32; answers (the class, the
+boxes) are compared with the same.
 """
 SCALING = """\
 Multiply-adds of registers ran in turn with the engines, on as many threads: what they gain is all that threads can gain in arithmetic,

@@ -15,16 +15,21 @@ from benchmarks.results import Result
 _ANSWERS = {True: "equal", False: "DIFFERENT", None: ""}
 
 
+def peer_ratios(speed: Speed) -> dict[str, float]:
+    """The time of every other engine over ours: the median of the rounds, or of old results, which have no rounds, the medians' ratio."""
+    ours = speed.latency[OURS.name].p50
+    return speed.ratios or {name: latency.p50 / ours for name, latency in speed.latency.items() if name != OURS.name}
+
+
 def best_peer(speed: Speed) -> tuple[str, float] | None:
-    """The quickest other engine and its median; None if there is no other."""
-    others = {name: latency.p50 for name, latency in speed.latency.items() if name != OURS.name}
-    return min(others.items(), key=lambda item: item[1]) if others else None
+    """The quickest other engine and how many times as long as ours it takes: above 1 is slower; None if there is no other."""
+    return min(peer_ratios(speed).items(), key=lambda item: item[1], default=None)
 
 
 def times_faster(speed: Speed) -> float | None:
-    """The best peer's median over ours: above 1 is faster."""
+    """The best peer's time over ours: above 1 is faster."""
     best = best_peer(speed)
-    return best[1] / speed.latency[OURS.name].p50 if best else None
+    return best[1] if best else None
 
 
 def measured_of(results: Sequence[Result], precision: Precision, threads: int) -> list[tuple[str, Speed]]:
@@ -51,9 +56,9 @@ def speed_table(results: Sequence[Result], precision: Precision, threads: int, p
 
 
 def _speed_row(model: str, speed: Speed, names: Sequence[str], peak: float) -> list[str]:
-    ours, best, ratio = speed.latency[OURS.name], best_peer(speed), times_faster(speed)
+    ours, best = speed.latency[OURS.name], best_peer(speed)
     row = [model, _times(ours), *(_times(speed.latency.get(name)) for name in names)]
-    row += [f"{ratio:.2f}", TITLES[best[0]]] if best and ratio else ["", ""]
+    row += [f"{best[1]:.2f}", TITLES[best[0]]] if best else ["", ""]
     rate = speed.flops / ours.p50
     return [*row, f"{rate / 1e9:.0f}", f"{speed.share or rate / peak:.0%}"] if speed.flops else [*row, "", ""]
 

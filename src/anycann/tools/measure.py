@@ -63,10 +63,24 @@ def measure_interleaved(
     progress: Callable[[int, int], None] | None = None,
     rest_seconds: float = 0.0,
 ) -> dict[str, Latency]:
+    """The figures of `measure_rounds`, by engine."""
+    rounds = measure_rounds(engines, feeds, runs, budget_seconds, progress, rest_seconds)
+    return {name: summary(seconds) for name, seconds in rounds.items()}
+
+
+def measure_rounds(
+    engines: Sequence[Engine],
+    feeds: Mapping[str, Array],
+    runs: int | None,
+    budget_seconds: float,
+    progress: Callable[[int, int], None] | None = None,
+    rest_seconds: float = 0.0,
+) -> dict[str, list[float]]:
     """Call the engines in turn, `runs` times each, or until `budget_seconds` have passed; a slow spell of the machine hits all of them.
 
-    The order within a round alternates. Before each measured call comes one that is not, so that an engine's threads and caches are awake
-    as they are where it runs alone. Before both the process rests, which gives the waiting threads of the engine before time to sleep.
+    Seconds of each round, by engine. The order within a round alternates. Before each measured call comes one that is not, so that an
+    engine's threads and caches are awake as they are where it runs alone. Before both the process rests, which gives the waiting threads
+    of the engine before time to sleep.
     """
     for engine in engines:
         for _ in range(WARM_UP_RUNS):
@@ -83,7 +97,7 @@ def measure_interleaved(
         done += 1
         if progress:
             progress(done, runs or done)
-    return {name: summary(values) for name, values in seconds.items()}
+    return seconds
 
 
 def measure_cold_start(engine_name: str, path: str, feeds: Mapping[str, Array], threads: int | None) -> ColdStart:
