@@ -112,10 +112,11 @@ def row_sums(shape: tuple[int, int]) -> Tensor:
         (row_sums((873, 4)), 0),
         (row_sums((873, 8)), -1),  # 0.4 of the time over rows: AVX2 gathers a lane in more than a cycle
         (row_sums((1126, 9)), -1),
+        (row_sums((900, 6)), -1),
         (softmax((3145, 9)), -1),  # 0.6
         (softmax((20000, 4)), 0),
         (log_softmax((4221, 5)), 0),  # 0.5 of the time along rows: the logarithm of one number takes as long as that of eight
-        (log_softmax((4221, 8)), -1),
+        (log_softmax((4221, 12)), -1),
     ],
 )
 def test_avx2_gathers_only_the_shortest_rows(tensor: Tensor, vector: int) -> None:

@@ -21,12 +21,14 @@ EXPENSIVE = COSTLY | {"sqrt", "div"}
 class _Costs:
     """Cycles of what differs between processors.
 
-    combine: the lanes of a vector. masked: around a row that is a part of a vector; half where no mask is needed. other: a function of one
-    number; quotient: of one number, or its root. kept: a row of what a function gave. read, written: a lane of elements that do not lie
-    together. over_rows: of the time along the rows is what lanes over rows have to be estimated at, to be chosen.
+    combine: the lanes of a vector; extreme: into the greatest or least. masked: around a row that is a part of a vector; half where no
+    mask is needed. other: a function of one number; quotient: of one number, or its root. kept: a row of what a function gave. read,
+    written: a lane of elements that do not lie together. over_rows: of the time along the rows is what lanes over rows have to be estimated
+    at, to be chosen.
     """
 
     combine: float
+    extreme: float
     masked: float
     other: float
     quotient: float
@@ -37,15 +39,17 @@ class _Costs:
 
 
 # Lanes along a row and over rows were measured for seven operators (softmax and its logarithm, layer and RMS normalisation, mean, root of
-# squares, extreme) of 300 and 2000 rows of 3 to 40 numbers on a Xeon of the fifth generation, with its 16 lanes and with AVX2: 128 and 129
+# squares, extreme) of 300 and 2000 rows of 3 to 40 numbers on a Xeon of the fifth generation, with its 16 lanes and with AVX2: 128 and 132
 # of the 133 then take the faster loop or one within 10 %. With 16 lanes both take as long at about 12 numbers of layer normalisation, 7 of
 # RMS normalisation, 9 of softmax, 28 of its logarithm, 15 of a mean, 20 of an extreme. Those of Zen are older: softmax of 8 numbers takes
 # 76 cycles over rows and 43 along them, of 12 83 and 42, the mean of 16 19 and 6; later processors of that maker count as it.
 _ONE_BY_ONE = 1.5  # cycles a lane where no instruction writes elements that do not lie together
-_XEON = _Costs(combine=3.4, masked=4.0, other=44.0, quotient=1.0, kept=2.0, read=0.54, written=1.2, over_rows=0.88)
-_ZEN = _Costs(combine=4.0, masked=0.0, other=64.0, quotient=2.0, kept=15.0, read=1.1, written=1.5, over_rows=0.8)
-_OF_8 = _Costs(combine=4.0, masked=0.0, other=40.0, quotient=1.0, kept=20.0, read=1.25, written=_ONE_BY_ONE, over_rows=0.8)
-_OF_4 = _Costs(combine=4.0, masked=0.0, other=32.0, quotient=2.0, kept=28.0, read=_ONE_BY_ONE, written=_ONE_BY_ONE, over_rows=0.8)
+_XEON = _Costs(combine=3.4, extreme=3.4, masked=4.0, other=44.0, quotient=1.0, kept=2.0, read=0.54, written=1.2, over_rows=0.88)
+_ZEN = _Costs(combine=4.0, extreme=4.0, masked=0.0, other=64.0, quotient=2.0, kept=15.0, read=1.1, written=1.5, over_rows=0.8)
+_OF_8 = _Costs(combine=2.5, extreme=8.0, masked=0.0, other=40.0, quotient=1.0, kept=20.0, read=1.25, written=_ONE_BY_ONE, over_rows=0.84)
+_OF_4 = _Costs(
+    combine=4.0, extreme=4.0, masked=0.0, other=32.0, quotient=2.0, kept=28.0, read=_ONE_BY_ONE, written=_ONE_BY_ONE, over_rows=0.8
+)
 _FUNCTION = 8.0  # of a vector
 _OPERATION, _AROUND = 0.5, 1.0  # an operation, around a stage
 _WHOLE_RUNS = (1, 2, 4, 8)  # elements that an instruction reads without a mask
@@ -85,7 +89,9 @@ def _stage_cycles(stage: Stage, vector: Var | None, target: Target, known: Set[s
     own = own_vector(stage) if vector is None else None
     times = math.prod(-(-v.extent // target.lanes) if v is own else v.extent for v in stage.over)
     costs = _costs(target)
-    around = _AROUND + (costs.combine if own is not None and not stage.is_store else 0.0)
+    around = _AROUND
+    if own is not None and not stage.is_store:
+        around += costs.extreme if stage.kind in ("max", "min") else costs.combine
     if own is not None and own.extent < target.lanes:
         around += costs.masked * (0.5 if own.extent in _WHOLE_RUNS else 1.0)
     once, each = _body_cycles(stage, vector or own, target, known, inner)
