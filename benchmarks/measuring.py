@@ -18,7 +18,7 @@ import numpy as np
 
 from anycann.support.errors import UsageError
 from anycann.tools.engines import Engine
-from anycann.tools.measure import Latency, measure_cold_start, measure_rounds, summary
+from anycann.tools.measure import Latency, measure_cold_start, measure_interleaved, summaries
 from benchmarks.engines.arithmetic import Arithmetic
 from benchmarks.engines.job import Absent, Job, Precision
 from benchmarks.engines.onnx_runtime import open_onnx_runtime
@@ -88,8 +88,8 @@ def measure_speed(model: Model, threads: int, seconds: float, precision: Precisi
     others, absent = open_peers(job, peers)
     engines: list[Engine] = [ours, *others]
     arithmetic = Arithmetic(threads)
-    rounds = measure_rounds([*engines, arithmetic], job.feeds, _runs(engines, job, seconds), seconds, rest_seconds=REST_SECONDS)
-    latency = {name: summary(values) for name, values in rounds.items()}
+    rounds = measure_interleaved([*engines, arithmetic], job.feeds, _runs(engines, job, seconds), seconds, rest_seconds=REST_SECONDS)
+    latency = summaries(rounds)
     rate = arithmetic.operations / latency.pop(arithmetic.name).p50
     ratios = {peer.name: paired_ratio(rounds[peer.name], rounds[ours.name]) for peer in others}
     names, wanted = reference(model, threads)

@@ -20,7 +20,7 @@ import numpy as np
 
 from anycann.support.errors import AnyCANNError
 from anycann.tools.engines import open_anycann, open_onnxruntime
-from anycann.tools.measure import measure_interleaved, relative_errors
+from anycann.tools.measure import measure_interleaved, relative_errors, summaries
 from benchmarks.machine import Machine, this_machine
 from benchmarks.operator_cases import Case, all_cases
 from benchmarks.report import markdown
@@ -35,7 +35,7 @@ def measure(case: Case, threads: int, seconds: float) -> Row:
             path.write_bytes(case.model().SerializeToString())
             engines = [open_anycann(str(path), threads), open_onnxruntime(str(path), threads)]
             ours, theirs = (engine.run(case.feeds()) for engine in engines)
-            latency = measure_interleaved(engines, case.feeds(), None, seconds)
+            latency = summaries(measure_interleaved(engines, case.feeds(), None, seconds))
     except AnyCANNError as failure:
         return Row(case.name, failure=f"{type(failure).__name__}: {failure}")
     missing = [name for name in theirs if np.shape(ours[name]) != np.shape(theirs[name])]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from anycann.om.plan import TensorSpec
-from anycann.tools.measure import WARM_UP_RUNS, measure_interleaved, relative_errors, summary
+from anycann.tools.measure import WARM_UP_RUNS, measure_interleaved, relative_errors, summaries, summary
 
 
 class Recorder:
@@ -37,7 +37,8 @@ def test_the_percentiles_are_those_of_the_calls() -> None:
 def test_engines_take_turns_after_warming_up() -> None:
     calls: list[str] = []
     seen: list[tuple[int, int]] = []
-    results = measure_interleaved([Recorder("a", calls), Recorder("b", calls)], {}, 3, 0.0, lambda done, total: seen.append((done, total)))
+    rounds = measure_interleaved([Recorder("a", calls), Recorder("b", calls)], {}, 3, 0.0, lambda done, total: seen.append((done, total)))
+    results = summaries(rounds)
     assert calls == ["a"] * WARM_UP_RUNS + ["b"] * WARM_UP_RUNS + [*"aabb", *"bbaa", *"aabb"]
     assert {name: figures.runs for name, figures in results.items()} == {"a": 3, "b": 3}
     assert seen == [(1, 3), (2, 3), (3, 3)]
@@ -51,7 +52,7 @@ def test_the_process_rests_before_each_engine_is_woken(monkeypatch: pytest.Monke
 
 
 def test_without_a_number_of_runs_the_budget_ends_measuring_after_at_least_one() -> None:
-    assert measure_interleaved([Recorder("a", [])], {}, None, 0.0)["a"].runs == 1
+    assert summaries(measure_interleaved([Recorder("a", [])], {}, None, 0.0))["a"].runs == 1
 
 
 def test_relative_errors_are_norms_of_outputs_both_have() -> None:

@@ -80,6 +80,7 @@ def nest_space(nest: FlatNest, kernel: Kernel, target: Target) -> NestSpace:
     problem = NestProblem(
         kernel.symbol.rsplit("_", 1)[-1], tuple(v.extent for v in nest.outer), tuple(tuple(v.extent for v in s.over) for s in nest.stages)
     )
+    # the innermost loop may be a short run that lies together (vector_loop.py: _run_cycles)
     loops = [number for number, loop in enumerate(nest.outer) if loop.extent >= target.lanes or loop is nest.outer[-1]]
     own = [-1] if any(stage.over for stage in nest.stages) else []
     free = turning(nest, target.lanes) is None

@@ -11,7 +11,7 @@ import click
 from anycann.support.errors import UsageError
 from anycann.support.records import dataclass
 from anycann.tools.engines import OPENERS
-from anycann.tools.measure import ColdStart, Latency, measure_cold_start, measure_interleaved, relative_errors
+from anycann.tools.measure import ColdStart, Latency, measure_cold_start, measure_interleaved, relative_errors, summaries
 from anycann.tools.model_options import GivenInputs, input_options, model_argument, threads_option
 from anycann.tools.output import console, format_bytes, format_seconds, json_option, print_json, progress, table
 
@@ -62,7 +62,7 @@ def bench_command(
     engines = [OPENERS[name](path, threads) for name, path in paths.items()]
     feeds = given.feeds_or_random(engines[0].inputs)
     with progress("measuring", enabled=not as_json) as report:
-        latencies = measure_interleaved(engines, feeds, runs, seconds, report)
+        latencies = summaries(measure_interleaved(engines, feeds, runs, seconds, report))
     errors = relative_errors(*(engine.run(feeds) for engine in engines)) if vs else {}
     results = [Result(name, path, latencies[name], measure_cold_start(name, path, feeds, threads)) for name, path in paths.items()]
     shapes_text = {name: list(array.shape) for name, array in feeds.items()}

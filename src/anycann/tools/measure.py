@@ -55,20 +55,12 @@ def summary(seconds: Sequence[float]) -> Latency:
     return Latency(len(seconds), p50, p90, p99, float(np.mean(seconds)), len(seconds) / float(np.sum(seconds)))
 
 
-def measure_interleaved(
-    engines: Sequence[Engine],
-    feeds: Mapping[str, Array],
-    runs: int | None,
-    budget_seconds: float,
-    progress: Callable[[int, int], None] | None = None,
-    rest_seconds: float = 0.0,
-) -> dict[str, Latency]:
-    """The figures of `measure_rounds`, by engine."""
-    rounds = measure_rounds(engines, feeds, runs, budget_seconds, progress, rest_seconds)
+def summaries(rounds: Mapping[str, Sequence[float]]) -> dict[str, Latency]:
+    """The figures of what `measure_interleaved` found, by engine."""
     return {name: summary(seconds) for name, seconds in rounds.items()}
 
 
-def measure_rounds(
+def measure_interleaved(
     engines: Sequence[Engine],
     feeds: Mapping[str, Array],
     runs: int | None,

@@ -199,17 +199,19 @@ def _mergeable(outer: Axis, inner: Axis, merge: bool) -> bool:
 
 
 def _merged(outer: Axis, inner: Axis) -> Axis:
-    if inner.out_size == 1:
-        outer = replace(outer, tap_offset=outer.tap_offset + inner.tap_offset)
-        return replace(outer, members=outer.members + inner.members, member_sizes=outer.member_sizes + inner.member_sizes)
-    return replace(
+    both = replace(
         outer,
+        tap_offset=outer.tap_offset + inner.tap_offset,
+        members=outer.members + inner.members,
+        member_sizes=outer.member_sizes + inner.member_sizes,
+    )
+    if inner.out_size == 1:
+        return both
+    return replace(
+        both,
         in_size=outer.in_size * inner.in_size,
         out_size=outer.out_size * inner.out_size,
         dilation=outer.dilation * inner.in_size,
         pad=outer.pad * inner.in_size,
         in_stride=inner.in_stride,
-        tap_offset=outer.tap_offset + inner.tap_offset,
-        members=outer.members + inner.members,
-        member_sizes=outer.member_sizes + inner.member_sizes,
     )

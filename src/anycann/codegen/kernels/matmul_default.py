@@ -159,7 +159,7 @@ _SHORT_K, _BAND_ROWS = 32, 40
 # [1000, 40] x [40, 1000] 0.72, [2000, 16] x [16, 2000] 0.83. With k up to 6 it does so where results only leave the first-level cache:
 # [800, 1] x [1, 207] takes 0.62 of the time, [1008, 6] x [6, 193] 0.70, 13 times [28, 3] x [3, 276] 0.73, 14 others 0.64 to 1.02.
 # With AVX2 that Xeon takes 0.71 to 1.05 of the time of such lines, 0.92 in the mean of 36 drawn ones, and with k up to 6 and results that
-# only leave the first-level cache 0.53 to 1.09 of the time without; a Zen without AVX-512 is not measured.
+# only leave the first-level cache 0.53 to 1.08 of the time without; a Zen without AVX-512 is not measured.
 _SHORT_K_OF_LINES, _LINE_ROWS = 64, 8
 _SHORT_K_OF_LONG_ROWS, _LONG_ROWS = 12, 3
 _SHORT_K_THAT_WRITES, _WRITTEN = 6, 3
@@ -175,7 +175,7 @@ def _most_written_rows(shape: MatmulShape, target: Target) -> int:
 
 
 def _by_lines(target: Target) -> bool:
-    return is_halved(target) or target.cpu.startswith("znver")
+    return is_halved(target) or (target.lanes < 16 and target.cpu.startswith("znver"))
 
 
 def _writes_bands(shape: MatmulShape, target: Target, tile: MatmulTile) -> bool:
