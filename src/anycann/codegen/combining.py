@@ -63,9 +63,10 @@ def total(e: Emitter, values: list[Value]) -> Value:
 
 
 def combine_all(e: Emitter, kind: str, dtype: DType, totals: list[Value]) -> Value:
-    """Several vectors (a power of two) by pairs, then the lanes of what is left by halves: a scalar."""
+    """Several vectors by pairs, then the lanes of what is left by halves: a scalar."""
     while len(totals) > 1:
-        totals = [combine(e, kind, dtype, a, b) for a, b in zip(totals[::2], totals[1::2], strict=True)]
+        pairs = zip(totals[::2], totals[1::2], strict=False)
+        totals = [*(combine(e, kind, dtype, a, b) for a, b in pairs), *totals[len(totals) // 2 * 2 :]]
     return _across_lanes(e, kind, dtype, totals[0])
 
 
