@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from anycann.codegen.kernel_cache import KernelCache, compile_kernels
-from anycann.codegen.nest_kernel import Output
+from anycann.codegen.nest_kernel import Output, generate
 from anycann.codegen.nest_space import NestSpace
 from anycann.codegen.recipe import Recipe
 from anycann.codegen.space import Choices
@@ -61,6 +61,11 @@ def pooled(shape: tuple[int, int, int]) -> Tensor:
     return te.reduce("max", made, (2, 2), lambda c, i, j, y, z: x[c, i * 2 + y, j * 2 + z])
 
 
+def tall_sums(shape: tuple[int, int, int]) -> Tensor:
+    x = te.placeholder("x", (shape[1], shape[0], shape[2]), dtypes.float32)
+    return te.reduce("sum", shape[:1], shape[1:], lambda i, j, k: x[j, i, k])
+
+
 CASES = {
     "softmax": (softmax((37, 83)), {}),
     "long rows": (softmax((3, 1030)), {}),
@@ -70,6 +75,8 @@ CASES = {
     "blocked means": (means((2, 35, 9, 7)), {"x": NC1HWC0}),
     "large": (added((64, 40, 64)), {}),
     "pooled": (pooled((16, 48, 38)), {}),
+    "rows of few": (tall_sums((37, 11, 4)), {}),
+    "rows of three vectors": (tall_sums((9, 7, 43)), {}),
 }
 
 
@@ -104,6 +111,19 @@ def log_softmax(shape: tuple[int, int]) -> Tensor:
 def row_sums(shape: tuple[int, int]) -> Tensor:
     x = te.placeholder("x", shape, dtypes.float32)
     return te.reduce("sum", shape[:1], shape[1:], lambda i, j: x[i, j])
+
+
+def every_third(shape: tuple[int, int]) -> Tensor:
+    x = te.placeholder("x", shape, dtypes.float32)
+    return te.compute((shape[0], (shape[1] - 1) // 3), lambda i, j: x[i, j * 3 + 1])
+
+
+def layer_normalized(shape: tuple[int, int]) -> Tensor:
+    x = te.placeholder("x", shape, dtypes.float32)
+    row_sum = te.reduce("sum", shape[:1], shape[1:], lambda i, j: x[i, j])
+    mean = te.compute(shape[:1], lambda i: row_sum[i] * (1.0 / shape[1]))
+    spread = te.reduce("sum", shape[:1], shape[1:], lambda i, j: (x[i, j] - mean[i]) * (x[i, j] - mean[i]))
+    return te.compute(shape, lambda i, j: (x[i, j] - mean[i]) / unary("sqrt", spread[i] * (1.0 / shape[1]) + 1e-5))
 
 
 @pytest.mark.parametrize(
@@ -144,6 +164,31 @@ def test_processors_that_gather_slowly_read_rows_in_order(tensor: Tensor, zen: i
         task = task_of(Recipe((Output("y", tensor),), {}, target), lambda name: None, Choices())
         assert task is not None
         assert task.default["vector"] == vector
+
+
+@pytest.mark.parametrize(
+    ("tensor", "vector"),
+    [
+        (layer_normalized((2000, 6)), 0),  # 0.8 of the time along rows: all stages read a row that is written out once
+        (layer_normalized((2000, 14)), -1),
+        (tall_sums((1156, 11, 4)), 0),  # 0.56 of the time of rows of four, each with a mask
+        (every_third((401, 7)), 1),  # 0.38 of the time of 16 rows at once, which are scattered
+    ],
+)
+def test_a_zen_takes_the_faster_loop(tensor: Tensor, vector: int) -> None:
+    task = task_of(Recipe((Output("y", tensor),), {}, PROCESSORS["znver4"]), lambda name: None, Choices())
+    assert task is not None
+    assert task.default["vector"] == vector
+
+
+@pytest.mark.parametrize("target", [by_name("avx2"), by_name("avx512"), PROCESSORS["znver4"]], ids=lambda target: target.cpu)
+def test_a_mean_of_doubled_pixels_reads_them_along_rows(target: Target) -> None:
+    """0.09 of the time of lanes over the rows, which have to be gathered."""
+    x = te.placeholder("x", (40, 76, 32), dtypes.float32)
+    total = te.reduce("sum", (40,), (38, 64), lambda c, i, j: x[c, i * 2, j // 2])
+    kernel = generate([Output("y", total)], {}, target)
+    assert "gather" not in kernel.ir
+    assert "insertelement <16 x float>" not in kernel.ir
 
 
 @pytest.mark.parametrize("target", [by_name("avx2"), by_name("avx512")], ids=lambda target: target.cpu)
