@@ -246,12 +246,26 @@ class Lanes:
 
     def _contiguous(self, tensor: Flat, form: Linear, pointer: Value, guard: Value | None) -> Value:
         e, dtype = self.emitter, tensor.dtype
-        address = e.gep(pointer, self._offset(form, guard), dtype.storage)
+        offset = self._offset(form, guard)
+        if guard is not None and e.masks and self._reaches_far(tensor, form):
+            offset = self._near(tensor, offset)
+        address = e.gep(pointer, offset, dtype.storage)
         type_ = vector_type(dtype.storage, self.lanes)
         mask = self._both(guard, self.mask) if guard is not None else self.mask
         if mask is None or (guard is None and self._is_padded(tensor, form)):
             return e.load(address, type_, dtype.nbytes)
         return e.masked_load(address, type_, dtype.nbytes, self.spread(mask), e.zero(type_))
+
+    def _reaches_far(self, tensor: Flat, form: Linear) -> bool:
+        """True if vectors lie so far outside that there may be no page."""
+        reach, far = range_of_linear(form), _FAR_BYTES // tensor.dtype.nbytes
+        return not reach.within(-far, tensor.size - 1 + far)
+
+    def _near(self, tensor: Flat, offset: Value) -> Value:
+        """The offset, or zero where no lane is inside: processors take long over lanes that nobody reads in pages that do not exist."""
+        e = self.emitter
+        shifted = e.add(offset, self.lanes - 1)
+        return e.select(e.compare("ult", shifted, e.const(tensor.size + self.lanes - 1)), offset, e.const(0))
 
     def _is_padded(self, tensor: Flat, form: Linear) -> bool:
         """True if the last vector of the loop lies in the tensor as the others do, as in a row that is kept (`rows.py`)."""
@@ -282,6 +296,11 @@ class Lanes:
         e.declarations[name] = f"declare {type_} @{name}({pointers}, {mask.type}, {type_})"
         text = f"call {type_} @{name}({pointers} align {dtype.nbytes} {addresses.text}, {mask.type} {mask.text}, {type_} zeroinitializer)"
         return e.op(text, type_)
+
+
+# Outside a tensor: there, masked loads of lanes that nobody reads take long. Of Pad that moves the pixels of 60 x 3 rows of 1069 by two
+# images they took 14.8 ms, of 49 rows of 607 by three rows 1.97; without them it takes 0.15 and 0.11 (Zen 4).
+_FAR_BYTES = 1 << 14
 
 
 def _suffix(dtype: DType) -> str:
