@@ -16,7 +16,7 @@ from anycann.codegen.kernels.attention_space import AttentionSpace
 from anycann.codegen.kernels.matmul_writer import offset
 from anycann.codegen.space import usable
 from anycann.codegen.values import Value
-from anycann.target.target import NAMED, Target, by_name
+from anycann.target.target import NAMED, PROCESSORS, Target, by_name
 from anycann.te import dtypes
 from anycann.te.contractions import Attention, Viewed
 from anycann.te.strided import Strided
@@ -161,6 +161,17 @@ def test_a_key_that_is_no_number_leaves_no_result_of_its_head(bits: int, rows: i
     Compiled(e, "attention", target, attention_scratch_bytes(shape, target, tile))([*memory, y], tasks)
     assert np.isnan(y[0, 0]).all()
     np.testing.assert_allclose(y[0, 1], 1, rtol=1e-6)
+
+
+def test_rows_that_see_no_later_keys_take_tiles_that_end_with_them() -> None:
+    """0.65 to 0.97 of the time of two registers of rows and 14 keys on a Zen 4, with AVX2 where rows are few."""
+    causal = replace(shape_of(100, 410, 64, 64), reach=0)
+    zen = PROCESSORS["znver4"]
+    tile = default_attention_tile(causal, zen)
+    assert (tile.vectors, tile.keys, tile.block) == (1, 8, 416)
+    assert default_attention_tile(replace(causal, reach=310), zen).vectors == 2  # most keys are seen by all rows
+    assert default_attention_tile(replace(causal, rows=20), by_name("avx2")).keys == 8
+    assert default_attention_tile(causal, by_name("avx2")).keys < 8
 
 
 @pytest.mark.parametrize("name", sorted(NAMED))

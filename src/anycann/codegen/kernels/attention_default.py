@@ -17,6 +17,10 @@ _LEAST_DEPTH = 32
 # of the time by two registers of them that they take by four, and of 128 0.87 to 1.04; with so short a depth one register and one block
 # of keys take 0.85 to 0.95 (16 x 63 x 289 and 8 x 200 x 200 of 8 and 16; Zen 4).
 _CAUSAL_VECTORS, _SHALLOW = 2, 16
+# With units of half the width one register of rows and 8 keys, whose tiles end at the diagonal, take 0.65 to 0.90 of the time of two and 14
+# (20 to 250 rows, depths of 16 to 128), of 300 to 512 rows 0.88 to 0.93, of 1024 0.94 to 0.97, with blocks so long that their weights leave
+# the first-level cache; with AVX2 of 16 to 50 rows 0.83 to 1.01, of more up to 1.06 (Zen 4).
+_DIAGONAL_KEYS, _DIAGONAL_BLOCK, _FEW_REGISTERS_OF_ROWS = 8, 1024, 6
 
 
 # Keys and values that lie apart crowd few cache sets and many pages: with 16 registers tasks of several register tiles of rows copy them
@@ -48,6 +52,9 @@ def _single_tile(shape: AttentionShape, target: Target) -> AttentionTile:
 
     With 16 registers many rows take blocks in any case: the values of a block stay in the first-level cache.
     """
+    if _follows_diagonal(shape, target):
+        block = min(_DIAGONAL_BLOCK, -(-shape.keys // _DIAGONAL_KEYS) * _DIAGONAL_KEYS)
+        return AttentionTile(1, _DIAGONAL_KEYS, block, *_results_of(shape, target, 1))
     wide, many = not target.has_few_registers, shape.rows >= _MANY_ROWS
     triple = many and not wide and has_fma(target) and shape.depth >= _LEAST_DEPTH
     vectors = min(2, -(-shape.rows // target.lanes))
@@ -68,6 +75,19 @@ def _single_tile(shape: AttentionShape, target: Target) -> AttentionTile:
     return AttentionTile(vectors, keys, block, rows, columns)
 
 
+def _follows_diagonal(shape: AttentionShape, target: Target) -> bool:
+    """True if rows see so few keys before them that it pays to leave out exactly those behind."""
+    if shape.reach is None or shape.reach > shape.rows or shape.keys < _DIAGONAL_KEYS:
+        return False
+    few = target.has_few_registers and has_fma(target) and shape.rows <= _FEW_REGISTERS_OF_ROWS * target.lanes
+    return is_halved(target) or few
+
+
+def _results_of(shape: AttentionShape, target: Target, vectors: int) -> tuple[int, int]:
+    """Rows and registers of columns that are added up together, whatever the registers."""
+    return (4, _narrow_columns(shape, target, 4)) if target.has_few_registers else _results(shape, target, vectors)
+
+
 def _seen_keys(shape: AttentionShape) -> int:
     """Those that some row sees: of 51 rows and 505 keys 51, where none sees later ones. One block of them takes 0.81 to 1.0 of the time."""
     return shape.keys if shape.reach is None else min(shape.keys, max(1, shape.rows + shape.reach))
@@ -85,8 +105,7 @@ def _direct_tile(shape: AttentionShape, target: Target, vectors: int) -> Attenti
         return sum(shape.depth * max(size * vectors // 2, _LATENCY) + _TILE_CYCLES for size in tiles)
 
     keys = min(range(most, 0, -1), key=cycles)
-    rows, columns = (4, _narrow_columns(shape, target, 4)) if target.has_few_registers else _results(shape, target, vectors)
-    return AttentionTile(vectors, keys, -(-shape.keys // keys) * keys, rows, columns)
+    return AttentionTile(vectors, keys, -(-shape.keys // keys) * keys, *_results_of(shape, target, vectors))
 
 
 # Results of four registers, heads of 64, as 6 x 4 in place of 8 x 2 sums take 0.93 to 1.0 of the time of all attention from 50 to 2000 keys
