@@ -41,8 +41,8 @@ _FAR_COPY = 2.0  # times as long takes a copy that does not stay in the first-le
 _AHEAD, _WRITE_INSTRUCTIONS = 300, 12
 _LINE_BYTES, _SETS, _CROWDED = 64, 64, 2.0  # 28 pixels of 2 KiB in two sets take twice as long, or more
 _SHORT_DEPTH, _SHORT_ROWS, _SHORT_VECTORS = 36, (1, 2, 4), 7
-# Pixels of a line that take more vectors as well, for sums that do not wait: 66 -> 152 channels, 3 x 3 with stride 2 onto 7 x 2 pixels, takes
-# 0.70 of the time by 5 vectors, 28 drawn ones of pairs and bytes 0.85 to 1.02 (Zen 4).
+# Pixels of a line that take more vectors as well, for sums that do not wait: 66 -> 152 channels, 3 x 3 with stride 2 onto 7 x 2 pixels,
+# takes 0.70 of the time by 5 vectors, 28 drawn ones of pairs and bytes 0.85 to 1.02 (Zen 4).
 _NARROW = 4
 _FAR_BYTES_PER_CYCLE, _NEAR_BYTES_PER_CYCLE = 16.0, 32.0  # from behind the second-level cache, and from it
 # Products of 16-bit integers: cycles for what a register tile computes of a pair of channels, around each pixel of it, and bytes of weights
