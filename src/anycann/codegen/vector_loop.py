@@ -25,9 +25,10 @@ class _Costs:
 
     combine: the lanes of a vector; extreme: into the greatest or least. masked: around a row that is a part of a vector; half where no
     mask is needed. function: of a vector, other: of one number; quotient: of one number, or its root. kept: a row of what a function
-    gave. read, written: a lane of elements that do not lie together; by_lane: reading lanes that do not exist costs nothing.
-    in_registers: elements of a row over the lanes that later stages need not read again. over_rows: of the time along the rows is what
-    lanes over rows have to be estimated at, to be chosen.
+    gave. read, written: a lane of elements that do not lie together. over_rows: of the time along the rows is what lanes over rows have to
+    be estimated at, to be chosen. in_registers: elements of a row over the lanes that later stages need not read again. is_fine: what a
+    Zen 4 showed and no other was asked counts: that lanes which do not exist are not gathered, runs picked out of a vector, each mask of
+    a short row, and of the places only those that are no linear form.
     """
 
     combine: float
@@ -41,7 +42,7 @@ class _Costs:
     written: float
     over_rows: float
     in_registers: int = 0
-    by_lane: bool = False
+    is_fine: bool = False
 
 
 # Lanes along a row and over rows were measured for seven operators (softmax and its logarithm, layer and RMS normalisation, mean, root of
@@ -67,11 +68,11 @@ _ZEN = _Costs(
     written=2.0,
     over_rows=0.6,
     in_registers=12,
-    by_lane=True,
+    is_fine=True,
 )
 _ZEN_OF_8 = _Costs(
     combine=5.3, extreme=7.1, masked=3.0, function=16.0, other=29.0, quotient=0.0, kept=1.2, read=1.5, written=_ONE_BY_ONE, over_rows=0.9,
-    in_registers=12, by_lane=True,
+    in_registers=12, is_fine=True,
 )  # fmt: skip
 _OF_8 = _Costs(
     combine=2.5, extreme=8.0, masked=0.0, function=8.0, other=40.0, quotient=1.0, kept=20.0, read=1.25, written=_ONE_BY_ONE, over_rows=0.84
@@ -138,7 +139,7 @@ def _stage_cycles(stage: Stage, vector: Var | None, target: Target, known: Set[s
     if own is not None and not stage.is_store:
         around += costs.extreme if stage.kind in ("max", "min") else costs.combine
     if own is not None and own.extent < target.lanes:
-        around += costs.masked * (0.5 if own.extent in _WHOLE_RUNS else 1.0) * (times if costs.by_lane else 1)
+        around += costs.masked * (0.5 if own.extent in _WHOLE_RUNS else 1.0) * (times if costs.is_fine else 1)
     once, each = _body_cycles(stage, vector or own, target, known, kept, inner)
     return around + once + times * each
 
@@ -163,7 +164,7 @@ def _run_cycles(stage: Stage, vector: Var, target: Target) -> float | None:
 def _is_picked(form: Linear, vector: Var, target: Target) -> bool:
     """True if the elements of a run are picked out of one vector."""
     step = form.coefficient(vector)
-    return _costs(target).by_lane and step in STRIDES and (vector.extent - 1) * abs(step) < target.lanes
+    return _costs(target).is_fine and step in STRIDES and (vector.extent - 1) * abs(step) < target.lanes
 
 
 def _changing(stage: Stage) -> list[Expr]:
@@ -195,14 +196,15 @@ def _body_cycles(
     once, each, changing = 0.0, 1.0, {id(expr) for expr in _changing(stage)}
     of_vectors = vector is not None and vector not in stage.over
     costs, lanes = _costs(target), target.lanes
-    if costs.by_lane and vector is not None:
+    if costs.is_fine and vector is not None:
         lanes = min(lanes, vector.extent)
-    for expr in walk_outside_addresses(stage.body):
+    for expr in walk_outside_addresses(stage.body) if costs.is_fine else walk(stage.body):
         cycles = 0.0
         if isinstance(expr, Load) and isinstance(expr.tensor, Flat):
             apart = costs.read if expr.tensor.dtype.nbytes >= 4 else _ONE_BY_ONE
             form = linear(expr.indices[0])
-            cycles = _access_cycles(form, vector, lanes, apart) * _distance(expr, stage, vector, inner) + _place_cycles(form, vector)
+            cycles = _access_cycles(form, vector, lanes, apart) * _distance(expr, stage, vector, inner)
+            cycles += _place_cycles(form, vector) if costs.is_fine else 0.0
             cycles = 1.0 if _row(expr, stage) in kept else cycles
         elif isinstance(expr, Op) and expr.name in known and id(expr) in changing:
             once += costs.kept
