@@ -231,7 +231,7 @@ def _rows_stay(shape: ConvolutionShape, target: Target, blocks: int) -> bool:
     """
     weights = shape.accumulator.nbytes * packed_size(shape, target.lanes)
     image = shape.dtype.nbytes * shape.in_channels * _cached_pixels(shape)
-    if image <= _READ_PER_WRITTEN * shape.dtype.nbytes * target.lanes * blocks * shape.out_pixels:
+    if image < _READ_PER_WRITTEN * shape.dtype.nbytes * target.lanes * blocks * shape.out_pixels:
         return False
     room = target.l2_bytes // 2
     rows = max(1, shape.out_size[0])
