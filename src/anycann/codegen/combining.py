@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import math
 
 from anycann.codegen.emitter import Emitter
@@ -49,25 +50,25 @@ def extreme(e: Emitter, kind: str, values: list[Value]) -> Value:
     predicate, nan = "ogt" if kind == "max" else "olt", e.compare("uno", values[0], values[-1])
     for a, b in zip(values[1::2], values[2::2], strict=False):
         nan = e.binary("or", nan, e.compare("uno", a, b))
-    while len(values) > 1:
-        pairs = [e.select(e.compare(predicate, a, b), a, b) for a, b in zip(values[::2], values[1::2], strict=False)]
-        values = pairs + values[len(values) & ~1 :]
-    return e.select(nan, e.const(math.nan, values[0].type), values[0])
+    found = _by_pairs(values, lambda a, b: e.select(e.compare(predicate, a, b), a, b))
+    return e.select(nan, e.const(math.nan, found.type), found)
 
 
 def total(e: Emitter, values: list[Value]) -> Value:
-    """The sum of several floats, lane by lane: by pairs, so that additions do not wait for each other."""
-    while len(values) > 1:
-        values = [e.binary("fadd", a, b) for a, b in zip(values[::2], values[1::2], strict=False)] + values[len(values) & ~1 :]
-    return values[0]
+    """The sum of several floats, lane by lane."""
+    return _by_pairs(values, lambda a, b: e.binary("fadd", a, b))
 
 
 def combine_all(e: Emitter, kind: str, dtype: DType, totals: list[Value]) -> Value:
     """Several vectors by pairs, then the lanes of what is left by halves: a scalar."""
-    while len(totals) > 1:
-        pairs = zip(totals[::2], totals[1::2], strict=False)
-        totals = [*(combine(e, kind, dtype, a, b) for a, b in pairs), *totals[len(totals) // 2 * 2 :]]
-    return _across_lanes(e, kind, dtype, totals[0])
+    return _across_lanes(e, kind, dtype, _by_pairs(totals, lambda a, b: combine(e, kind, dtype, a, b)))
+
+
+def _by_pairs(values: list[Value], join: Callable[[Value, Value], Value]) -> Value:
+    """All of several joined, those that are left in pairs again: none waits for a chain of the others."""
+    while len(values) > 1:
+        values = [join(a, b) for a, b in zip(values[::2], values[1::2], strict=False)] + values[len(values) & ~1 :]
+    return values[0]
 
 
 def _across_lanes(e: Emitter, kind: str, dtype: DType, vector: Value) -> Value:

@@ -22,6 +22,10 @@ from anycann.te.simplify import Linear, is_short, linear, range_of_linear, to_ex
 from anycann.te.tensor import Placeholder, Tensor
 from anycann.te.traversal import walk
 
+# Outside a tensor: there, masked loads of lanes that nobody reads take long. Of Pad that moves the pixels of 60 x 3 rows of 1069 by two
+# images they took 14.8 ms, of 49 rows of 607 by three rows 1.97; without them it takes 0.15 and 0.11 (Zen 4).
+_FAR_BYTES = 1 << 14
+
 
 @dataclass(frozen=True, eq=False)
 class Flat(Tensor):
@@ -296,11 +300,6 @@ class Lanes:
         e.declarations[name] = f"declare {type_} @{name}({pointers}, {mask.type}, {type_})"
         text = f"call {type_} @{name}({pointers} align {dtype.nbytes} {addresses.text}, {mask.type} {mask.text}, {type_} zeroinitializer)"
         return e.op(text, type_)
-
-
-# Outside a tensor: there, masked loads of lanes that nobody reads take long. Of Pad that moves the pixels of 60 x 3 rows of 1069 by two
-# images they took 14.8 ms, of 49 rows of 607 by three rows 1.97; without them it takes 0.15 and 0.11 (Zen 4).
-_FAR_BYTES = 1 << 14
 
 
 def _suffix(dtype: DType) -> str:

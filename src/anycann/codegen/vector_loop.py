@@ -26,9 +26,10 @@ class _Costs:
     combine: the lanes of a vector; extreme: into the greatest or least. masked: around a row that is a part of a vector; half where no
     mask is needed. function: of a vector, other: of one number; quotient: of one number, or its root. kept: a row of what a function
     gave. read, written: a lane of elements that do not lie together. over_rows: of the time along the rows is what lanes over rows have to
-    be estimated at, to be chosen. in_registers: elements of a row over the lanes that later stages need not read again. is_fine: what a
-    Zen 4 showed and no other was asked counts: that lanes which do not exist are not gathered, runs picked out of a vector, each mask of
-    a short row, and of the places only those that are no linear form.
+    be estimated at, to be chosen. in_registers: elements of a row over the lanes that later stages need not read again. swept: times as
+    long lanes take to be scattered whose lines have left the cache when the loop comes back. is_fine: what a Zen 4 showed and no other was
+    asked counts: that lanes which do not exist are not gathered but scattered, every second to fourth one too; runs picked out of a vector;
+    each mask of a short row; lines that the next point reads on; and of the places only those that are no linear form.
     """
 
     combine: float
@@ -42,6 +43,7 @@ class _Costs:
     written: float
     over_rows: float
     in_registers: int = 0
+    swept: float = 3.0
     is_fine: bool = False
 
 
@@ -49,46 +51,28 @@ class _Costs:
 # squares, extreme) of 300 and 2000 rows of 3 to 40 numbers on a Xeon of the fifth generation, with its 16 lanes and with AVX2: 128 and 132
 # of the 133 then take the faster loop or one within 10 %. With 16 lanes both take as long at about 12 numbers of layer normalisation, 7 of
 # RMS normalisation, 9 of softmax, 28 of its logarithm, 15 of a mean, 20 of an extreme. On a Zen 4 the same is so for 492, with 8 lanes for
-# 497 of 504 (300 to 120000 rows), and for all but 2 of 415 drawn nests. There rows of 2000 take 43 cycles along softmax of 3 to 16 numbers,
-# 92 along its logarithm, 34 along layer and 20 along RMS normalisation, 10 along a mean, and 10, 8, 5, 5 and 1.5 a number over rows; a
-# gather takes as long as it has lanes. Later processors of that maker count as it.
+# 497 of 504 (300 to 120000 rows), and 2 of 240 drawn nests lose more than 15 % (docs/tuning.md, seed 291108). There rows of 2000 take 43
+# cycles along softmax of 3 to 16 numbers, 92 along its logarithm, 34 along layer and 20 along RMS normalisation, 10 along a mean, and 10,
+# 8, 5, 5 and 1.5 a number over rows; a gather takes as long as it has lanes. Later processors of that maker count as it.
 _ONE_BY_ONE = 1.5  # cycles a lane where no instruction writes elements that do not lie together
 _XEON = _Costs(
     combine=3.4, extreme=3.4, masked=4.0, function=8.0, other=44.0, quotient=1.0, kept=2.0, read=0.54, written=1.2, over_rows=0.88
 )
 _ZEN = _Costs(
-    combine=4.9,
-    extreme=2.0,
-    masked=4.4,
-    function=16.0,
-    other=43.0,
-    quotient=0.6,
-    kept=2.8,
-    read=1.3,
-    written=2.0,
-    over_rows=0.6,
-    in_registers=12,
-    is_fine=True,
-)
+    combine=4.9, extreme=2.0, masked=4.4, function=16.0, other=43.0, quotient=0.6, kept=2.8, read=1.3, written=2.0, over_rows=0.6,
+    in_registers=12, swept=1.3, is_fine=True,
+)  # fmt: skip
 _ZEN_OF_8 = _Costs(
     combine=5.3, extreme=7.1, masked=3.0, function=16.0, other=29.0, quotient=0.0, kept=1.2, read=1.5, written=_ONE_BY_ONE, over_rows=0.9,
-    in_registers=12, is_fine=True,
+    in_registers=12, swept=1.3, is_fine=True,
 )  # fmt: skip
 _OF_8 = _Costs(
     combine=2.5, extreme=8.0, masked=0.0, function=8.0, other=40.0, quotient=1.0, kept=20.0, read=1.25, written=_ONE_BY_ONE, over_rows=0.84
 )
 _OF_4 = _Costs(
-    combine=4.0,
-    extreme=4.0,
-    masked=0.0,
-    function=8.0,
-    other=32.0,
-    quotient=2.0,
-    kept=28.0,
-    read=_ONE_BY_ONE,
-    written=_ONE_BY_ONE,
+    combine=4.0, extreme=4.0, masked=0.0, function=8.0, other=32.0, quotient=2.0, kept=28.0, read=_ONE_BY_ONE, written=_ONE_BY_ONE,
     over_rows=0.8,
-)
+)  # fmt: skip
 _OPERATION, _QUOTIENTS, _AROUND = 0.5, 8.0, 1.0  # an operation, a vector of quotients or roots, around a stage
 _PLACE, _SHARED_PLACE = 1.5, 0.25  # an operation of a place, whose elements are of 64 bits; one that all lanes share
 _WHOLE_RUNS = (1, 2, 4, 8)  # elements that an instruction reads without a mask
@@ -114,21 +98,22 @@ def outer_vector(nest: FlatNest, target: Target) -> Var | None:
 def vector_cycles(nest: FlatNest, vector: Var | None, target: Target) -> float:
     """About how many cycles of one core the nest takes with `vector` over the lanes; None: a loop of each stage."""
     points = math.prod(-(-v.extent // target.lanes) if v is vector else v.extent for v in nest.outer)
-    known, kept, cycles = set[str](), set[_Row](), 0.0
+    known, held, cycles = set[str](), set[_Row](), 0.0
     inner = next((v for v in reversed(nest.outer) if v is not vector), None)
+    costs = _costs(target)
     for stage in nest.stages:
-        cycles += _stage_cycles(stage, vector, target, known, kept, None if _scatters(target) else inner)
-        if vector is not None and 1 < math.prod(v.extent for v in stage.over) <= _costs(target).in_registers:
-            kept |= {_row(load, stage) for load in _reads(stage)}
+        cycles += _stage_cycles(stage, vector, target, known, held, inner if costs.is_fine or not _scatters(target) else None)
+        if vector is not None and 1 < math.prod(v.extent for v in stage.over) <= costs.in_registers:
+            held |= {_row(load, stage) for load in _reads(stage)}
         elif vector is None:  # rows of what functions give are kept (rows.py)
             known |= {expr.name for expr in _changing(stage) if isinstance(expr, Op) and expr.name in EXPENSIVE}
     return points * cycles
 
 
-def _stage_cycles(stage: Stage, vector: Var | None, target: Target, known: Set[str], kept: Set[_Row], inner: Var | None) -> float:
+def _stage_cycles(stage: Stage, vector: Var | None, target: Target, known: Set[str], held: Set[_Row], inner: Var | None) -> float:
     """At one point of the outer loops, of which `inner` is the innermost.
 
-    Functions that are `known` by now need not be computed again, and rows that are `kept` not be read again.
+    Functions that are `known` by now need not be computed again, and rows that are `held` not be read again.
     """
     if vector is not None and not stage.over and vector.extent < target.lanes and (run := _run_cycles(stage, vector, target)):
         return run
@@ -140,7 +125,7 @@ def _stage_cycles(stage: Stage, vector: Var | None, target: Target, known: Set[s
         around += costs.extreme if stage.kind in ("max", "min") else costs.combine
     if own is not None and own.extent < target.lanes:
         around += costs.masked * (0.5 if own.extent in _WHOLE_RUNS else 1.0) * (times if costs.is_fine else 1)
-    once, each = _body_cycles(stage, vector or own, target, known, kept, inner)
+    once, each = _body_cycles(stage, vector or own, target, known, held, inner)
     return around + once + times * each
 
 
@@ -190,7 +175,7 @@ def _row(load: Load, stage: Stage) -> _Row:
 
 
 def _body_cycles(
-    stage: Stage, vector: Var | None, target: Target, known: Set[str], kept: Set[_Row], inner: Var | None
+    stage: Stage, vector: Var | None, target: Target, known: Set[str], held: Set[_Row], inner: Var | None
 ) -> tuple[float, float]:
     """What is computed once, and for each vector of the loops of the stage, with its store. One number needs no vector's time."""
     once, each, changing = 0.0, 1.0, {id(expr) for expr in _changing(stage)}
@@ -205,7 +190,7 @@ def _body_cycles(
             form = linear(expr.indices[0])
             cycles = _access_cycles(form, vector, lanes, apart) * _distance(expr, stage, vector, inner)
             cycles += _place_cycles(form, vector) if costs.is_fine else 0.0
-            cycles = 1.0 if _row(expr, stage) in kept else cycles
+            cycles = 1.0 if _row(expr, stage) in held else cycles
         elif isinstance(expr, Op) and expr.name in known and id(expr) in changing:
             once += costs.kept
         elif isinstance(expr, Op) and _is_operation(expr):
@@ -216,7 +201,10 @@ def _body_cycles(
         once, each = (once, each + cycles) if id(expr) in changing else (once + cycles, each)
     if stage.address is not None:
         form = linear(stage.address)
-        each += 0.5 + _access_cycles(form, vector, target.lanes, costs.written) * _sweep(form, stage, vector)
+        written = _access_cycles(form, vector, target.lanes, costs.written)
+        if costs.is_fine and not stage.over and written > 1.0:  # they are scattered, however near
+            written = costs.written * target.lanes
+        each += 0.5 + written * (costs.swept if _returns_late(form, stage, vector) else 1.0)
     return once, each
 
 
@@ -279,12 +267,12 @@ def _goes_on(form: Linear, variable: Var) -> bool:
     return any(step == 1 and (atom is variable or (not isinstance(atom, Var) and variable in walk(atom))) for atom, step in form.terms)
 
 
-def _sweep(form: Linear, stage: Stage, vector: Var | None) -> float:
-    """How much longer elements that lie apart take to be written, where the vector loop comes back to their lines too late."""
+def _returns_late(form: Linear, stage: Stage, vector: Var | None) -> bool:
+    """True if elements that lie apart are written, and the vector loop comes back to their lines when they have left the cache."""
     step = 0 if vector is None else abs(form.coefficient(vector))
     if vector is None or stage.over or step in (0, 1) or step in STRIDES:
-        return 1.0
-    return _FAR if vector.extent * min(step * stage.body.dtype.nbytes, _LINE_BYTES) > _NEAR_BYTES else 1.0
+        return False
+    return vector.extent * min(step * stage.body.dtype.nbytes, _LINE_BYTES) > _NEAR_BYTES
 
 
 def _depends(form: Linear, variable: Var) -> bool:
