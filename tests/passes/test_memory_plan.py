@@ -34,6 +34,42 @@ def test_values_alive_together_never_share_bytes(intervals: list[Interval]) -> N
     assert plan.arena_bytes <= sum(-(-(i.nbytes + 64) // 64) * 64 for i in intervals)
 
 
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(st.lists(st.tuples(st.sampled_from([70_000, 100_000, 300_000, 640]), st.integers(0, 30), st.integers(0, 4)), max_size=60))
+def test_values_of_frequent_sizes_never_share_bytes_while_they_live(buffers: list[tuple[int, int, int]]) -> None:
+    intervals = [Interval(f"v{n}", nbytes, first, first + more) for n, (nbytes, first, more) in enumerate(buffers)]
+    assert check_plan(intervals, plan_memory(intervals)) == []
+
+
+def layers(wide: int, count: int = 10) -> list[Interval]:
+    """Two small values and a wide one for each layer, as in a transformer: one after the other."""
+    sizes = [100_000, 100_000, wide] * count
+    return [Interval(f"v{step}", nbytes, step, step + 1) for step, nbytes in enumerate(sizes)]
+
+
+def test_large_values_of_frequent_sizes_share_memory_among_themselves_only() -> None:
+    intervals = layers(300_000)
+    plan = plan_memory(intervals)
+    assert check_plan(intervals, plan) == []
+    small = {plan.offsets[i.name] for i in intervals if i.nbytes == 100_000}
+    wide = {plan.offsets[i.name] for i in intervals if i.nbytes == 300_000}
+    assert wide == {0}
+    assert len(small) == 2
+    assert min(small) >= 300_000
+
+
+@pytest.mark.parametrize(("nbytes", "count"), [(300_000, 4), (6_000, 10)])
+def test_values_of_rare_or_small_sizes_take_any_memory_that_is_free(nbytes: int, count: int) -> None:
+    intervals = [Interval(i.name, i.nbytes * nbytes // 300_000, i.first, i.last) for i in layers(300_000, count)]
+    assert min(plan_memory(intervals).offsets[i.name] for i in intervals if i.nbytes < nbytes) == 0
+
+
+def test_memory_grows_to_twice_the_least_at_most() -> None:
+    sizes = [100_000 + 1000 * (step % 3) for step in range(30)]
+    intervals = [Interval(f"v{step}", nbytes, step, step) for step, nbytes in enumerate(sizes)]
+    assert plan_memory(intervals).arena_bytes == 102_080, "three sizes, of which one at a time is alive"
+
+
 def test_values_alive_one_after_the_other_share_their_bytes() -> None:
     chain = [Interval(f"v{n}", 1000, n, n + 1) for n in range(10)]
     assert plan_memory(chain).arena_bytes == 2 * 1088

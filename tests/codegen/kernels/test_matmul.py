@@ -1,6 +1,7 @@
 """Matrix products against float64: odd sizes, strides, blocking of k, custom writers; nothing read or written outside."""
 
 from dataclasses import replace
+import itertools
 
 import numpy as np
 import pytest
@@ -8,8 +9,9 @@ import pytest
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels import matmul
 from anycann.codegen.kernels.matmul import MatmulIndex, MatmulShape, MatmulTile, Strides, contiguous
-from anycann.codegen.kernels.matmul_kernel import even_heights
-from anycann.codegen.kernels.matmul_tile import gathers_rows, streams, unroll
+from anycann.codegen.kernels.matmul_kernel import PanelKernel, even_heights
+from anycann.codegen.kernels.matmul_row_shares import takes_panels_alone
+from anycann.codegen.kernels.matmul_tile import gathers_rows, row_chunks, streams, unroll
 from anycann.codegen.objects import emit_assembly
 from anycann.codegen.values import Value
 from anycann.target.target import NAMED, Target, by_name
@@ -114,6 +116,43 @@ def test_few_rows_that_wait_for_a_panel_fetch_it_with_16_registers_too(rows: int
 @pytest.mark.parametrize("panels_inner", [False, True])
 def test_any_split_of_the_tasks_gives_the_product(parts: int, panels_inner: bool) -> None:
     check(problem(37, 90, 12, (2,)), tile=MatmulTile(3, 1, 12, 2, panels_inner), parts=parts)
+
+
+@pytest.mark.parametrize(("count", "most"), [(2, 17), (34, 6), (7, 29), (197, 1)])
+def test_rows_that_threads_share_out_are_as_many_for_each(count: int, most: int) -> None:
+    nowhere = Value("null", "ptr")
+    for blocks in {-(-count // 2), count}:
+        tile = MatmulTile(most, 1, 300, blocks, panels_inner=True)
+        heights = PanelKernel(contiguous((), 197, 300, 300), tile, 16, nowhere, nowhere, matmul.plain_writer(nowhere, (), 300), None, False)
+        talls = [heights.heights.talls * (tile + 1) // heights.heights.count for tile in range(heights.heights.count)]
+        starts = [0, *(heights.heights.low * (tile + 1) + tall for tile, tall in enumerate(talls))]
+        assert starts[-1] == 197
+        assert max(end - start for start, end in itertools.pairwise(starts)) <= most
+        parts = [starts[min(first + blocks, len(starts) - 1)] - starts[first] for first in range(0, len(starts) - 1, blocks)]
+        assert max(parts) - min(parts) <= 1
+
+
+@pytest.mark.parametrize("target", runnable(), ids=lambda target: target.name)
+@pytest.mark.parametrize(("m", "n", "k"), [(131, 300, 272), (197, 333, 259), (640, 250, 300)])
+def test_rows_are_shared_out_in_halves_where_b_does_not_stay(target: Target, m: int, n: int, k: int) -> None:
+    """A call with all tasks takes them panel after panel where the rows stay, one with a part of them in the order of their numbers."""
+    target = replace(target, l2_bytes=512 << 10)
+    p = problem(m, n, k)
+    shape = replace(p.shape, packed=True)
+    tile = matmul.default_tile(shape, target)
+    assert tile.panels_inner
+    if target.registers > 16:
+        assert row_chunks(shape, tile) % 2 == 0
+        assert takes_panels_alone(shape, target, tile) == (m < 640)
+    for parts in (1, 2, 5):
+        check(packed(p, target, tile), target=target, tile=tile, parts=parts)
+
+
+@pytest.mark.parametrize(("m", "halved"), [(127, False), (128, True), (400, True)])
+def test_few_rows_are_not_halved(m: int, halved: bool) -> None:
+    shape = contiguous((), m, 768, 768, packed=True)
+    tile = matmul.default_tile(shape, NAMED["avx512"])
+    assert (tile.panels_inner and row_chunks(shape, tile) % 2 == 0) is halved
 
 
 @pytest.mark.parametrize("target", runnable(), ids=lambda target: target.name)

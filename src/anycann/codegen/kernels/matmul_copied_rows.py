@@ -61,8 +61,9 @@ def for_each_height(e: Emitter, kernel: PanelKernel, tile: Value, emit: Callable
     if heights.talls in (0, heights.count):
         emit(heights.tall if heights.talls else heights.low)
         return
-    for rows, predicate in ((heights.tall, "slt"), (heights.low, "sge")):
-        with e.when(e.compare(predicate, tile, e.const(heights.talls))):
+    is_tall = heights.is_tall(e, tile)
+    for rows, present in ((heights.tall, is_tall), (heights.low, e.binary("xor", is_tall, e.const(1, is_tall.type)))):
+        with e.when(present):
             emit(rows)
 
 

@@ -7,11 +7,20 @@ from functools import lru_cache
 import math
 
 from anycann.codegen.kernels.arithmetic_rate import fma_rate, has_fma, is_halved
-from anycann.codegen.kernels.matmul_far_rows import FAR_TASKS, cuts_far_rows, far_penalty, reads_far_rows, shared_rows
+from anycann.codegen.kernels.matmul_far_rows import FAR_TASKS, cuts_far_rows, far_penalty, shared_rows
 from anycann.codegen.kernels.matmul_narrow import k_group
 from anycann.codegen.kernels.matmul_packed_rows import may_pack_rows, packed_chunks, packed_depth, packs_rows
+from anycann.codegen.kernels.matmul_row_shares import (
+    LEAST_KEPT_TILES,
+    even_parts,
+    halved_chunks,
+    halves_rows,
+    keeps_rows,
+    may_keep_rows,
+    traffic,
+)
 from anycann.codegen.kernels.matmul_shape import MatmulShape, folded, lanes_of
-from anycann.codegen.kernels.matmul_tile import STREAMS, MatmulTile, gathers_rows, is_streamed, method, must_copy, row_chunks
+from anycann.codegen.kernels.matmul_tile import STREAMS, MatmulTile, gathers_rows, is_streamed, method, must_copy
 from anycann.target.target import Target
 from anycann.te import dtypes
 
@@ -40,8 +49,10 @@ def tiles(shape: MatmulShape, target: Target) -> list[MatmulTile]:
     def order(tile: MatmulTile) -> tuple[int, bool, bool, int, bool]:
         size = sizes.index((tile.rows, tile.vectors))
         banded = tile.panels_inner and _writes_bands(shape, target, tile)
-        repays, keeps = _repays_gathering(shape, target, tile), _keeps_rows(shape, target, tile)
-        return size, not banded, not (repays or packs_rows(shape, target, tile)), _traffic(shape, target, tile), not keeps
+        repays, keeps = _repays_gathering(shape, target, tile), keeps_rows(shape, target, tile, _copies(shape, target))
+        halves = keeps and halves_rows(shape, target, _copies(shape, target))
+        suits = halves or repays or packs_rows(shape, target, tile)
+        return size, not banded, not suits, traffic(shape, target, tile), not keeps
 
     return sorted(dict.fromkeys(best), key=order)
 
@@ -93,7 +104,7 @@ def estimate(shape: MatmulShape, target: Target, rows: int, vectors: int) -> flo
 def tile_estimate(shape: MatmulShape, target: Target, tile: MatmulTile) -> float:
     """Cycles of all products with this tile: those of the register tiles, and those to bring what does not stay in the cache."""
     shape = folded(shape)
-    return shape.batches * (estimate(shape, target, tile.rows, tile.vectors) + _traffic(shape, target, tile) / _BEYOND_L2_RATE)
+    return shape.batches * (estimate(shape, target, tile.rows, tile.vectors) + traffic(shape, target, tile) / _BEYOND_L2_RATE)
 
 
 _BEYOND_L2_RATE = 10.0  # bytes a cycle
@@ -193,23 +204,6 @@ def _writes_far(shape: MatmulShape, target: Target) -> bool:
     return several and shape.k <= _SHORT_K_OF_LINES and results > near and not must_copy(shape)
 
 
-# Half of A that another thread wrote comes out of its cache. Chains of products with k = n = 128 and 32 to 128 rows took as long with two
-# threads that share out columns as with one, which puts a line at some 21 ns, and take 0.6 to 0.75 of that where each keeps its rows. Then
-# both read all of B, which is fetched ahead: from memory that is a line in 5 ns.
-_COLUMNS_PER_ROW, _LEAST_KEPT_TILES = 4, 2
-
-
-def _may_keep_rows(shape: MatmulShape, target: Target) -> bool:
-    """True if threads should share out rows: reading B twice costs less than fetching half of A. Batches are shared out as they are."""
-    stays = shape.k * shape.n * shape.b_dtype.nbytes <= target.l2_bytes // 4  # B of 1 MB, in 8 parts of rows, took one thread 5 % longer
-    return stays and shape.batches == 1 and shape.n <= _COLUMNS_PER_ROW * shape.m and not _copies(shape, target)
-
-
-def _keeps_rows(shape: MatmulShape, target: Target, tile: MatmulTile) -> bool:
-    """True if neighbouring tasks share rows, which are cut for threads, and that is as it should be."""
-    return tile.panels_inner and row_chunks(shape, tile) > 1 and _may_keep_rows(shape, target)
-
-
 # A task is worth handing to a thread from about this many operations on, more where it has to gather its panel of B from rows in place;
 # more tasks than this help nobody.
 _TASK_FLOPS, _UNPACKED_TASK_FLOPS, _MOST_TASKS = 1_000_000, 4_000_000, 256
@@ -230,8 +224,10 @@ def _tile(shape: MatmulShape, target: Target, rows: int, vectors: int, panels_in
     if panels_inner:
         chunks = max(chunks, -(-blocks // max(1, shared_rows(shape, target) // rows)))
     least = -(-(_ROWS_PER_COPY if copy else 4 * rows) // rows)  # a panel is fetched, or copied, once a task
-    if panels_inner and _may_keep_rows(shape, target):
-        least, chunks = _LEAST_KEPT_TILES, _even_parts(max(chunks, min(wanted, 2)))
+    if panels_inner and halves_rows(shape, target, copy):
+        least, chunks = 1, halved_chunks(shape, target, rows, vectors)
+    elif panels_inner and may_keep_rows(shape, target, copy):
+        least, chunks = LEAST_KEPT_TILES, even_parts(max(chunks, min(wanted, 2)))
     row_blocks = max(1, min(blocks, max(-(-blocks // chunks), least)))
     tile = MatmulTile(rows, vectors, max(1, shape.k), row_blocks, panels_inner, copy)
     if panels_inner and _writes_bands(shape, target, tile):
@@ -240,11 +236,6 @@ def _tile(shape: MatmulShape, target: Target, rows: int, vectors: int, panels_in
     if gathers_rows(shape, tile):
         row_blocks = _gathered_blocks(shape, target, rows, blocks)
     return replace(tile, depth=_depth(shape, target, vectors * lanes, row_blocks), row_blocks=row_blocks)
-
-
-def _even_parts(parts: int) -> int:
-    """As many for one thread of two as for the other; one stays one."""
-    return parts + parts % 2 if parts > 1 else parts
 
 
 # Rows that repay the copy of a panel of B, and bytes of their copy that a thread can afford.
@@ -288,18 +279,6 @@ def _depth(shape: MatmulShape, target: Target, width: int, row_blocks: int) -> i
         return max(1, shape.k)
     parts = -(-shape.k // most)
     return -(-shape.k // parts // 16) * 16
-
-
-def _traffic(shape: MatmulShape, target: Target, tile: MatmulTile) -> int:
-    """Bytes that come from behind the second-level cache when one thread takes the tasks in order; from memory if no rows stay there."""
-    width = tile.vectors * lanes_of(shape.accumulator, target.lanes)
-    a, b = shape.m * shape.k * shape.a_dtype.nbytes, shape.k * shape.n * shape.b_dtype.nbytes
-    room = target.l2_bytes // 2
-    if reads_far_rows(shape, target):
-        return b * row_chunks(shape, tile) if tile.panels_inner else b + (a * -(-shape.n // width) if cuts_far_rows(shape, target) else 0)
-    if tile.panels_inner:
-        return a + (b if b <= room else b * row_chunks(shape, tile))
-    return b + (a if a <= room else a * -(-shape.n // width))
 
 
 def _dot_tile(shape: MatmulShape, target: Target) -> MatmulTile:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.matmul_rows import ROW_BLOCK
 from anycann.codegen.kernels.matmul_shape import MatmulShape, Operand
@@ -13,15 +15,17 @@ from anycann.support.records import dataclass
 
 @dataclass(frozen=True)
 class Heights:
-    """How the rows of A are cut into register tiles: `talls` tiles of `tall` rows first, then up to the `count`-th tiles of `low` rows.
+    """How the rows of A are cut into `count` register tiles: `talls` tiles of `tall` rows first, then the others, of `low` rows.
 
-    Panels that tasks share out are cut in the same way.
+    Panels that tasks share out are cut in the same way. mixed: tall tiles and low ones alternate, so that as many tiles have as many rows,
+    give or take one, wherever they begin.
     """
 
     tall: int
     talls: int
     low: int
     count: int
+    mixed: bool = False
 
     @property
     def most(self) -> int:
@@ -30,7 +34,16 @@ class Heights:
 
     def start(self, e: Emitter, tile: Value) -> Value:
         """The first row of a tile; the number of rows for `count`."""
-        return e.add(e.mul(tile, self.low), e.mul(e.smin(tile, e.const(self.talls)), self.tall - self.low))
+        return e.add(e.mul(tile, self.low), e.mul(self._talls_before(e, tile), self.tall - self.low))
+
+    def is_tall(self, e: Emitter, tile: Value) -> Value:
+        """Whether a tile is one of the tall ones, i1."""
+        if self.mixed:
+            return e.compare("ne", self._talls_before(e, tile), self._talls_before(e, e.add(tile, 1)))
+        return e.compare("slt", tile, e.const(self.talls))
+
+    def _talls_before(self, e: Emitter, tile: Value) -> Value:
+        return e.udiv(e.mul(tile, self.talls), self.count) if self.mixed else e.smin(tile, e.const(self.talls))
 
 
 def full_heights(m: int, rows: int) -> Heights:
@@ -67,7 +80,7 @@ class PanelKernel:
     streams: parts of k that are read side by side. unroll: steps of k in a turn of the innermost loop. group: neighbours of k in the
     lanes of each column (`matmul_narrow.py`). scales: those of B, if it has some. soon: rows of a panel are fetched ahead of their use.
     packs_rows: the rows of A are copied in blocks (`matmul_rows.py`). fetches_rows: they are fetched ahead of their use.
-    fetch: asks for what the writer reads beside the sums.
+    fetch: asks for what the writer reads beside the sums. panels_alone: a call that has all tasks takes them panel after panel.
     """
 
     shape: MatmulShape
@@ -86,6 +99,7 @@ class PanelKernel:
     packs_rows: bool = False
     fetches_rows: bool = False
     fetch: Fetch | None = None
+    panels_alone: bool = False
 
     @property
     def width(self) -> int:
@@ -103,8 +117,11 @@ class PanelKernel:
 
     @property
     def heights(self) -> Heights:
-        """Copied rows lie in tiles of one height."""
-        return (full_heights if self.gathers_rows else even_heights)(self.shape.m, self.tile.rows)
+        """Copied rows lie in tiles of one height; rows that threads share out are cut so that each gets as many."""
+        chunks = row_chunks(self.shape, self.tile)
+        if self.gathers_rows or not self.tile.panels_inner or chunks == 1:
+            return (full_heights if self.gathers_rows else even_heights)(self.shape.m, self.tile.rows)
+        return replace(_parts(self.shape.m, min(chunks * self.tile.row_blocks, self.shape.m)), mixed=True)
 
     @property
     def left(self) -> Operand:
