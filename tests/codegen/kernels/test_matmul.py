@@ -10,7 +10,6 @@ from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels import matmul
 from anycann.codegen.kernels.matmul import MatmulIndex, MatmulShape, MatmulTile, Strides, contiguous
 from anycann.codegen.kernels.matmul_kernel import PanelKernel, even_heights
-from anycann.codegen.kernels.matmul_row_shares import takes_panels_alone
 from anycann.codegen.kernels.matmul_tile import gathers_rows, row_chunks, streams, unroll
 from anycann.codegen.objects import emit_assembly
 from anycann.codegen.values import Value
@@ -135,7 +134,6 @@ def test_rows_that_threads_share_out_are_as_many_for_each(count: int, most: int)
 @pytest.mark.parametrize("target", runnable(), ids=lambda target: target.name)
 @pytest.mark.parametrize(("m", "n", "k"), [(131, 300, 272), (197, 333, 259), (640, 250, 300)])
 def test_rows_are_shared_out_in_halves_where_b_does_not_stay(target: Target, m: int, n: int, k: int) -> None:
-    """A call with all tasks takes them panel after panel where the rows stay, one with a part of them in the order of their numbers."""
     target = replace(target, l2_bytes=512 << 10)
     p = problem(m, n, k)
     shape = replace(p.shape, packed=True)
@@ -143,7 +141,6 @@ def test_rows_are_shared_out_in_halves_where_b_does_not_stay(target: Target, m: 
     assert tile.panels_inner
     if target.registers > 16:
         assert row_chunks(shape, tile) % 2 == 0
-        assert takes_panels_alone(shape, target, tile) == (m < 640)
     for parts in (1, 2, 5):
         check(packed(p, target, tile), target=target, tile=tile, parts=parts)
 

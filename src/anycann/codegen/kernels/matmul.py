@@ -16,7 +16,6 @@ from anycann.codegen.kernels.matmul_packing import columns_arrangement, pack_col
 from anycann.codegen.kernels.matmul_pairs import pack_pairs, wants_pairs
 from anycann.codegen.kernels.matmul_panel import emit_panels
 from anycann.codegen.kernels.matmul_parts import emit_parts
-from anycann.codegen.kernels.matmul_row_shares import takes_panels_alone
 from anycann.codegen.kernels.matmul_rows import ROW_BLOCK
 from anycann.codegen.kernels.matmul_shape import MatmulShape, Strides, contiguous, folded, lanes_of
 from anycann.codegen.kernels.matmul_tile import (
@@ -90,8 +89,7 @@ def emit_matmul(
     packs, soon = packs_rows(inner, target, tile), fetches_soon(inner, target)
     ahead = packs and fetches_rows(inner, target, tile)
     steps, parts = ROW_BLOCK if packs else unroll(inner, target, tile), streams(inner, target, tile)
-    alone = takes_panels_alone(inner, target, tile) and not packs
-    kernel = PanelKernel(inner, tile, lanes, a, b, write, start, inline, parts, steps, group, scales, soon, packs, ahead, fetch, alone)
+    kernel = PanelKernel(inner, tile, lanes, a, b, write, start, inline, parts, steps, group, scales, soon, packs, ahead, fetch)
     if method(inner) == "dot":
         return emit_dots(e, kernel)
     return emit_parts(e, kernel) if kernel.in_parts else emit_panels(e, kernel)

@@ -80,7 +80,7 @@ class PanelKernel:
     streams: parts of k that are read side by side. unroll: steps of k in a turn of the innermost loop. group: neighbours of k in the
     lanes of each column (`matmul_narrow.py`). scales: those of B, if it has some. soon: rows of a panel are fetched ahead of their use.
     packs_rows: the rows of A are copied in blocks (`matmul_rows.py`). fetches_rows: they are fetched ahead of their use.
-    fetch: asks for what the writer reads beside the sums. panels_alone: a call that has all tasks takes them panel after panel.
+    fetch: asks for what the writer reads beside the sums.
     """
 
     shape: MatmulShape
@@ -99,7 +99,6 @@ class PanelKernel:
     packs_rows: bool = False
     fetches_rows: bool = False
     fetch: Fetch | None = None
-    panels_alone: bool = False
 
     @property
     def width(self) -> int:

@@ -26,8 +26,6 @@ def emit_panels(e: Emitter, kernel: PanelKernel) -> int:
     panels, chunks = -(-shape.n // kernel.width), row_chunks(shape, kernel.tile)
     with e.loop(e.begin, e.end, carried=copied_before(e, kernel, panels)) as task:
         outer, panel, chunk = split_task(e, task.index, panels, chunks, kernel.tile.panels_inner)
-        if kernel.panels_alone:
-            panel, chunk = _in_order(e, task.index, panels, chunks, (panel, chunk))
         batch = batch_index(e, outer, shape.batch)
         if kernel.copies_rows:
             copy_once(e, kernel, describe(e, kernel, batch, panel, chunk, kernel.width), task, e.udiv(task.index, panels))
@@ -62,14 +60,6 @@ def split_task(e: Emitter, task: Value, panels: int, chunks: int, panels_inner: 
     fast, rest = e.urem(task, inner), e.udiv(task, inner)
     slow, batch = e.urem(rest, outer), e.udiv(rest, outer)
     return (batch, fast, slow) if panels_inner else (batch, slow, fast)
-
-
-def _in_order(e: Emitter, task: Value, panels: int, chunks: int, shared: tuple[Value, Value]) -> tuple[Value, Value]:
-    """(panel, chunk) of a task of a call that has all of them; `shared` of one that has a part."""
-    all_tasks = e.compare("eq", e.sub(e.end, e.begin), e.const(panels * chunks))
-    alone = e.udiv(task, chunks), e.urem(task, chunks)
-    panel, chunk = (e.select(all_tasks, own, other) for own, other in zip(alone, shared, strict=True))
-    return panel, chunk
 
 
 def describe(e: Emitter, kernel: PanelKernel, batch: tuple[Value, ...], panel: Value, chunk: Value, columns: int) -> Panel:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from anycann.codegen.kernels.matmul_far_rows import cuts_far_rows, reads_far_rows, shared_rows
 from anycann.codegen.kernels.matmul_packed_rows import may_pack_rows
 from anycann.codegen.kernels.matmul_shape import MatmulShape, lanes_of
-from anycann.codegen.kernels.matmul_tile import MatmulTile, gathers_rows, method, row_chunks
+from anycann.codegen.kernels.matmul_tile import MatmulTile, method, row_chunks
 from anycann.target.target import Target
 
 # Half of A that another thread wrote comes out of its cache. Chains of products with k = n = 128 and 32 to 128 rows took as long with two
@@ -55,17 +55,6 @@ def halved_chunks(shape: MatmulShape, target: Target, rows: int, vectors: int) -
     return row_chunks(shape, min(cuts, key=lambda tile: traffic(shape, target, tile)))
 
 
-def takes_panels_alone(shape: MatmulShape, target: Target, tile: MatmulTile) -> bool:
-    """True if a call that has all tasks of halved rows takes them panel after panel: one thread gains nothing by reading B again.
-
-    `shape` is folded. BERT-base of 128 tokens took 1.01 of the time on one thread without it.
-    """
-    if gathers_rows(shape, tile) or not (tile.panels_inner and row_chunks(shape, tile) > 1 and halves_rows(shape, target, tile.copy)):
-        return False
-    stays = shape.m * shape.k * shape.a_dtype.nbytes <= target.l2_bytes
-    return stays or _traffic_of_panels(shape, target, tile) <= traffic(shape, target, tile)
-
-
 def even_parts(parts: int) -> int:
     """As many for one thread of two as for the other; one stays one."""
     return parts + parts % 2 if parts > 1 else parts
@@ -73,28 +62,18 @@ def even_parts(parts: int) -> int:
 
 def traffic(shape: MatmulShape, target: Target, tile: MatmulTile) -> int:
     """Bytes that come from behind the second-level cache when one thread takes the tasks in order; from memory if no rows stay there."""
-    a, b, room = _a_bytes(shape), _b_bytes(shape), target.l2_bytes // 2
-    chunks = row_chunks(shape, tile)
-    if not tile.panels_inner:
-        return _traffic_of_panels(shape, target, tile)
+    a, b, room = shape.m * shape.k * shape.a_dtype.nbytes, _b_bytes(shape), target.l2_bytes // 2
+    chunks, panels = row_chunks(shape, tile), _panels(shape, target, tile)
     if reads_far_rows(shape, target):
-        return b * chunks
-    again = _panels(shape, target, tile) if halves_rows(shape, target, tile.copy) and a // chunks > target.l2_bytes else 1
+        return b * chunks if tile.panels_inner else b + (a * panels if cuts_far_rows(shape, target) else 0)
+    if not tile.panels_inner:
+        return b + (a if a <= room else a * panels)
+    again = panels if halves_rows(shape, target, tile.copy) and a // chunks > target.l2_bytes else 1
     return a * again + (b if b <= room else b * chunks)
-
-
-def _traffic_of_panels(shape: MatmulShape, target: Target, tile: MatmulTile) -> int:
-    """The same where each panel of B is read once, and rows of A that do not stay for every panel."""
-    again = cuts_far_rows(shape, target) if reads_far_rows(shape, target) else _a_bytes(shape) > target.l2_bytes // 2
-    return _b_bytes(shape) + _a_bytes(shape) * (_panels(shape, target, tile) if again else not reads_far_rows(shape, target))
 
 
 def _panels(shape: MatmulShape, target: Target, tile: MatmulTile) -> int:
     return -(-shape.n // (tile.vectors * lanes_of(shape.accumulator, target.lanes)))
-
-
-def _a_bytes(shape: MatmulShape) -> int:
-    return shape.m * shape.k * shape.a_dtype.nbytes
 
 
 def _b_bytes(shape: MatmulShape) -> int:
