@@ -117,18 +117,24 @@ def test_any_split_of_the_tasks_gives_the_product(parts: int, panels_inner: bool
     check(problem(37, 90, 12, (2,)), tile=MatmulTile(3, 1, 12, 2, panels_inner), parts=parts)
 
 
-@pytest.mark.parametrize(("count", "most"), [(2, 17), (34, 6), (7, 29), (197, 1)])
-def test_rows_that_threads_share_out_are_as_many_for_each(count: int, most: int) -> None:
-    nowhere = Value("null", "ptr")
-    for blocks in {-(-count // 2), count}:
-        tile = MatmulTile(most, 1, 300, blocks, panels_inner=True)
-        heights = PanelKernel(contiguous((), 197, 300, 300), tile, 16, nowhere, nowhere, matmul.plain_writer(nowhere, (), 300), None, False)
-        talls = [heights.heights.talls * (tile + 1) // heights.heights.count for tile in range(heights.heights.count)]
-        starts = [0, *(heights.heights.low * (tile + 1) + tall for tile, tall in enumerate(talls))]
-        assert starts[-1] == 197
-        assert max(end - start for start, end in itertools.pairwise(starts)) <= most
-        parts = [starts[min(first + blocks, len(starts) - 1)] - starts[first] for first in range(0, len(starts) - 1, blocks)]
-        assert max(parts) - min(parts) <= 1
+@pytest.mark.parametrize(("rows", "row_blocks"), [(6, 17), (17, 1), (17, 2), (29, 4), (1, 99), (1, 1)])
+def test_rows_that_threads_share_out_are_as_many_for_each(rows: int, row_blocks: int) -> None:
+    nowhere, tile = Value("null", "ptr"), MatmulTile(rows, 1, 300, row_blocks, panels_inner=True)
+    kernel = PanelKernel(contiguous((), 197, 300, 300), tile, 16, nowhere, nowhere, matmul.plain_writer(nowhere, (), 300), None, False)
+    e, heights = Emitter(), kernel.heights
+    place = e.argument(0)
+    with e.loop(e.begin, e.end) as number:
+        e.store(heights.start(e, number.index), e.gep(place, number.index, "i64"), 8)
+    found = np.full(heights.count + 1, -1, np.int64)
+    Compiled(e, "starts", HOST).run([found.ctypes.data], len(found))
+    starts = found.tolist()
+    assert (starts[0], starts[-1]) == (0, 197)
+    assert {end - start for start, end in itertools.pairwise(starts)} <= set(range(1, rows + 1))
+    chunks = [*starts[:-1:row_blocks], 197]
+    parts = [end - start for start, end in itertools.pairwise(chunks)]
+    assert len(parts) == row_chunks(kernel.shape, tile)
+    whole = parts if heights.count % row_blocks == 0 else parts[:-1]
+    assert max(whole) - min(whole) <= 1
 
 
 @pytest.mark.parametrize("target", runnable(), ids=lambda target: target.name)

@@ -12,7 +12,6 @@ from anycann.codegen.kernels.matmul_narrow import k_group
 from anycann.codegen.kernels.matmul_packed_rows import may_pack_rows, packed_chunks, packed_depth, packs_rows
 from anycann.codegen.kernels.matmul_row_shares import (
     LEAST_KEPT_TILES,
-    even_parts,
     halved_chunks,
     halves_rows,
     keeps_rows,
@@ -20,7 +19,7 @@ from anycann.codegen.kernels.matmul_row_shares import (
     traffic,
 )
 from anycann.codegen.kernels.matmul_shape import MatmulShape, folded, lanes_of
-from anycann.codegen.kernels.matmul_tile import STREAMS, MatmulTile, gathers_rows, is_streamed, method, must_copy
+from anycann.codegen.kernels.matmul_tile import STREAMS, MatmulTile, even_count, gathers_rows, is_streamed, method, must_copy
 from anycann.target.target import Target
 from anycann.te import dtypes
 
@@ -50,7 +49,7 @@ def tiles(shape: MatmulShape, target: Target) -> list[MatmulTile]:
         size = sizes.index((tile.rows, tile.vectors))
         banded = tile.panels_inner and _writes_bands(shape, target, tile)
         repays, keeps = _repays_gathering(shape, target, tile), keeps_rows(shape, target, tile, _copies(shape, target))
-        halves = keeps and halves_rows(shape, target, _copies(shape, target))
+        halves = keeps and halves_rows(shape, target)
         suits = halves or repays or packs_rows(shape, target, tile)
         return size, not banded, not suits, traffic(shape, target, tile), not keeps
 
@@ -224,10 +223,10 @@ def _tile(shape: MatmulShape, target: Target, rows: int, vectors: int, panels_in
     if panels_inner:
         chunks = max(chunks, -(-blocks // max(1, shared_rows(shape, target) // rows)))
     least = -(-(_ROWS_PER_COPY if copy else 4 * rows) // rows)  # a panel is fetched, or copied, once a task
-    if panels_inner and halves_rows(shape, target, copy):
+    if panels_inner and halves_rows(shape, target):
         least, chunks = 1, halved_chunks(shape, target, rows, vectors)
     elif panels_inner and may_keep_rows(shape, target, copy):
-        least, chunks = LEAST_KEPT_TILES, even_parts(max(chunks, min(wanted, 2)))
+        least, chunks = LEAST_KEPT_TILES, even_count(max(chunks, min(wanted, 2)))
     row_blocks = max(1, min(blocks, max(-(-blocks // chunks), least)))
     tile = MatmulTile(rows, vectors, max(1, shape.k), row_blocks, panels_inner, copy)
     if panels_inner and _writes_bands(shape, target, tile):

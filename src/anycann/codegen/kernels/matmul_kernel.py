@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.matmul_rows import ROW_BLOCK
 from anycann.codegen.kernels.matmul_shape import MatmulShape, Operand
-from anycann.codegen.kernels.matmul_tile import MatmulTile, gathers_rows, row_chunks
+from anycann.codegen.kernels.matmul_tile import MatmulTile, even_count, gathers_rows, row_chunks
 from anycann.codegen.kernels.matmul_writer import Fetch, MatmulIndex, Start, Write
 from anycann.codegen.values import Value, vector_type
 from anycann.support.records import dataclass
@@ -17,8 +15,7 @@ from anycann.support.records import dataclass
 class Heights:
     """How the rows of A are cut into `count` register tiles: `talls` tiles of `tall` rows first, then the others, of `low` rows.
 
-    Panels that tasks share out are cut in the same way. mixed: tall tiles and low ones alternate, so that as many tiles have as many rows,
-    give or take one, wherever they begin.
+    Panels that tasks share out are cut in the same way. mixed: tall tiles and low ones alternate.
     """
 
     tall: int
@@ -59,12 +56,16 @@ def even_heights(m: int, rows: int) -> Heights:
 
 def even_parts(m: int, most: int) -> Heights:
     """The same, but an even number of them if there are several."""
-    count = max(1, -(-m // most))
-    return _parts(m, min(count + count % 2, m) if count > 1 else count)
+    return _parts(m, min(even_count(max(1, -(-m // most))), max(1, m)))
 
 
-def _parts(m: int, count: int) -> Heights:
-    return Heights(m // count + 1, m % count, m // count, count)
+def mixed_heights(m: int, count: int) -> Heights:
+    """So many tiles, or as many as there are rows, of which any that follow each other have their share of the rows, give or take one."""
+    return _parts(m, min(count, m), mixed=True)
+
+
+def _parts(m: int, count: int, mixed: bool = False) -> Heights:
+    return Heights(m // count + 1, m % count, m // count, count, mixed)
 
 
 # Panels of a task that takes k in parts, fewer where tasks would be too few for threads to share: by twos and with one thread 128, 197 and
@@ -117,10 +118,11 @@ class PanelKernel:
     @property
     def heights(self) -> Heights:
         """Copied rows lie in tiles of one height; rows that threads share out are cut so that each gets as many."""
-        chunks = row_chunks(self.shape, self.tile)
-        if self.gathers_rows or not self.tile.panels_inner or chunks == 1:
-            return (full_heights if self.gathers_rows else even_heights)(self.shape.m, self.tile.rows)
-        return replace(_parts(self.shape.m, min(chunks * self.tile.row_blocks, self.shape.m)), mixed=True)
+        m, chunks = self.shape.m, row_chunks(self.shape, self.tile)
+        if self.gathers_rows:
+            return full_heights(m, self.tile.rows)
+        is_shared = self.tile.panels_inner and chunks > 1
+        return mixed_heights(m, chunks * self.tile.row_blocks) if is_shared else even_heights(m, self.tile.rows)
 
     @property
     def left(self) -> Operand:

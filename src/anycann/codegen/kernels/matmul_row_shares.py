@@ -12,7 +12,7 @@ from dataclasses import replace
 from anycann.codegen.kernels.matmul_far_rows import cuts_far_rows, reads_far_rows, shared_rows
 from anycann.codegen.kernels.matmul_packed_rows import may_pack_rows
 from anycann.codegen.kernels.matmul_shape import MatmulShape, lanes_of
-from anycann.codegen.kernels.matmul_tile import MatmulTile, method, row_chunks
+from anycann.codegen.kernels.matmul_tile import MatmulTile, even_count, row_chunks
 from anycann.target.target import Target
 
 # Half of A that another thread wrote comes out of its cache. Chains of products with k = n = 128 and 32 to 128 rows took as long with two
@@ -30,7 +30,7 @@ def may_keep_rows(shape: MatmulShape, target: Target, copies: bool) -> bool:
 
     copies: panels of B are copied, which each of the threads would have to do.
     """
-    repaid = (_stays(shape, target) and shape.n <= _COLUMNS_PER_ROW * shape.m) or halves_rows(shape, target, copies)
+    repaid = (_stays(shape, target) and shape.n <= _COLUMNS_PER_ROW * shape.m) or halves_rows(shape, target)
     return repaid and shape.batches == 1 and not copies
 
 
@@ -39,36 +39,35 @@ def keeps_rows(shape: MatmulShape, target: Target, tile: MatmulTile, copies: boo
     return tile.panels_inner and row_chunks(shape, tile) > 1 and may_keep_rows(shape, target, copies)
 
 
-def halves_rows(shape: MatmulShape, target: Target, copies: bool) -> bool:
-    """True if rows are shared out although B does not stay near: there are enough of them, and B is constant."""
-    is_plain = shape.packed and shape.batches == 1 and not copies and method(shape) == "panel"
+def halves_rows(shape: MatmulShape, target: Target) -> bool:
+    """True if rows are shared out although B does not stay near: there are enough of them, and B is constant and read as it is."""
+    is_plain = shape.packed and not shape.scale_rows and shape.batches == 1
     otherwise = may_pack_rows(shape, target) or reads_far_rows(shape, target)
     return is_plain and not otherwise and shape.m >= _HALVED_ROWS and shape.k >= _HALVED_K and not _stays(shape, target)
 
 
 def halved_chunks(shape: MatmulShape, target: Target, rows: int, vectors: int) -> int:
     """Parts of the rows: a few, or as many as leave those of each in the second-level cache, whichever brings fewer bytes."""
-    whole = MatmulTile(rows, vectors, max(1, shape.k), blocks := -(-shape.m // rows), panels_inner=True)
+    blocks = -(-shape.m // rows)
+    whole = MatmulTile(rows, vectors, shape.k, blocks, panels_inner=True)
     few = min(-(-_ENOUGH_TASKS // _panels(shape, target, whole)), 2 * shape.m // _HALVED_ROWS)
     near = -(-blocks // max(1, shared_rows(shape, target) // rows))
-    cuts = [replace(whole, row_blocks=-(-blocks // even_parts(parts))) for parts in (max(2, few), max(2, few, near))]
+    cuts = [replace(whole, row_blocks=-(-blocks // even_count(parts))) for parts in (max(2, few), max(2, few, near))]
     return row_chunks(shape, min(cuts, key=lambda tile: traffic(shape, target, tile)))
 
 
-def even_parts(parts: int) -> int:
-    """As many for one thread of two as for the other; one stays one."""
-    return parts + parts % 2 if parts > 1 else parts
-
-
 def traffic(shape: MatmulShape, target: Target, tile: MatmulTile) -> int:
-    """Bytes that come from behind the second-level cache when one thread takes the tasks in order; from memory if no rows stay there."""
+    """Bytes that come from behind the second-level cache when one thread takes the tasks in order; from memory if no rows stay there.
+
+    Parts of the rows that exceed that cache come once for every panel.
+    """
     a, b, room = shape.m * shape.k * shape.a_dtype.nbytes, _b_bytes(shape), target.l2_bytes // 2
     chunks, panels = row_chunks(shape, tile), _panels(shape, target, tile)
     if reads_far_rows(shape, target):
         return b * chunks if tile.panels_inner else b + (a * panels if cuts_far_rows(shape, target) else 0)
     if not tile.panels_inner:
         return b + (a if a <= room else a * panels)
-    again = panels if halves_rows(shape, target, tile.copy) and a // chunks > target.l2_bytes else 1
+    again = panels if a > chunks * target.l2_bytes else 1
     return a * again + (b if b <= room else b * chunks)
 
 

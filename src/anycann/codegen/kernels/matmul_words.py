@@ -12,6 +12,7 @@ from anycann.codegen.kernels.convolution_write import digits
 from anycann.codegen.kernels.dot_products import add_word_pairs
 from anycann.codegen.kernels.matmul_kernel import Heights, even_heights
 from anycann.codegen.kernels.matmul_shape import MatmulShape
+from anycann.codegen.kernels.matmul_tile import even_count
 from anycann.codegen.kernels.matmul_words_copy import PAIR, WORD_BYTES, Bytes, emit_word_panel, emit_word_rows
 from anycann.codegen.kernels.matmul_writer import MatmulIndex, Write, batch_index, offset
 from anycann.codegen.values import Value, first_lanes, vector_type
@@ -64,7 +65,7 @@ class WordPlan:
         m = max(1, self.shape.m)
         most = max(self.sums, self.target.l2_bytes // 4 // max(1, self.row_words * WORD_BYTES))
         parts = max(-(-m // most), min(self._wanted, m // _LEAST_ROWS), 1)
-        return even_heights(m, -(-m // (parts + parts % 2 if parts > 1 else 1)))
+        return even_heights(m, -(-m // even_count(parts)))
 
     def rows(self, vectors: int) -> int:
         """Rows of a register tile of so many vectors."""
