@@ -73,12 +73,17 @@ def _needed(e: Emitter, tasks: Sequence[RowTasks], first: Value, stop: Value) ->
 
 def call_rows(e: Emitter, kernel: Kernel, args: Value, scratch: Value, image: Value, first: Value, stop: Value) -> None:
     """Rows `first` to `stop` of an image by a kernel, none if it is past them."""
-    tasks = row_tasks(kernel)
-    with e.when(e.compare("slt", first, stop)), e.loop(0, tasks.outer) as outer:
-        row = e.mul(e.add(e.mul(image, tasks.outer), outer.index), tasks.rows)
-        begin, end = (e.mul(e.add(row, each), tasks.inner) for each in (first, stop))
-        operands = f"ptr {args.text}, i64 {begin.text}, i64 {end.text}, ptr {scratch.text}"
-        e.do(f"call void @{kernel.symbol}({operands})")
+    tasks, before = row_tasks(kernel), 0
+    for rows in (tasks.first_rows, tasks.rows - tasks.first_rows) if tasks.first_rows else (tasks.rows,):
+        low, high = (e.sub(each, before) for each in (first, stop))
+        if tasks.first_rows:
+            low, high = e.smax(low, e.const(0)), e.smin(high, e.const(rows))
+        with e.when(e.compare("slt", low, high)), e.loop(0, tasks.outer) as outer:
+            row = e.add(e.mul(e.add(e.mul(image, tasks.outer), outer.index), rows), before * tasks.outer)
+            begin, end = (e.mul(e.add(row, each), tasks.inner) for each in (low, high))
+            operands = f"ptr {args.text}, i64 {begin.text}, i64 {end.text}, ptr {scratch.text}"
+            e.do(f"call void @{kernel.symbol}({operands})")
+        before += rows
 
 
 def one_module(kernels: Sequence[str], caller: str) -> str:

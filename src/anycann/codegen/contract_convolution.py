@@ -9,8 +9,9 @@ from anycann.codegen.contract_weights import Order, has_phases, kernel_shape, or
 from anycann.codegen.conversions import convert, from_storage
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel, RowTasks
-from anycann.codegen.kernels.convolution import emit_convolution, row_tasks
+from anycann.codegen.kernels.convolution import emit_convolution
 from anycann.codegen.kernels.convolution_method import method, reads_channels_last
+from anycann.codegen.kernels.convolution_place import row_tasks
 from anycann.codegen.kernels.convolution_planes import emit_planes, planes_rows
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_space import AlgorithmSpace, ConvolutionSpace, PlanesSpace, WinogradSpace

@@ -9,6 +9,7 @@ from anycann.support.records import dataclass
 class RowTasks:
     """How tasks lie along rows of images: task ((image * outer + o) * rows + row) * inner + i computes a part of `row`, for every o and i.
 
+    Where there are `first_rows`, those of one image, the tasks of all others follow theirs, in the same order among themselves.
     Row r needs rows r * stride + first to r * stride + last of argument 0, as far as these are among its `in_rows`; of other values that
     are computed it reads row r. `in_rows` is 0 where argument 0 is not read by rows.
     """
@@ -21,6 +22,7 @@ class RowTasks:
     first: int = 0
     last: int = 0
     images: int = 1
+    first_rows: int = 0
 
     def reads(self, rows: int) -> int:
         """The most rows of argument 0 that so many rows need."""

@@ -11,8 +11,9 @@ import pytest
 from anycann.codegen.bands import in_bands
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel, RowTasks
-from anycann.codegen.kernels.convolution import emit_convolution, plain_writer, row_tasks
+from anycann.codegen.kernels.convolution import emit_convolution, plain_writer
 from anycann.codegen.kernels.convolution_estimate import ConvolutionTile
+from anycann.codegen.kernels.convolution_place import row_tasks
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_tile import default_tile, tiles
 from anycann.codegen.objects import emit_object
@@ -30,6 +31,7 @@ CHAINS = {
     "wide padding before": [shape_of(24, 24, (31, 24), 1), shape_of(24, 24, (31, 24), 5, group=24, pads=(4, 2), ends=(0, 2))],
     "dilated, padding behind": [shape_of(24, 24, (38, 35), 1), shape_of(24, 24, (38, 35), 3, group=24, pads=0, ends=(4, 4), dilations=2)],
     "rows that nobody reads": [shape_of(16, 32, (41, 30), 1), shape_of(32, 32, (41, 30), 2, strides=3)],
+    "rows in halves": [shape_of(36, 200, (29, 21), 1), shape_of(200, 200, (29, 21), 3, group=200, pads=1), shape_of(200, 200, (29, 21), 1)],
     "groups": [shape_of(32, 64, (28, 28), 1, group=2), shape_of(64, 64, (28, 28), (3, 1), pads=(1, 0), group=4)],
 }
 
@@ -85,6 +87,12 @@ def test_any_part_in_any_order_gives_the_same_bits(name: str, target: Target) ->
         run(*arguments(got), end=bands.tasks // 2)
         run.one_behind_the_other(*arguments(got), step=step, begin=bands.tasks // 2)
         np.testing.assert_array_equal(np.concatenate(got), np.concatenate(wanted))
+
+
+def test_rows_in_halves_are_among_the_chains() -> None:
+    for target in runnable_targets():
+        rows = [kernel_of(shape, target, 0).rows for shape in CHAINS["rows in halves"]]
+        assert [each.first_rows for each in rows if each is not None] == [15, 0, 15]
 
 
 @pytest.mark.parametrize(("goes_on", "untouched"), [(False, 29), (True, 31)])

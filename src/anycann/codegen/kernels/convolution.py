@@ -7,27 +7,26 @@ but the last, the range of kernel taps is clipped to the input for each row; alo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 
 from anycann.codegen.emitter import Emitter
-from anycann.codegen.kernel import RowTasks
 from anycann.codegen.kernels.convolution_columns import segments, tile_count
 from anycann.codegen.kernels.convolution_deep import emit_pixels, sums_area
 from anycann.codegen.kernels.convolution_estimate import ConvolutionTile
 from anycann.codegen.kernels.convolution_inputs import source
 from anycann.codegen.kernels.convolution_kernel import DirectKernel, Initial, Place, Write
+from anycann.codegen.kernels.convolution_place import place_of
 from anycann.codegen.kernels.convolution_segment import segment_sums
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_sums import Window
 from anycann.codegen.kernels.convolution_tile import unroll_choices
-from anycann.codegen.kernels.convolution_write import Spill, digits, plain_writer, spill_area, write_vector
+from anycann.codegen.kernels.convolution_write import Spill, plain_writer, spill_area, write_vector
 from anycann.codegen.values import Value
 from anycann.support.errors import InternalError
 from anycann.target.target import Target
 
-__all__ = ["ConvolutionShape", "ConvolutionTile", "Initial", "Write", "emit_convolution", "plain_writer", "row_tasks"]
+__all__ = ["ConvolutionShape", "ConvolutionTile", "Initial", "Write", "emit_convolution", "plain_writer"]
 
 
 def emit_convolution(
@@ -80,36 +79,14 @@ def emit_convolution(
     return kernel.tasks
 
 
-def row_tasks(
-    shape: ConvolutionShape, target: Target, tile: ConvolutionTile, blocked_input: bool, channels_last: bool, window: int = 0
-) -> RowTasks | None:
-    """How the tasks of `emit_convolution` lie along the rows of images; None where they do not."""
-    if len(shape.in_size) != 2 or shape.batch * shape.out_pixels == 0 or tile.depth or tile.images:
-        return None
-    nowhere = Value("null", "ptr")
-    elements = source(shape, target.lanes, blocked_input, nowhere, None, channels_last)
-    kernel = DirectKernel(shape, target, tile, elements, nowhere, _no_write, None, blocked_input, channels_last, window)
-    if len(kernel.axes) != 2 or kernel.in_one_task:
-        return None
-    block_groups = -(-kernel.group_blocks // kernel.blocks)
-    outer, inner = (1, block_groups) if tile.blocks_inner else (block_groups, 1)
-    height, pad = shape.in_size[0], shape.pads_begin[0]
-    reach = (shape.kernel[0] - 1) * shape.dilations[0] - pad
-    return RowTasks(kernel.groups * outer, kernel.rows, kernel.parts * inner, height, shape.strides[0], -pad, reach, shape.batch)
-
-
-def _no_write(e: Emitter, index: Sequence[Value], vector: Value) -> None:
-    raise AssertionError("only the order of tasks is asked of this kernel")
-
-
 def emit_tasks(e: Emitter, kernel: DirectKernel, begin: Value, end: Value, spill: Spill | None) -> None:
     """Tasks begin..end of 0..kernel.tasks; `spill` from `spill_area`, or from `sums_area` if the tile has a depth."""
     emit_part = emit_pixels if kernel.tile.depth else _row
-    size, groups = kernel.blocks, -(-kernel.group_blocks // kernel.blocks)
+    size, groups = kernel.blocks, kernel.block_groups
     last_size, last_lanes = kernel.group_blocks - (groups - 1) * size, kernel.last_lanes
     last = replace(kernel, source=kernel.source.of_last_block())
     with e.loop(begin, end) as tasks:
-        place, block_group = _place(e, kernel, tasks.index, groups)
+        place, block_group = place_of(e, kernel, tasks.index)
         if groups == 1 or (last_size, last_lanes, last) == (size, kernel.lanes, kernel):
             emit_part(e, Window(e, last, place, last_size, last_lanes), spill)
             return
@@ -117,23 +94,6 @@ def emit_tasks(e: Emitter, kernel: DirectKernel, begin: Value, end: Value, spill
             emit_part(e, Window(e, kernel, place, size, kernel.lanes), spill)
         with e.when(e.compare("eq", block_group, e.const(groups - 1))):
             emit_part(e, Window(e, last, place, last_size, last_lanes), spill)
-
-
-def _place(e: Emitter, kernel: DirectKernel, task: Value, block_groups: int) -> tuple[Place, Value]:
-    """The place of a task and the number of its group of channel blocks."""
-    rows = [] if kernel.tile.depth else [axis.out_size for axis in kernel.axes[:-1]]
-    if kernel.tile.blocks_inner:
-        sizes = [kernel.image_tasks, kernel.groups, *rows, kernel.parts, block_groups]
-    else:
-        sizes = [kernel.image_tasks, kernel.groups, block_groups, *rows, kernel.parts]
-    numbers = digits(e, task, sizes)
-    batch, group = numbers[:2]
-    if kernel.tile.blocks_inner:
-        *row_numbers, part, block_group = numbers[2:]
-    else:
-        block_group, *row_numbers, part = numbers[2:]
-    block = e.add(e.mul(group, kernel.group_blocks), e.mul(block_group, kernel.blocks))
-    return Place(batch, block, kernel.source.origin(e, group, block), tuple(row_numbers), part), block_group
 
 
 def _row(e: Emitter, window: Window, spill: Spill | None) -> None:
