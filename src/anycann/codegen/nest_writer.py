@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import math
 
 from anycann.codegen.accesses import Stage
+from anycann.codegen.halves import in_order
 from anycann.codegen.interior import Interior
 from anycann.codegen.kernel import Kernel, RowTasks
 from anycann.codegen.lanes import Flat
@@ -28,6 +29,7 @@ class NestWriter(StageWriter):
     aligned = True
     interior: Interior | None = None  # a part of the vector loop that is written for itself
     rows: Var | None = None  # a loop that tasks are apart for, in any case
+    halved: Var | None = None  # a loop of which tasks pass one half, for all points of the loops around it, before the other
 
     def write(self, family: str, inputs: Sequence[str], outputs: Sequence[str], rows: Sequence[Flat] = ()) -> Kernel:
         """The whole kernel; `rows` lie one behind the other in the thread's scratch memory."""
@@ -73,8 +75,10 @@ class NestWriter(StageWriter):
     def _tasks(self, loops: list[Var], work: int) -> int:
         """The leading loops are the parallel range, perhaps with pieces of the next; the rest run inside a task. Returns how many tasks."""
         leading, pieces = self._shared_out(loops, work)
+        tasks = math.prod(loop.extent for loop in loops[:leading]) * pieces
         with self.e.loop(self.e.begin, self.e.end) as task:
-            rest = task.index if pieces == 1 else self.e.udiv(task.index, pieces)
+            number = self._number(task.index, loops, tasks)
+            rest = number if pieces == 1 else self.e.udiv(number, pieces)
             for variable in reversed(loops[:leading]):
                 first = variable is loops[0]
                 self.values[variable] = rest if first else self.e.urem(rest, variable.extent)
@@ -82,8 +86,14 @@ class NestWriter(StageWriter):
             if pieces == 1:
                 self._loops(loops[leading:], self._inside)
             else:
-                self._piece(loops[leading:], self.e.urem(task.index, pieces), pieces)
-        return math.prod(loop.extent for loop in loops[:leading]) * pieces
+                self._piece(loops[leading:], self.e.urem(number, pieces), pieces)
+        return tasks
+
+    def _number(self, task: Value, loops: Sequence[Var], tasks: int) -> Value:
+        """The number of a task in the order of the loops, where those of one half of `halved` come first."""
+        around = math.prod(loop.extent for loop in loops[: loops.index(self.halved)]) if self.halved in loops else 1
+        inside = tasks // around
+        return in_order(self.e, task, around, inside, inside - inside // 2)[0] if around > 1 and inside > 1 else task
 
     def _shared_out(self, loops: list[Var], work: int) -> tuple[int, int]:
         """How many of the leading loops make a task of each of their points, and of how many pieces of the next each of those consists."""

@@ -7,6 +7,7 @@ from math import prod
 from typing import TypeAlias
 
 from anycann.codegen.emitter import Emitter
+from anycann.codegen.halves import LEAST_PIXELS
 from anycann.codegen.kernels.convolution_columns import TapSpan, tile_count
 from anycann.codegen.kernels.convolution_estimate import ConvolutionTile
 from anycann.codegen.kernels.convolution_inputs import InputLayout, Source, input_layout
@@ -30,10 +31,6 @@ FETCH_PIXELS = 1024
 _FETCH_LEAST_PIXELS = 6
 # Tasks that are enough for any number of threads; long rows are cut into parts to have that many.
 _ENOUGH_TASKS = 64
-# Pixels for which reading the weights for each half of them is hidden behind their products, as for rows of a product
-# (`matmul_row_shares.py`). Two threads that share out channels instead both read all of the input, which slows down who writes its memory
-# next: the 28 x 28 and 14 x 14 layers of ResNet-50 take 0.95 of the time where the threads have no cache in common, with one thread 1.00.
-_HALVED_PIXELS = 128
 
 
 @dataclass(frozen=True)
@@ -151,7 +148,7 @@ class DirectKernel:
         first, *_ = (axis.out_size for axis in self.axes)
         apart = self.how in ("dense", "lanes") and self.image_tasks * self.groups == 1 and self.group_blocks > self.blocks
         by_blocks = not self.tile.blocks_inner and not self.tile.depth and not self.window
-        if apart and by_blocks and len(self.axes) > 1 and first > 1 and self.shape.out_pixels >= _HALVED_PIXELS:
+        if apart and by_blocks and len(self.axes) > 1 and first > 1 and self.shape.out_pixels >= LEAST_PIXELS:
             return (first - first // 2, first // 2)
         return (first,)
 

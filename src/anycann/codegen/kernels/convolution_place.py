@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from anycann.codegen.emitter import Emitter
+from anycann.codegen.halves import in_order
 from anycann.codegen.kernel import RowTasks
 from anycann.codegen.kernels.convolution_estimate import ConvolutionTile
 from anycann.codegen.kernels.convolution_inputs import source
@@ -19,27 +20,18 @@ from anycann.target.target import Target
 def place_of(e: Emitter, kernel: DirectKernel, task: Value) -> tuple[Place, Value]:
     """The place of a task and the number of its group of channel blocks."""
     rows = [] if kernel.tile.depth else [axis.out_size for axis in kernel.axes[:-1]]
-    outer, before = [kernel.image_tasks, kernel.groups], e.const(0)
+    before, half = e.const(0), kernel.halves[0]
+    if len(kernel.halves) > 1:
+        inside = prod(rows) * kernel.parts
+        task, behind = in_order(e, task, kernel.block_groups, inside, inside // rows[0] * half)
+        before = e.select(behind, e.const(half), before)
+    outer = [kernel.image_tasks, kernel.groups]
     if kernel.tile.blocks_inner:
         batch, group, *places, part, block_group = digits(e, task, [*outer, *rows, kernel.parts, kernel.block_groups])
-    elif len(kernel.halves) == 1:
-        batch, group, block_group, *places, part = digits(e, task, [*outer, kernel.block_groups, *rows, kernel.parts])
     else:
-        batch, group = e.const(0), e.const(0)
-        (block_group, *places, part), before = _in_half(e, kernel, task, rows)
-    if len(kernel.halves) > 1:
-        places[0] = e.add(places[0], before)
+        batch, group, block_group, *places, part = digits(e, task, [*outer, kernel.block_groups, *rows, kernel.parts])
     block = e.add(e.mul(group, kernel.group_blocks), e.mul(block_group, kernel.blocks))
     return Place(batch, block, kernel.source.origin(e, group, block), tuple(places), part, before), block_group
-
-
-def _in_half(e: Emitter, kernel: DirectKernel, task: Value, rows: Sequence[int]) -> tuple[list[Value], Value]:
-    """Group of channel blocks, row of the half along each axis, and part; and the rows in front of the half."""
-    first = kernel.block_groups * kernel.halves[0] * prod(rows[1:]) * kernel.parts
-    second = e.compare("sge", task, e.const(first))
-    number, before = (e.select(second, e.const(many), e.const(0)) for many in (first, kernel.halves[0]))
-    found = [digits(e, e.sub(task, number), [kernel.block_groups, half, *rows[1:], kernel.parts]) for half in dict.fromkeys(kernel.halves)]
-    return found[0] if len(found) == 1 else [e.select(second, b, a) for a, b in zip(*found, strict=True)], before
 
 
 def row_tasks(
