@@ -82,3 +82,19 @@ def test_several_images_planes_and_few_pixels_are_shared_out_as_they_lie(shape: 
     assert (np.sort(written)[::-1] == written).all(), "channels one after the other"
     assert written[0] == 1
     assert written[-1] == 0
+
+
+@TARGETS
+def test_pixels_that_are_scaled_by_channels_are_shared_out_by_them(target: Target) -> None:
+    """As after squeezing and exciting, which reads all pixels of a channel."""
+    shape = (1, 4 * target.lanes, 32, 40)
+    x, s = te.placeholder("x", shape, dtypes.float32), te.placeholder("s", shape[:2], dtypes.float32)
+    product = te.compute(shape, lambda n, c, i, j: x[n, c, i, j] * s[n, c])
+    kernel = generate([Output("y", product, NC1HWC0)], {"x": NC1HWC0}, target)
+    code = LoadedCode({kernel.symbol: emit_object(kernel.ir, target)}, target)
+    result = np.full((4, 32, 40, target.lanes), np.nan, np.float32)
+    arrays = {"x": np.ones_like(result), "s": np.ones(shape[:2], np.float32), "y": result}
+    pointers = (ctypes.c_void_p * 3)(*(arrays[name].ctypes.data for name in kernel.arguments))
+    ENTRY(code.address(kernel.symbol))(pointers, 0, kernel.tasks // 2, None)
+    assert (result[:2] == 1).all()
+    assert np.isnan(result[2:]).all()

@@ -26,6 +26,7 @@ from anycann.te.dtypes import DType
 from anycann.te.expression import Load, Var
 from anycann.te.layout import NC1HWC0, ND, Place, window_rows
 from anycann.te.nest import Nest, WriteStage, build_nest
+from anycann.te.simplify import linear
 from anycann.te.tensor import Placeholder, Tensor
 from anycann.te.traversal import walk
 
@@ -58,21 +59,21 @@ def generate(
         return _in_rows(nest, outputs, layouts, target, family)
     flat = flatten(nest, [o.place for o in outputs], layouts, target.lanes)
     unasked = default_nest_tile(flat, target)
-    kernel = _kernel(nest, flat, outputs, target, family, unasked)
+    kernel = _kernel(flat, outputs, target, family, unasked)
     if choices is None or choices.tuned is None:
         return kernel
     tile = choices.tile(nest_space(flat, kernel, target))
-    return kernel if tile == unasked else _kernel(nest, flat, outputs, target, family, tile)
+    return kernel if tile == unasked else _kernel(flat, outputs, target, family, tile)
 
 
-def _kernel(nest: Nest, flat: FlatNest, outputs: Sequence[Output], target: Target, family: str, tile: NestTile) -> Kernel:
+def _kernel(flat: FlatNest, outputs: Sequence[Output], target: Target, family: str, tile: NestTile) -> Kernel:
     inputs = placeholders(flat)
     vector = None if tile.vector < 0 else flat.outer[tile.vector]  # keeping rows takes loads away, so it is decided before
     flat, rows = keep_rows(flat, target.lanes) if vector is None else (flat, ())
     types = [o.tensor.dtype for o in outputs]
     turned = turning(flat, target.lanes)
     writer = NestWriter(flat, types, target, vector) if turned is None else _turning_writer(turned, types, target)
-    writer.unroll, writer.parts, writer.halved = tile.unroll, tile.parts, _halved(nest, flat, outputs)
+    writer.unroll, writer.parts, writer.halved = tile.unroll, tile.parts, _halved(flat, outputs, target.lanes)
     if turned is None and vector is not None and not writer.e.masks:
         writer.interior = interior(flat, vector, target.lanes)
         if writer.interior is None:
@@ -89,14 +90,21 @@ def _turning_writer(turned: Turning, types: Sequence[DType], target: Target) -> 
     return InterleavingWriter(turned.nest, types, target, turned.plan)
 
 
-def _halved(nest: Nest, flat: FlatNest, outputs: Sequence[Output]) -> Var | None:
-    """The loop over rows of pixels that threads share out: where all results are one blocked image of many."""
-    writes = [stage for stage in nest.stages if isinstance(stage, WriteStage)]
-    rows = {stage.index[2] for stage in writes if len(stage.index) > 3}
-    blocked = all(output.place.layout == NC1HWC0 and output.place.shape[0] == 1 for output in outputs)
-    many = all(math.prod(stage_shape[2:]) >= LEAST_PIXELS for stage_shape in (output.place.shape for output in outputs))
-    row = rows.pop() if len(rows) == 1 else None
-    return row if blocked and many and isinstance(row, Var) and row in flat.outer else None
+def _halved(nest: FlatNest, outputs: Sequence[Output], lanes: int) -> Var | None:
+    """The loop over rows that threads share out: where each result is one blocked image of many pixels, and rows are a loop of their own.
+
+    They are none where pixels are only scaled by channels: squeezing and exciting, which also reads all pixels of a channel, takes two
+    threads 3 to 4 times as long in halves.
+    """
+    places = [output.place for output in outputs]
+    rows, pixels = places[0].shape[2:3], math.prod(places[0].shape[2:])
+    if any(place.layout != NC1HWC0 or place.shape[0] > 1 or place.shape[2:] != places[0].shape[2:] for place in places):
+        return None
+    if pixels < LEAST_PIXELS:
+        return None
+    stores = [linear(stage.address) for stage in nest.stages if stage.address is not None]
+    loops = (loop for loop in nest.outer if (loop.extent,) == rows)
+    return next((loop for loop in loops if all(store.coefficient(loop) * rows[0] == lanes * pixels for store in stores)), None)
 
 
 def rows_of(nest: Nest) -> Var | None:

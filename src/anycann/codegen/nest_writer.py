@@ -104,7 +104,8 @@ class NestWriter(StageWriter):
         while leading < len(loops) and self._gains_tasks(tasks, parts, loops[leading].extent):
             extent = loops[leading].extent
             if leading and tasks * extent > parts:
-                return leading, -(-extent // -(-extent * tasks // parts))
+                pieces = -(-extent // -(-extent * tasks // parts))
+                return leading, min(extent, pieces + pieces % 2) if loops[leading] is self.halved else pieces
             tasks *= extent
             leading += 1
         return leading, 1
