@@ -17,8 +17,10 @@ from typing import Any
 import numpy as np
 
 from anycann.support.errors import UsageError
+from anycann.target.target import host
 from anycann.tools.engines import Engine
 from anycann.tools.measure import Latency, measure_cold_start, measure_interleaved, summaries
+from benchmarks.cores import usual_way
 from benchmarks.engines.arithmetic import Arithmetic
 from benchmarks.engines.job import Absent, Job, Precision
 from benchmarks.engines.onnx_runtime import open_onnx_runtime
@@ -44,7 +46,7 @@ class Speed:
     share: of multiply-adds that run between the kernels, what AnyCANN's float32 kernels reach (shares.py); 0 where it was not measured.
     ratios: a peer's time over AnyCANN's in the same round, the median of the rounds: where another program comes to the processor, or
     goes, while they are measured, one engine's median may be of the rounds with it and another's of those without. Empty where it was not
-    kept.
+    kept. flag: nanoseconds that a flag took from one core to another before and behind (lines.py); empty with one thread.
     """
 
     latency: dict[str, Latency]
@@ -55,6 +57,7 @@ class Speed:
     arithmetic: float = 0.0
     share: float = 0.0
     ratios: dict[str, float] = field(default_factory=dict)
+    flag: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -87,8 +90,9 @@ def measure_speed(model: Model, threads: int, seconds: float, precision: Precisi
     ours = open_ours(job)
     others, absent = open_peers(job, peers)
     engines: list[Engine] = [ours, *others]
-    arithmetic = Arithmetic(threads)
+    arithmetic, flag = Arithmetic(threads), _flag(threads)
     rounds = measure_interleaved([*engines, arithmetic], job.feeds, _runs(engines, job, seconds), seconds, rest_seconds=REST_SECONDS)
+    flag += _flag(threads)
     latency = summaries(rounds)
     rate = arithmetic.operations / latency.pop(arithmetic.name).p50
     ratios = {peer.name: paired_ratio(rounds[peer.name], rounds[ours.name]) for peer in others}
@@ -96,7 +100,12 @@ def measure_speed(model: Model, threads: int, seconds: float, precision: Precisi
     outputs = {engine.name: run_all(_AsSession(engine, names), model) for engine in engines} if wanted else {}
     errors = {name: greatest_error(got, wanted) for name, got in outputs.items()}
     share = _share(job, seconds) if ours.flops and precision == "fp32" else 0.0
-    return Speed(latency, errors, _equal(model, outputs["anycann"], wanted) if wanted else None, absent, ours.flops, rate, share, ratios)
+    equal = _equal(model, outputs["anycann"], wanted) if wanted else None
+    return Speed(latency, errors, equal, absent, ours.flops, rate, share, ratios, flag)
+
+
+def _flag(threads: int) -> tuple[float, ...]:
+    return (usual_way(host()),) if threads > 1 else ()
 
 
 def paired_ratio(seconds: Sequence[float], ours: Sequence[float]) -> float:
@@ -166,7 +175,8 @@ def speed_in_child(model: Model, threads: int, seconds: float, precision: Precis
 
 def speed_of(facts: Mapping[str, Any]) -> Speed:
     """From JSON."""
-    return Speed(**{**facts, "latency": {name: Latency(**row) for name, row in facts["latency"].items()}})
+    latency = {name: Latency(**row) for name, row in facts["latency"].items()}
+    return Speed(**{**facts, "latency": latency, "flag": tuple(facts.get("flag", ()))})
 
 
 def measure_compilation(model: Model, folder: Path) -> tuple[Compilation, Path]:

@@ -149,7 +149,9 @@ boxes) are compared with the same.
 SCALING = """\
 Multiply-adds of registers ran in turn with the engines, on as many threads: what they gain is all that threads can gain in arithmetic,
 and on a machine that shares its cores, clock and power with others it is not their number, and not always the same. What else
-threads share is in the rates of reading at the top of this page.
+threads share is in the rates of reading at the top of this page. A flag's way from one core to another, before and behind, says how
+far apart they were: the cores of a virtual machine have a common cache at one time and none at another, and then memory that threads
+share takes four times as long to write (`python -m benchmarks.lines`).
 """
 ROOFLINE = """\
 The share is of the least time that the kernel could take here: its operations at the peak of the type it multiplies, or its bytes, each

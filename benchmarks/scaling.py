@@ -19,8 +19,9 @@ ARITHMETIC = Arithmetic.name
 def scaling_table(results: Sequence[Result], precision: Precision, few: int, many: int) -> list[str]:
     """How many times faster each engine is with `many` threads than with `few`, and so the multiply-adds; geometric means in the last row.
 
-    In float32 also the share of the multiply-adds' rate at that time that the model's operations took. Empty where nothing was measured
-    with both.
+    In float32 also the share of the multiply-adds' rate at that time that the model's operations took. Where it was kept, how long a flag
+    took from one core to another before and behind: much longer where they have no cache in common, and then threads wait for each other's
+    lines. Empty where nothing was measured with both.
     """
     before = dict(measured_of(results, precision, few))
     pairs = [(model, before[model], after) for model, after in measured_of(results, precision, many) if model in before]
@@ -32,10 +33,10 @@ def scaling_table(results: Sequence[Result], precision: Precision, few: int, man
     rows = []
     for (model, one, two), found in zip(pairs, gains, strict=True):
         shares = [_share(speed) for speed in (one, two)] if counts else []
-        rows.append([model, *(f"{gain:.2f}" if gain else "" for gain in found), *shares])
-    rows.append(["geometric mean", *(_mean(column) for column in zip(*gains, strict=True)), *([""] * len(counts))])
+        rows.append([model, *(f"{gain:.2f}" if gain else "" for gain in found), *shares, " and ".join(f"{ns:.0f}" for ns in two.flag)])
+    rows.append(["geometric mean", *(_mean(column) for column in zip(*gains, strict=True)), *([""] * len(counts)), ""])
     titles = [TITLES.get(name, name) for name in names]
-    return markdown(["model", *titles, *(f"share of multiply-adds, {threads_text(count)}" for count in counts)], rows)
+    return markdown(["model", *titles, *(f"share of multiply-adds, {threads_text(count)}" for count in counts), "a flag's way, ns"], rows)
 
 
 def _gain(name: str, one: Speed, two: Speed) -> float | None:

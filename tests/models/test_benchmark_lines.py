@@ -9,8 +9,8 @@ import pytest
 
 from anycann.support.errors import UsageError
 from anycann.target.target import host
-from benchmarks import lines
-from benchmarks.lines import HISTORIES, Cores, Sample, sample, states, table
+from benchmarks.cores import LINE, NBYTES, Cores, usual_way
+from benchmarks.lines import HISTORIES, Sample, sample, states, table
 
 needs_two = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor")
 
@@ -31,10 +31,10 @@ def test_every_history_costs_something_to_read_and_to_write() -> None:
 @pytest.mark.parametrize("name", ["read", "write"])
 def test_a_pass_reads_or_writes_all_lines_and_nothing_beside_them(name: str) -> None:
     cores = Cores(host())
-    memory, sums, first = cores._memory, cores._sums, -cores._memory.ctypes.data % lines.LINE // 4
+    memory, sums, first = cores._memory, cores._sums, -cores._memory.ctypes.data % LINE // 4
     memory[:], sums[:] = 3, 7
     cores.line(1, name)
-    size, lanes = lines.NBYTES // 4, host().lanes
+    size, lanes = NBYTES // 4, host().lanes
     assert (memory[first : first + size] == (0 if name == "write" else 3)).all()
     assert (np.delete(memory, np.s_[first : first + size]) == 3).all()
     assert (sums[1, :lanes] == (0 if name == "write" else 3 * size / lanes)).all()
@@ -57,3 +57,4 @@ def test_one_processor_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
     with pytest.raises(UsageError, match="may use 1 processor; accepted: 2 and more"):
         Cores(host())
+    assert usual_way(host()) == 0

@@ -160,13 +160,14 @@ def test_a_table_has_a_column_for_each_engine_that_ran_anything() -> None:
 
 def test_the_gain_of_threads_stands_beside_that_of_multiply_adds() -> None:
     one, two = (replace(speed(anycann=ms, onnxruntime=6.0), arithmetic=rate) for ms, rate in ((2.0, 4e9), (1.0, 6e9)))
+    two = replace(two, flag=(70.4, 195.2))
     results = [Result("a", {"fp32": {1: one, 2: two}}), Result("b", {"fp32": {1: speed(anycann=1.0), 2: speed(anycann=0.5)}})]
     lines = scaling_table(results, "fp32", 1, 2)
     shares = "share of multiply-adds, 1 thread | share of multiply-adds, 2 threads"
-    assert lines[0] == f"| model | AnyCANN | ONNX Runtime | multiply-adds | {shares} |"
-    assert lines[2] == "| a | 2.00 | 1.00 | 1.50 | 25% | 33% |"
-    assert lines[3] == "| b | 2.00 |  |  |  |  |"
-    assert lines[4] == "| geometric mean | **2.00** | **1.00** | **1.50** |  |  |"
+    assert lines[0] == f"| model | AnyCANN | ONNX Runtime | multiply-adds | {shares} | a flag's way, ns |"
+    assert lines[2] == "| a | 2.00 | 1.00 | 1.50 | 25% | 33% | 70 and 195 |"
+    assert lines[3] == "| b | 2.00 |  |  |  |  |  |"
+    assert lines[4] == "| geometric mean | **2.00** | **1.00** | **1.50** |  |  |  |"
     assert scaling_table(results, "bf16", 1, 2) == []
     both = {name: dict.fromkeys((1, 2), getattr(machine(), name)[1]) for name in ("peak", "rates", "bandwidth")}
     text = page(replace(report(*results), machine=replace(machine(), **both)))
