@@ -18,7 +18,7 @@ from anycann.codegen.kernels.convolution_space import AlgorithmSpace, Convolutio
 from anycann.codegen.kernels.convolution_transposed import emit_transposed_convolution, transposed_flops
 from anycann.codegen.kernels.planes_tile import PlanesTile, planes_profitable
 from anycann.codegen.kernels.winograd import emit_winograd
-from anycann.codegen.kernels.winograd_tile import WinogradTile
+from anycann.codegen.kernels.winograd_tile import WinogradTile, winograd_shape
 from anycann.codegen.nest_kernel import Output
 from anycann.codegen.repeats import Repeats
 from anycann.codegen.space import Choices
@@ -81,9 +81,9 @@ def convolution_reads(operator: Convolution, target: Target) -> frozenset[str]:
 
 def uses_winograd(operator: Convolution, shape: ConvolutionShape, target: Target, choices: Choices) -> bool:
     """True if the convolution, whose sizes are `shape`, is computed in float32 by Winograd's algorithm."""
-    if has_phases(operator) or (operator.computed and (shape.batch * shape.out_pixels < FEW_PIXELS or len(shape.kernel) > 2)):
+    if has_phases(operator) or (operator.computed and (shape.batch * shape.out_pixels < FEW_PIXELS or len(shape.kernel) != 2)):
         return False
-    return choices.winograd and choices.tile(AlgorithmSpace(shape, target)).winograd
+    return choices.winograd and choices.tile(AlgorithmSpace(winograd_shape(shape), target)).winograd
 
 
 def gains_by_planes(operator: Convolution, target: Target, choices: Choices, written: bool) -> bool:
@@ -121,7 +121,7 @@ def generate_convolution(
     if has_phases(operator):
         order = "deconv"
     elif blocked and uses_winograd(operator, shape, target, choices):
-        winograd_tile = choices.tile(WinogradSpace(shape, target))
+        winograd_tile = choices.tile(WinogradSpace(winograd_shape(shape), target))
         order = winograd_tile
     found = ordered_weights(operator, order, target, blocked, constants, outputs[0].name)
     writer = _Writer(anchor, operator, outputs, layouts, target, choices, found.name)
@@ -163,7 +163,12 @@ class _Writer:
         if order == "deconv":
             tasks, flops = emit_transposed_convolution(e, shape, target, *pointers, write, blocked), transposed_flops(shape)
         elif isinstance(order, WinogradTile):
-            launch = emit_winograd(e, shape, target, order, *pointers, write)
+            rank = len(shape.in_size)  # a line is computed as a plane
+
+            def write_line(emitter: Emitter, index: Sequence[Value], vector: Value) -> None:
+                write(emitter, index[: 2 + rank], vector)
+
+            launch = emit_winograd(e, winograd_shape(shape), target, order, *pointers, write_line)
             tasks, scratch = launch.tasks, launch.scratch_bytes
         else:
             channels_last, window = stored == NHWC, window_rows(stored) or 0

@@ -26,7 +26,7 @@ from anycann.codegen.kernels.convolution_planes import pack_planes_weights, plan
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_transposed import pack_transposed_weights, transposed_pieces
 from anycann.codegen.kernels.planes_tile import PlanesTile
-from anycann.codegen.kernels.winograd_tile import WinogradTile, winograd_algorithm, winograd_weight_bytes
+from anycann.codegen.kernels.winograd_tile import WinogradTile, winograd_algorithm, winograd_shape, winograd_weight_bytes
 from anycann.codegen.kernels.winograd_transform import pack_winograd_weights
 from anycann.codegen.tail import Constants, Packed, Workspace, known_value, memory_name, pack
 from anycann.support.records import dataclass
@@ -92,7 +92,8 @@ def ordered_weights(
     if order == "deconv":
         packed = pack("deconv", pack_transposed_weights(known, shape, lanes, blocked))
     elif isinstance(order, WinogradTile):
-        packed = pack("winograd", pack_winograd_weights(known, shape, lanes, winograd_algorithm(shape, order)))
+        plane = winograd_shape(shape)
+        packed = pack("winograd", pack_winograd_weights(known, plane, lanes, winograd_algorithm(plane, order)))
     else:
         arrangement = weights_arrangement(shape, lanes, blocked) if operator.weight_zero is None else None
         packed = pack("conv", pack_weights(known, shape, lanes, blocked), memory_name(operator.w), arrangement)

@@ -6,6 +6,7 @@ from itertools import product
 from math import prod
 
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
+from anycann.codegen.kernels.dot_plane import as_plane
 from anycann.codegen.kernels.winograd_algorithm import WinogradAlgorithm, winograd_tiles_of
 from anycann.support.records import dataclass
 from anycann.target.target import Target
@@ -43,6 +44,11 @@ class WinogradTile:
     def size(self) -> tuple[int, int]:
         """Rows and columns of results of a tile."""
         return self.height, self.width
+
+
+def winograd_shape(shape: ConvolutionShape) -> ConvolutionShape:
+    """The sizes as Winograd's algorithm takes them: a line of pixels is a plane of one column, which lies in memory alike."""
+    return as_plane(shape) if len(shape.in_size) == 1 else shape
 
 
 def winograd_refusal(shape: ConvolutionShape, target: Target) -> str | None:
