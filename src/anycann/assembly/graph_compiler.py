@@ -39,7 +39,6 @@ from anycann.target.target import Target
 from anycann.te import dtypes
 from anycann.te.dtypes import DType
 
-_FOR_WINOGRAD = frozenset({"DilatedConvolution"})  # rules that pay by Winograd's algorithm only
 _FOR_FEW_REGISTERS = frozenset({"StridedPixels"})  # rules that were measured with 16 vector registers only
 _FOR_BYTES = frozenset({"SplitZeroPoint"})  # rules that keep operands bytes, where words are multiplied anyway
 _FOR_WORDS = frozenset({"IntegerActivations"})  # rules that make products of words of products of floats
@@ -75,15 +74,10 @@ class GraphCompiler:
 
     def _switched_off(self, graph: ir.Graph, inputs: Sequence[TensorSpec]) -> frozenset[str]:
         """What is left out by order, and because tuning found this graph faster without."""
-        off = self.switched_off if self._has_winograd() else self.switched_off | _FOR_WINOGRAD
-        off = off if self.target.has_few_registers else off | _FOR_FEW_REGISTERS
+        off = self.switched_off if self.target.has_few_registers else self.switched_off | _FOR_FEW_REGISTERS
         off = off | _FOR_BYTES if DotProducts(dtypes.uint8, self.target).widens else off
         off = off if gains_by_words(self.target) else off | _FOR_WORDS
         return off if self.tuned is None else off | Choices(tuned=self.tuned).tile(graph_space(graph, inputs, self.target)).off
-
-    def _has_winograd(self) -> bool:
-        """Whether Winograd's algorithm may be chosen, and is what 3 x 3 convolutions gain most by."""
-        return "winograd" not in self.switched_off and not (self.storage is dtypes.bfloat16 and multiplies_bfloat(self.target))
 
     def _assemble(
         self,

@@ -250,7 +250,7 @@ def test_it_pays_for_large_images_but_not_where_only_weights_are_moved():
         (shape_of(64, 64, (9, 9), 1), "kernel is"),
         (shape_of(64, 64, (9, 9), 6), "no algorithm"),
         (shape_of(64, 64, (9, 9), 3, strides=3), "no algorithm"),
-        (shape_of(64, 64, (9, 9), 3, dilations=2), "no algorithm"),
+        (shape_of(64, 64, (9, 9), 3, dilations=2, strides=2), "no algorithm"),
         (shape_of(64, 64, (9, 9, 9), 3, strides=(2, 1, 1)), "no algorithm"),
         (shape_of(64, 64, (9, 9, 9), (3, 6, 1)), "no algorithm"),
         (shape_of(64, 64, (9,), 3), "kernel is"),

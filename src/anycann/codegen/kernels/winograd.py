@@ -23,6 +23,7 @@ from anycann.codegen.kernels.winograd_tile import (
     all_blocks,
     all_groups,
     all_tiles,
+    apart,
     channel_runs,
     input_stride,
     out_planes,
@@ -69,7 +70,8 @@ def emit_winograd(
     """
     refusal = winograd_refusal(shape, target)
     if refusal:
-        raise UsageError(f"Winograd convolution of {shape}: {refusal}; accepted: small kernels, dilation 1, one group, full vectors")
+        accepted = "small kernels, dilation or stride 1, one group, full vectors"
+        raise UsageError(f"Winograd convolution of {shape}: {refusal}; accepted: {accepted}")
     if shape.batch == 0 or shape.out_pixels == 0:
         return WinogradLaunch(0, 0)
     goes_on = resumed(e)
@@ -136,20 +138,21 @@ def _part(e: Emitter, kernel: WinogradKernel, block: Value) -> _Part:
 # ---- input transform
 def _place(e: Emitter, kernel: WinogradKernel, tile: Value) -> tuple[Value, Value, Value]:
     """Image, first output row and first output column of a tile."""
-    image, row, column = digits(e, tile, [kernel.shape.batch, *tile_grid(kernel.shape, kernel.tile.size)])
-    return image, e.mul(row, kernel.tile.height), e.mul(column, kernel.tile.width)
+    (dy, dx), (height, width) = apart(kernel.shape), kernel.tile.size
+    image, from_row, from_column, row, column = digits(e, tile, [kernel.shape.batch, *tile_grid(kernel.shape, kernel.tile.size)])
+    return image, e.add(e.mul(row, height * dy), from_row), e.add(e.mul(column, width * dx), from_column)
 
 
 def _transform_inputs(e: Emitter, kernel: WinogradKernel, part: _Part) -> None:
     """B d B^T for every channel block of a part and the planes it reads; neighbouring tiles follow each other, as their pixels do."""
     shape = kernel.shape
-    height, width = shape.in_size[-2:]
+    (height, width), (dy, dx) = shape.in_size[-2:], apart(shape)
     read = e.add(part.planes, plane_reach(shape)) if out_planes(shape) > 1 or plane_taps(shape) > 1 else e.const(1)
     with e.loop(0, shape.in_blocks(kernel.lanes)) as block, e.loop(0, read) as plane, e.loop(0, part.tiles) as tile:
         image, y, x = _place(e, kernel, e.add(part.tile, tile.index))
         y, x = (e.sub(e.mul(edge, shape.strides[axis]), shape.pads_begin[axis]) for axis, edge in ((-2, y), (-1, x)))
-        rows = [inside(e, e.add(y, i), height) for i in range(kernel.algorithm.rows.patch)]
-        columns = [inside(e, e.add(x, j), width) for j in range(kernel.algorithm.columns.patch)]
+        rows = [inside(e, e.add(y, i * dy), height) for i in range(kernel.algorithm.rows.patch)]
+        columns = [inside(e, e.add(x, j * dx), width) for j in range(kernel.algorithm.columns.patch)]
         number = e.add(e.mul(image, shape.in_blocks(kernel.lanes)), block.index)
         if len(shape.in_size) > 2:
             depth = e.sub(e.add(part.plane, plane.index), shape.pads_begin[0])
@@ -176,11 +179,13 @@ def _fetch_below(e: Emitter, kernel: WinogradKernel, offset: Value) -> None:
 
     With two threads the transform of [128, 28, 28] and [256, 14, 14] takes 0.85 and 0.74 of the time, with one 0.97.
     """
-    row, dtype = kernel.shape.in_size[-1] * kernel.lanes, kernel.shape.dtype
+    (dy, dx), dtype = apart(kernel.shape), kernel.shape.dtype
+    row = dy * kernel.shape.in_size[-1] * kernel.lanes
     rows, columns = kernel.algorithm.rows, kernel.algorithm.columns
+    pixel = dx * kernel.lanes * dtype.nbytes
     for i in range(rows.patch, rows.patch + rows.step):
         pixels = kernel.elements.moved(e, kernel.elements.pointer, e.add(offset, i * row))
-        for line in range(0, columns.step * kernel.lanes * dtype.nbytes, _LINE_BYTES):
+        for line in range(0, columns.step * pixel, max(pixel, _LINE_BYTES) if dx > 1 else _LINE_BYTES):
             e.prefetch(e.gep(pixels, line, "i8"))
 
 
@@ -213,7 +218,8 @@ def _transform_patch(e: Emitter, kernel: WinogradKernel, offset: Value, to: Valu
 def _patch_element(
     e: Emitter, kernel: WinogradKernel, base: Value, i: int, j: int, border: tuple[list[Value], list[Value]] | None
 ) -> Value:
-    pointer = kernel.elements.moved(e, base, (i * kernel.shape.in_size[-1] + j) * kernel.lanes)
+    dy, dx = apart(kernel.shape)
+    pointer = kernel.elements.moved(e, base, (i * dy * kernel.shape.in_size[-1] + j * dx) * kernel.lanes)
     if border:
         pointer = e.select(e.binary("and", border[0][i], border[1][j]), pointer, kernel.zeros)
     return kernel.elements.vector(e, pointer, kernel.lanes)
@@ -250,7 +256,7 @@ def _multiply_group(e: Emitter, kernel: WinogradKernel, point: Value, number: Va
 def _transform_outputs(e: Emitter, kernel: WinogradKernel, block: Value, blocks: Value, part: _Part) -> None:
     """A m A^T for a part, written where it lies inside the output."""
     stride = product_stride(kernel.shape, kernel.lanes, kernel.tile)
-    height, width = kernel.shape.out_size[-2:]
+    (height, width), (dy, dx) = kernel.shape.out_size[-2:], apart(kernel.shape)
     planes = part.planes if out_planes(kernel.shape) > 1 else e.const(1)
     with e.loop(0, blocks) as j, e.loop(0, planes) as plane, e.loop(0, part.tiles) as tile:
         image, y, x = _place(e, kernel, e.add(part.tile, tile.index))
@@ -262,8 +268,14 @@ def _transform_outputs(e: Emitter, kernel: WinogradKernel, block: Value, blocks:
         start = kernel.initial(e, channel) if kernel.initial else None
         for i, value in enumerate(transform_output(e, kernel.target, kernel.algorithm, products)):
             kernel.store(e, e.binary("fadd", value, start) if start else value, kernel.results, e.const(i * kernel.lanes))
-        rows = e.smin(e.const(kernel.tile.height), e.sub(e.const(height), y))
-        columns = e.smin(e.const(kernel.tile.width), e.sub(e.const(width), x))
+        rows = e.smin(e.const(kernel.tile.height), _steps(e, y, height, dy))
+        columns = e.smin(e.const(kernel.tile.width), _steps(e, x, width, dx))
         with e.loop(0, rows) as row, e.loop(0, columns) as column:
             result = kernel.load(e, kernel.results, e.mul(e.add(e.mul(row.index, kernel.tile.width), column.index), kernel.lanes))
-            kernel.write(e, [image, channel, *outer, e.add(y, row.index), e.add(x, column.index)], result)
+            kernel.write(e, [image, channel, *outer, e.add(y, e.mul(row.index, dy)), e.add(x, e.mul(column.index, dx))], result)
+
+
+def _steps(e: Emitter, first: Value, size: int, step: int) -> Value:
+    """How many of first, first + step ... are below the size; a later phase may have a row or column of tiles less."""
+    left = e.sub(e.const(size), first)
+    return left if step == 1 else e.udiv(e.smax(e.add(left, step - 1), e.const(0)), step)

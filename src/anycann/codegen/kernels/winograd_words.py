@@ -158,7 +158,7 @@ class _Kernel:
 
     def _place(self, e: Emitter, tile: Value) -> tuple[Value, Value, Value]:
         """Image, first output row and first output column of a tile."""
-        image, row, column = digits(e, tile, [self.shape.batch, *tile_grid(self.shape, self.tile.size)])
+        image, _, _, row, column = digits(e, tile, [self.shape.batch, *tile_grid(self.shape, self.tile.size)])
         return image, e.mul(row, self.tile.results), e.mul(column, self.tile.results)
 
     # ---- products

@@ -16,7 +16,6 @@ from anycann.passes.rules.byte_functions import TabulateBytes
 from anycann.passes.rules.channels_last import ImageOfSequence, SequenceOfImage
 from anycann.passes.rules.deformable import MovedConvolution, ScatterOfUnpool
 from anycann.passes.rules.dequantize_lstm import DequantizeLSTM
-from anycann.passes.rules.dilated_convolution import DilatedConvolution
 from anycann.passes.rules.einsum import ProductOfEinsum
 from anycann.passes.rules.fourier import ProductOfFourier, ProductOfFrames
 from anycann.passes.rules.gelu import GeluOfParts
@@ -62,7 +61,7 @@ RULES: tuple[Rule, ...] = (
     FuseAttention(), MultiHeadAttention(), PackedAttention(), LowerAttention(), ReshapeAttention(), TransposeAttention(),
     BoundSuppression(), BoundPlaces(), WriteRange(), ExpandOfTile(), SeparateWindows(), SeparatePool(), GeluOfParts(),
     MishOfParts(), PointwiseConvolution(), ConvolutionOfLines(), PaddingOfWideConvolution(),
-    DilatedConvolution(), StridedPixels(), OneHotProduct(), FunctionOfRows(), TabulateBytes(), ImageOfSequence(),
+    StridedPixels(), OneHotProduct(), FunctionOfRows(), TabulateBytes(), ImageOfSequence(),
     SequenceOfImage(), TwoTransposes(), TransposedOperand(), GrowingConcat(),
 )  # fmt: skip
 
