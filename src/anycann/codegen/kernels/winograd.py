@@ -23,7 +23,6 @@ from anycann.codegen.kernels.winograd_tile import (
     all_blocks,
     all_groups,
     all_tiles,
-    apart,
     channel_runs,
     input_stride,
     out_planes,
@@ -33,6 +32,7 @@ from anycann.codegen.kernels.winograd_tile import (
     read_positions,
     run_tasks,
     scratch_bytes,
+    tap_steps,
     tile_grid,
     tile_points,
     winograd_refusal,
@@ -138,7 +138,7 @@ def _part(e: Emitter, kernel: WinogradKernel, block: Value) -> _Part:
 # ---- input transform
 def _place(e: Emitter, kernel: WinogradKernel, tile: Value) -> tuple[Value, Value, Value]:
     """Image, first output row and first output column of a tile."""
-    (dy, dx), (height, width) = apart(kernel.shape), kernel.tile.size
+    (dy, dx), (height, width) = tap_steps(kernel.shape), kernel.tile.size
     image, from_row, from_column, row, column = digits(e, tile, [kernel.shape.batch, *tile_grid(kernel.shape, kernel.tile.size)])
     return image, e.add(e.mul(row, height * dy), from_row), e.add(e.mul(column, width * dx), from_column)
 
@@ -146,7 +146,7 @@ def _place(e: Emitter, kernel: WinogradKernel, tile: Value) -> tuple[Value, Valu
 def _transform_inputs(e: Emitter, kernel: WinogradKernel, part: _Part) -> None:
     """B d B^T for every channel block of a part and the planes it reads; neighbouring tiles follow each other, as their pixels do."""
     shape = kernel.shape
-    (height, width), (dy, dx) = shape.in_size[-2:], apart(shape)
+    (height, width), (dy, dx) = shape.in_size[-2:], tap_steps(shape)
     read = e.add(part.planes, plane_reach(shape)) if out_planes(shape) > 1 or plane_taps(shape) > 1 else e.const(1)
     with e.loop(0, shape.in_blocks(kernel.lanes)) as block, e.loop(0, read) as plane, e.loop(0, part.tiles) as tile:
         image, y, x = _place(e, kernel, e.add(part.tile, tile.index))
@@ -179,7 +179,7 @@ def _fetch_below(e: Emitter, kernel: WinogradKernel, offset: Value) -> None:
 
     With two threads the transform of [128, 28, 28] and [256, 14, 14] takes 0.85 and 0.74 of the time, with one 0.97.
     """
-    (dy, dx), dtype = apart(kernel.shape), kernel.shape.dtype
+    (dy, dx), dtype = tap_steps(kernel.shape), kernel.shape.dtype
     row = dy * kernel.shape.in_size[-1] * kernel.lanes
     rows, columns = kernel.algorithm.rows, kernel.algorithm.columns
     pixel = dx * kernel.lanes * dtype.nbytes
@@ -218,7 +218,7 @@ def _transform_patch(e: Emitter, kernel: WinogradKernel, offset: Value, to: Valu
 def _patch_element(
     e: Emitter, kernel: WinogradKernel, base: Value, i: int, j: int, border: tuple[list[Value], list[Value]] | None
 ) -> Value:
-    dy, dx = apart(kernel.shape)
+    dy, dx = tap_steps(kernel.shape)
     pointer = kernel.elements.moved(e, base, (i * dy * kernel.shape.in_size[-1] + j * dx) * kernel.lanes)
     if border:
         pointer = e.select(e.binary("and", border[0][i], border[1][j]), pointer, kernel.zeros)
@@ -256,7 +256,7 @@ def _multiply_group(e: Emitter, kernel: WinogradKernel, point: Value, number: Va
 def _transform_outputs(e: Emitter, kernel: WinogradKernel, block: Value, blocks: Value, part: _Part) -> None:
     """A m A^T for a part, written where it lies inside the output."""
     stride = product_stride(kernel.shape, kernel.lanes, kernel.tile)
-    (height, width), (dy, dx) = kernel.shape.out_size[-2:], apart(kernel.shape)
+    (height, width), (dy, dx) = kernel.shape.out_size[-2:], tap_steps(kernel.shape)
     planes = part.planes if out_planes(kernel.shape) > 1 else e.const(1)
     with e.loop(0, blocks) as j, e.loop(0, planes) as plane, e.loop(0, part.tiles) as tile:
         image, y, x = _place(e, kernel, e.add(part.tile, tile.index))

@@ -57,7 +57,7 @@ def winograd_refusal(shape: ConvolutionShape, target: Target) -> str | None:
         return f"the input is {shape.dtype}"
     if len(shape.kernel) == 1 or max(shape.kernel[-2:]) == 1 or plane_taps(shape) == 0:
         return f"the kernel is {shape.kernel}, not one or more planes of several taps"
-    steps = [stride for stride, step in zip(shape.strides[-2:], apart(shape), strict=True) if step > 1]
+    steps = [stride for stride, step in zip(shape.strides[-2:], tap_steps(shape), strict=True) if step > 1]
     if not _results(shape, -2) or not _results(shape, -1) or max([1, *shape.strides[:-2], *steps]) > 1:
         return f"of kernels {shape.kernel} with strides {shape.strides} and dilations {shape.dilations} no algorithm is known"
     if shape.group != 1:
@@ -103,7 +103,7 @@ def tile_points(shape: ConvolutionShape, tile: WinogradTile) -> int:
     return winograd_algorithm(shape, tile).points
 
 
-def apart(shape: ConvolutionShape) -> tuple[int, int]:
+def tap_steps(shape: ConvolutionShape) -> tuple[int, int]:
     """Rows and columns from one tap to the next."""
     dy, dx = (d if taps > 1 else 1 for d, taps in zip(shape.dilations[-2:], shape.kernel[-2:], strict=True))
     return dy, dx
@@ -114,7 +114,7 @@ def tile_grid(shape: ConvolutionShape, size: tuple[int, int]) -> tuple[int, int,
 
     With dilation d only every d-th pixel is read for a result, and for that d pixels on: those are a phase, an image of its own.
     """
-    axes = list(zip(apart(shape), shape.out_size[-2:], size, strict=True))
+    axes = list(zip(tap_steps(shape), shape.out_size[-2:], size, strict=True))
     (from_rows, from_columns), (rows, columns) = ([min(d, n) for d, n, _ in axes], [-(-n // (d * along)) for d, n, along in axes])
     return from_rows, from_columns, rows, columns
 
