@@ -8,7 +8,9 @@ import numpy as np
 import onnx
 import pytest
 
+from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_space import AlgorithmSpace, ConvolutionAlgorithm
+from anycann.codegen.kernels.winograd_tile import tile_sizes
 from anycann.target.target import Target
 from tests.codegen.kernels.jit import runnable
 from tests.passes.graphs import compile_graph, floats, parse, run, tasks
@@ -52,6 +54,8 @@ LINES = {
     "five taps": line(1, 64, 80, 50, 5, pads=(2, 2)),
     "seven taps, two images": line(2, 48, 32, 21, 7, pads=(3, 3)),
     "two taps": line(1, 17, 19, 9, 2, pads=(0, 1)),
+    "six results of a tile": line(1, 48, 40, 203, 3),
+    "six results, a tile of two images": line(2, 33, 32, 101, 3, pads=(2, 0)),
     "stride 2": line(2, 64, 64, 31, 3, 2),
     "stride 2, five taps": line(1, 32, 48, 24, 5, 2, pads=(2, 2)),
 }
@@ -70,6 +74,14 @@ def test_lines_are_what_the_definition_says(name: str, threads: int, target: Tar
     want = expected(model, x)
     assert got.shape == want.shape
     assert np.linalg.norm(got - want) <= 2e-5 * np.linalg.norm(want)
+
+
+def test_long_lines_of_three_taps_take_tiles_of_six_results() -> None:
+    def sizes(length: int) -> list[tuple[int, int]]:
+        return tile_sizes(ConvolutionShape(1, 64, 64, 1, (length, 1), (3, 1), (1, 1), (1, 1), (1, 0), (length, 1)))
+
+    assert sizes(96) == [(6, 1), (4, 1), (2, 1)]
+    assert sizes(95) == [(4, 1), (2, 1)]
 
 
 @pytest.mark.parametrize(

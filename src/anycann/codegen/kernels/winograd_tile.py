@@ -81,10 +81,15 @@ _RESULTS = {
     (5, 2): (2,),
     (7, 2): (2,),
 }
+# Of three taps along a long line six results take 8 products, four take 6: 0.89 to 0.93 of the time, with twice the error (1.6e-6 of 384
+# channels). With AVX2 a line of 37 results took 1.5 of it.
+_LINE_TAPS, _LINE_RESULTS, _LONG_LINE = (3, 1), (6, 4, 2), 96
 
 
 def _results(shape: ConvolutionShape, axis: int) -> tuple[int, ...]:
-    return _RESULTS.get((shape.kernel[axis], shape.strides[axis]), ())
+    taps = shape.kernel[axis], shape.strides[axis]
+    is_long = prod(shape.kernel) == shape.kernel[axis] and shape.batch * shape.out_size[axis] >= _LONG_LINE
+    return _LINE_RESULTS if is_long and taps == _LINE_TAPS else _RESULTS.get(taps, ())
 
 
 def tile_sizes(shape: ConvolutionShape) -> list[tuple[int, int]]:
