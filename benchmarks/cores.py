@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.objects import emit_object
 from anycann.codegen.values import vector_type
+from anycann.runtime import memory
 from anycann.runtime.loader import LoadedCode
 from anycann.support.errors import UsageError
 from anycann.target.target import Target
@@ -85,12 +86,14 @@ class Cores:
         self._code = LoadedCode(objects, target)
         self._kernels = {name: KERNEL(self._code.address(symbol)) for name, (symbol, _) in texts.items()}
         self._flag = KERNEL(self._code.address("flag"))
-        self._memory: NDArray[np.float32] = np.zeros((NBYTES + 2 * LINE) // 4, np.float32)
+        self._memory = memory.allocate(NBYTES + 2 * LINE).view(np.float32)  # with a line in front and one behind
+        self._lines = memory.address(self._memory) + LINE
+        self._memory.fill(0)
         self._sums: NDArray[np.float32] = np.zeros((2, 64), np.float32)
 
     def line(self, core: Core, name: str) -> float:
         """Nanoseconds a line that a core takes to read or write all of them."""
-        arguments = (ctypes.c_void_p * 2)(self._aligned, self._sums[core].ctypes.data)
+        arguments = (ctypes.c_void_p * 2)(self._lines, self._sums[core].ctypes.data)
 
         def run() -> float:
             started = time.perf_counter_ns()
@@ -101,16 +104,12 @@ class Cores:
 
     def way(self) -> float:
         """Nanoseconds from one core's store until the other has seen it."""
-        self._memory[:2] = 0
-        arguments = (ctypes.c_void_p * 1)(self._aligned)
+        self._memory[LINE // 4 : LINE // 2] = 0
+        arguments = (ctypes.c_void_p * 1)(self._lines)
         started = time.perf_counter_ns()
         for turn in [thread.submit(self._flag, arguments, me, TURNS, None) for me, thread in enumerate(self._threads)]:
             turn.result()
         return (time.perf_counter_ns() - started) / (2 * TURNS)
-
-    @property
-    def _aligned(self) -> int:
-        return self._memory.ctypes.data + -self._memory.ctypes.data % LINE
 
 
 def usual_way(target: Target) -> float:

@@ -44,7 +44,7 @@ class Sample:
 
 
 def sample(cores: Cores) -> Sample:
-    """Every history once, between two looks at the flag; the longer way counts."""
+    """Every history `MEASURED` times, between two looks at the flag; the longer way counts."""
     before, found = cores.way(), dict[tuple[str, str], list[float]]()
     for _ in range(MEASURED):
         for history, steps in HISTORIES.items():

@@ -91,4 +91,4 @@ def test_it_is_left_where_winograd_is_not_taken() -> None:
     assert not applied(compiled(switched_off=frozenset({"winograd"})))
     assert applied(compiled(by_name("avx2")))
     pairs = replace(AVX512, features=f"{AVX512.features},+avx512bf16")
-    assert applied(compiled(pairs))
+    assert not applied(compiled(pairs, storage=dtypes.bfloat16))

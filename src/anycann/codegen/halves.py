@@ -27,3 +27,8 @@ def in_order(e: Emitter, task: Value, around: int, inside: int, first: int) -> t
         point, skipped = e.select(behind, e.udiv(within, second), point), e.select(behind, e.const(first), skipped)
     start = e.select(behind, e.const(first), e.const(0))
     return e.add(e.add(within, e.mul(point, skipped)), start), behind
+
+
+def even_count(parts: int) -> int:
+    """As many parts for one thread of two as for the other; one stays one."""
+    return parts + parts % 2 if parts > 1 else parts

@@ -97,14 +97,12 @@ def _halved(nest: FlatNest, outputs: Sequence[Output], lanes: int) -> Var | None
     threads 3 to 4 times as long in halves.
     """
     places = [output.place for output in outputs]
-    rows, pixels = places[0].shape[2:3], math.prod(places[0].shape[2:])
-    if any(place.layout != NC1HWC0 or place.shape[0] > 1 or place.shape[2:] != places[0].shape[2:] for place in places):
+    size = places[0].shape[2:]
+    if any(place.layout != NC1HWC0 or place.shape[0] > 1 or place.shape[2:] != size for place in places) or math.prod(size) < LEAST_PIXELS:
         return None
-    if pixels < LEAST_PIXELS:
-        return None
-    stores = [linear(stage.address) for stage in nest.stages if stage.address is not None]
-    loops = (loop for loop in nest.outer if (loop.extent,) == rows)
-    return next((loop for loop in loops if all(store.coefficient(loop) * rows[0] == lanes * pixels for store in stores)), None)
+    stores, row = [linear(stage.address) for stage in nest.stages if stage.address is not None], lanes * math.prod(size[1:])
+    loops = (loop for loop in nest.outer if loop.extent == size[0])
+    return next((loop for loop in loops if all(store.coefficient(loop) == row for store in stores)), None)
 
 
 def rows_of(nest: Nest) -> Var | None:

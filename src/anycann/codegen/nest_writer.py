@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import math
 
 from anycann.codegen.accesses import Stage
-from anycann.codegen.halves import in_order
+from anycann.codegen.halves import even_count, in_order
 from anycann.codegen.interior import Interior
 from anycann.codegen.kernel import Kernel, RowTasks
 from anycann.codegen.lanes import Flat
@@ -105,7 +105,7 @@ class NestWriter(StageWriter):
             extent = loops[leading].extent
             if leading and tasks * extent > parts:
                 pieces = -(-extent // -(-extent * tasks // parts))
-                return leading, min(extent, pieces + pieces % 2) if loops[leading] is self.halved else pieces
+                return leading, min(extent, even_count(pieces)) if loops[leading] is self.halved else pieces
             tasks *= extent
             leading += 1
         return leading, 1

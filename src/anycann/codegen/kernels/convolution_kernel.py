@@ -144,13 +144,11 @@ class DirectKernel:
 
     @property
     def halves(self) -> tuple[int, ...]:
-        """Rows along the outermost axis of each part of an image: tasks pass all channel blocks of one part before the next."""
-        first, *_ = (axis.out_size for axis in self.axes)
+        """Rows of each part of an image: tasks pass all channel blocks of one part before the next."""
         apart = self.how in ("dense", "lanes") and self.image_tasks * self.groups == 1 and self.group_blocks > self.blocks
         by_blocks = not self.tile.blocks_inner and not self.tile.depth and not self.window
-        if apart and by_blocks and len(self.axes) > 1 and first > 1 and self.shape.out_pixels >= LEAST_PIXELS:
-            return (first - first // 2, first // 2)
-        return (first,)
+        is_halved = apart and by_blocks and self.rows > 1 and self.shape.out_pixels >= LEAST_PIXELS
+        return (self.rows - self.rows // 2, self.rows // 2) if is_halved else (self.rows,)
 
     @property
     def tasks_of_whole_rows(self) -> int:
@@ -172,7 +170,7 @@ class DirectKernel:
         tiles = tile_count(self.axes[-1], self.tile.columns)
         if self.tile.blocks_inner and not self.tile.depth:
             return -(-tiles // self.parts)
-        return tiles * (self.rows if len(self.halves) == 1 else self.halves[0] * self.rows // self.axes[0].out_size)
+        return tiles * self.halves[0]
 
     @property
     def fetches_ahead(self) -> bool:
@@ -202,7 +200,7 @@ class DirectKernel:
 class Place:
     """Where a task works: image, first output channel block, row position on each axis but the last, part of the row.
 
-    before: rows along the outermost axis in front of those that it shares out with others (`DirectKernel.halves`).
+    before: rows in front of the part of the image that it is of (`DirectKernel.halves`).
     """
 
     batch: Value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.halves import in_order
@@ -20,10 +19,10 @@ from anycann.target.target import Target
 def place_of(e: Emitter, kernel: DirectKernel, task: Value) -> tuple[Place, Value]:
     """The place of a task and the number of its group of channel blocks."""
     rows = [] if kernel.tile.depth else [axis.out_size for axis in kernel.axes[:-1]]
-    before, half = e.const(0), kernel.halves[0]
+    before = e.const(0)
     if len(kernel.halves) > 1:
-        inside = prod(rows) * kernel.parts
-        task, behind = in_order(e, task, kernel.block_groups, inside, inside // rows[0] * half)
+        half = kernel.halves[0]
+        task, behind = in_order(e, task, kernel.block_groups, kernel.rows * kernel.parts, half * kernel.parts)
         before = e.select(behind, e.const(half), before)
     outer = [kernel.image_tasks, kernel.groups]
     if kernel.tile.blocks_inner:

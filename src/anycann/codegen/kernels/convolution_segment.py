@@ -46,7 +46,7 @@ def _tile_number(e: Emitter, window: Window, column: Value) -> Value:
     number, tiles = e.udiv(column, kernel.tile.columns), tile_count(axis, kernel.tile.columns)
     if kernel.tile.blocks_inner and not kernel.tile.depth:
         return e.sub(number, e.mul(window.place.part, -(-tiles // kernel.parts)))
-    row, (first, *others) = e.const(0), (*window.place.rows, e.const(0))
-    for outer, position in zip(kernel.axes[:-1], [e.sub(first, window.place.before), *others], strict=False):
+    row = e.const(0)
+    for outer, position in zip(kernel.axes[:-1], window.place.rows, strict=True):
         row = e.add(e.mul(row, outer.out_size), position)
-    return e.add(e.mul(row, tiles), number)
+    return e.add(e.mul(e.sub(row, window.place.before), tiles), number)

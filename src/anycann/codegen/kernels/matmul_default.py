@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import lru_cache
 import math
 
+from anycann.codegen.halves import even_count
 from anycann.codegen.kernels.arithmetic_rate import fma_rate, has_fma, is_halved
 from anycann.codegen.kernels.matmul_far_rows import FAR_TASKS, cuts_far_rows, far_penalty, shared_rows
 from anycann.codegen.kernels.matmul_narrow import k_group
@@ -19,7 +20,7 @@ from anycann.codegen.kernels.matmul_row_shares import (
     traffic,
 )
 from anycann.codegen.kernels.matmul_shape import MatmulShape, folded, lanes_of
-from anycann.codegen.kernels.matmul_tile import STREAMS, MatmulTile, even_count, gathers_rows, is_streamed, method, must_copy
+from anycann.codegen.kernels.matmul_tile import STREAMS, MatmulTile, gathers_rows, is_streamed, method, must_copy
 from anycann.target.target import Target
 from anycann.te import dtypes
 

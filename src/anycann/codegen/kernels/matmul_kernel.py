@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from anycann.codegen.emitter import Emitter
+from anycann.codegen.halves import even_count
 from anycann.codegen.kernels.matmul_rows import ROW_BLOCK
 from anycann.codegen.kernels.matmul_shape import MatmulShape, Operand
-from anycann.codegen.kernels.matmul_tile import MatmulTile, even_count, gathers_rows, row_chunks
+from anycann.codegen.kernels.matmul_tile import MatmulTile, gathers_rows, row_chunks
 from anycann.codegen.kernels.matmul_writer import Fetch, MatmulIndex, Start, Write
 from anycann.codegen.values import Value, vector_type
 from anycann.support.records import dataclass

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from anycann.codegen.halves import even_count
 from anycann.codegen.kernels.matmul_far_rows import cuts_far_rows, reads_far_rows, shared_rows
 from anycann.codegen.kernels.matmul_packed_rows import may_pack_rows
 from anycann.codegen.kernels.matmul_shape import MatmulShape, lanes_of
-from anycann.codegen.kernels.matmul_tile import MatmulTile, even_count, row_chunks
+from anycann.codegen.kernels.matmul_tile import MatmulTile, row_chunks
 from anycann.target.target import Target
 
 # Half of A that another thread wrote comes out of its cache. Chains of products with k = n = 128 and 32 to 128 rows took as long with two

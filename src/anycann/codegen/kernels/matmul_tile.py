@@ -104,11 +104,6 @@ def fetches_soon(shape: MatmulShape, target: Target) -> bool:
     return not target.has_few_registers or shape.m <= _FETCHING_ROWS
 
 
-def even_count(parts: int) -> int:
-    """As many parts for one thread of two as for the other; one stays one."""
-    return parts + parts % 2 if parts > 1 else parts
-
-
 def row_chunks(shape: MatmulShape, tile: MatmulTile) -> int:
     """Parts into which the rows are cut for tasks."""
     return -(-shape.m // (tile.rows * tile.row_blocks))

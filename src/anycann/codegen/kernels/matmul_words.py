@@ -8,11 +8,11 @@ from __future__ import annotations
 from functools import cached_property
 
 from anycann.codegen.emitter import Emitter
+from anycann.codegen.halves import even_count
 from anycann.codegen.kernels.convolution_write import digits
 from anycann.codegen.kernels.dot_products import add_word_pairs
 from anycann.codegen.kernels.matmul_kernel import Heights, even_heights
 from anycann.codegen.kernels.matmul_shape import MatmulShape
-from anycann.codegen.kernels.matmul_tile import even_count
 from anycann.codegen.kernels.matmul_words_copy import PAIR, WORD_BYTES, Bytes, emit_word_panel, emit_word_rows
 from anycann.codegen.kernels.matmul_writer import MatmulIndex, Write, batch_index, offset
 from anycann.codegen.values import Value, first_lanes, vector_type
