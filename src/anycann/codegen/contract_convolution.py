@@ -81,7 +81,8 @@ def convolution_reads(operator: Convolution, target: Target) -> frozenset[str]:
 
 def uses_winograd(operator: Convolution, shape: ConvolutionShape, target: Target, choices: Choices) -> bool:
     """True if the convolution, whose sizes are `shape`, is computed in float32 by Winograd's algorithm."""
-    if has_phases(operator) or (operator.computed and (shape.batch * shape.out_pixels < FEW_PIXELS or len(shape.kernel) != 2)):
+    computed_alike = shape.batch * shape.out_pixels >= FEW_PIXELS and len(shape.kernel) == 2 and shape.group == 1
+    if has_phases(operator) or (operator.computed and not computed_alike):
         return False
     return choices.winograd and choices.tile(AlgorithmSpace(winograd_shape(shape), target)).winograd
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 import itertools
 
-from convolution_harness import aligned, from_blocked, load, operands, reference, runnable_targets, shape_of, to_blocked
+from convolution_harness import aligned, load, operands, runnable_targets, shape_of, to_blocked
 import numpy as np
 import pytest
+from winograd_harness import emit, relative_error, results
 
-from anycann.codegen.emitter import Emitter
-from anycann.codegen.kernels.convolution import plain_writer
 from anycann.codegen.kernels.convolution_space import WinogradSpace
-from anycann.codegen.kernels.winograd import emit_winograd
 from anycann.codegen.kernels.winograd_algorithm import LineAlgorithm, WinogradAlgorithm
 from anycann.codegen.kernels.winograd_blocking import default_winograd_tile, winograd_profitable, winograd_tiles
+from anycann.codegen.kernels.winograd_bundles import bundled
 from anycann.codegen.kernels.winograd_tile import (
     all_blocks,
     all_groups,
@@ -28,7 +27,6 @@ from anycann.codegen.kernels.winograd_tile import (
     tile_sizes,
     winograd_algorithm,
     winograd_refusal,
-    winograd_weight_bytes,
 )
 from anycann.codegen.kernels.winograd_transform import pack_winograd_weights
 from anycann.codegen.objects import emit_object
@@ -48,45 +46,12 @@ SHAPES = {
 }
 
 
-def _emit(shape, target, tile):
-    e = Emitter()
-    x, w, y, bias = (e.argument(i) for i in range(4))
-    vector = f"<{target.lanes} x float>"
-    writer = plain_writer(y, shape, target.lanes)
-    return e, emit_winograd(e, shape, target, tile, x, w, writer, lambda e, c: e.load(e.gep(bias, c, "float"), vector, 4))
-
-
-def _relative_error(shape, target, tile, seed=0):
-    x, w, b = operands(shape, seed)
-    want = reference(x, w, shape, b)
-    return np.linalg.norm(_results(shape, target, tile, seed) - want) / np.linalg.norm(want)
-
-
-def _results(shape, target, tile, seed=0):
-    lanes = target.lanes
-    x, w, b = operands(shape, seed)
-    e, launch = _emit(shape, target, tile)
-    native = load(e, target, launch.tasks, launch.scratch_bytes)
-    packed = pack_winograd_weights(w, shape, lanes, winograd_algorithm(shape, tile))
-    assert packed.nbytes == winograd_weight_bytes(shape, lanes, tile)
-    weights = aligned(packed.size)
-    weights[:] = packed.ravel()
-    bias = aligned(shape.out_blocks(lanes) * lanes)
-    bias[: b.size] = b
-    y = aligned(shape.batch * shape.out_blocks(lanes) * lanes * shape.out_pixels)
-    part = max(1, launch.tasks // 3)
-    data = to_blocked(x, lanes)
-    for begin in range(0, launch.tasks, part):
-        native(data, weights, y, bias, begin=begin, end=min(launch.tasks, begin + part))
-    return from_blocked(y, (shape.batch, shape.out_channels, *shape.out_size), lanes)
-
-
 @TARGETS
 def test_points_of_4x4_results_are_those_of_a_small_error(target):
     """With the points 1 and 2 it was 1.6e-6."""
     shape = shape_of(64, 32, (17, 17), 3, pads=1)
     usual = next(tile for tile in winograd_tiles(shape, target) if tile.size == (4, 4))
-    assert _relative_error(shape, target, usual) < 1e-6
+    assert relative_error(shape, target, usual) < 1e-6
 
 
 @TARGETS
@@ -96,7 +61,7 @@ def test_calls_of_one_thread_that_go_on_give_the_same_bits(splits, by_point, tar
     shape = shape_of(3 * target.lanes, 5 * target.lanes, (15, 18), 3, pads=1)
     tile = next(tile for tile in winograd_tiles(shape, target) if tile.tiles < all_tiles(shape, tile.size))
     tile = replace(tile, blocks=1, splits=splits, by_point=by_point)
-    e, launch = _emit(shape, target, tile)
+    e, launch = emit(shape, target, tile)
     native = load(e, target, launch.tasks, launch.scratch_bytes)
     x, w, _ = operands(shape, 5)
     packed = pack_winograd_weights(w, shape, target.lanes, winograd_algorithm(shape, tile))
@@ -114,14 +79,14 @@ def test_calls_of_one_thread_that_go_on_give_the_same_bits(splits, by_point, tar
 
 
 def test_no_task_is_without_output_channels():
-    shape, target = shape_of(16, 5 * 8, (15, 18), 3, pads=1), by_name("avx2")
+    shape, target = bundled(shape_of(16, 5 * 8, (15, 18), 3, pads=1), 8), by_name("avx2")
     tiles = [replace(default_winograd_tile(shape, target), blocks=1, splits=splits) for splits in range(1, 6)]
     assert [channel_runs(shape, 8, tile) for tile in tiles] == [1, 2, 3, 3, 5]
-    assert [_emit(shape, target, tile)[1].tasks // all_blocks(shape, tile) for tile in tiles] == [5, 4, 3, 3, 5]
+    assert [emit(shape, target, tile)[1].tasks // all_blocks(shape, tile) for tile in tiles] == [5, 4, 3, 3, 5]
 
 
 def test_few_tasks_are_cut_into_groups_and_many_are_not():
-    shape = shape_of(16, 8 * 8, (32, 32), 3, pads=1)
+    shape = bundled(shape_of(16, 8 * 8, (32, 32), 3, pads=1), 8)
     tile = replace(default_winograd_tile(shape, by_name("avx2")), blocks=1, splits=1)
     for tiles, each in ((64, 8), (16, 8), (8, 4), (3, 2), (2, 1), (1, 1)):
         assert run_tasks(shape, 8, replace(tile, tiles=tiles)) == each
@@ -129,7 +94,7 @@ def test_few_tasks_are_cut_into_groups_and_many_are_not():
 
 @pytest.mark.parametrize("blocks", [5, 7, 16, 32, 33, 64])
 def test_groups_differ_by_a_block_and_two_threads_have_half_of_them_each(blocks):
-    shape = shape_of(16, blocks * 8, (7, 7), 3, pads=1)
+    shape = bundled(shape_of(16, blocks * 8, (7, 7), 3, pads=1), 8)
     for size in range(1, 9):
         tile = replace(default_winograd_tile(shape, by_name("avx2")), tiles=16, blocks=size, splits=8)
         groups, runs = all_groups(shape, 8, tile), channel_runs(shape, 8, tile)
@@ -155,14 +120,14 @@ def test_groups_differ_by_a_block_and_two_threads_have_half_of_them_each(blocks)
 def test_groups_of_two_sizes_equal_the_definition(blocks, size, by_point, target):
     shape = shape_of(target.lanes + 1, blocks * target.lanes - 3, (7, 6), 3, pads=1)
     tile = replace(default_winograd_tile(shape, target), columns=2, blocks=size, splits=2, by_point=by_point)
-    assert _relative_error(shape, target, tile) < 5e-6
+    assert relative_error(shape, target, tile) < 5e-6
 
 
 @TARGETS
 @pytest.mark.parametrize("name", SHAPES)
 def test_equals_the_definition_to_a_few_millionths(name, target):
     shape = SHAPES[name]
-    assert _relative_error(shape, target, default_winograd_tile(shape, target), len(name)) < 5e-6
+    assert relative_error(shape, target, default_winograd_tile(shape, target), len(name)) < 5e-6
 
 
 KERNELS = {
@@ -186,15 +151,15 @@ def test_every_size_of_a_tile_is_as_exact_for_every_kernel(name, target):
     shape = shape_of(2 * target.lanes + 3, target.lanes + 5, (13, 18), kernel, strides=strides, pads=tuple(n // 2 for n in kernel), batch=2)
     tiles = winograd_tiles(shape, target)
     for size in tile_sizes(shape):
-        assert _relative_error(shape, target, next(tile for tile in tiles if tile.size == size)) < 5e-6, size
+        assert relative_error(shape, target, next(tile for tile in tiles if tile.size == size)) < 5e-6, size
 
 
 @TARGETS
 def test_all_output_channels_of_a_point_give_the_same_bits_as_all_points_of_some(target):
     for shape in (shape_of(17, 5 * target.lanes + 1, (15, 18), 3, pads=1), shape_of(16, 3 * target.lanes, (5, 9, 6), 3, pads=1)):
         tile = replace(default_winograd_tile(shape, target), blocks=2, columns=3, splits=2)
-        results = [_results(shape, target, replace(tile, by_point=by_point)) for by_point in (False, True)]
-        np.testing.assert_array_equal(*results)
+        both = [results(shape, target, replace(tile, by_point=by_point)) for by_point in (False, True)]
+        np.testing.assert_array_equal(*both)
 
 
 @TARGETS
@@ -203,13 +168,13 @@ def test_every_blocking_gives_the_same_result(target):
     volumes = shape_of(target.lanes + 4, 2 * target.lanes, (5, 9, 6), 3, pads=1)
     tiles = {shape: winograd_tiles(shape, target) for shape in (images, volumes)}
     for shape, tile in [(shape, tile) for shape, space in tiles.items() for tile in space[:: max(1, len(space) // 4)]]:
-        assert _relative_error(shape, target, tile) < 5e-6, tile
+        assert relative_error(shape, target, tile) < 5e-6, tile
 
 
 @pytest.mark.parametrize("name", NAMED)
 def test_every_target_compiles_to_an_object_that_calls_nothing(name):
     target, shape = by_name(name), SHAPES["partial tiles, blocks and batch"]
-    e, _ = _emit(shape, target, default_winograd_tile(shape, target))
+    e, _ = emit(shape, target, default_winograd_tile(shape, target))
     assert emit_object(e.finish("winograd")[1], target)[:4] == b"\x7fELF"
 
 
@@ -218,7 +183,7 @@ def test_scratch_stays_in_the_second_level_cache():
     for channels, size in ((64, 56), (128, 28), (256, 14), (512, 7)):
         shape = shape_of(channels, channels, (size, size), 3, pads=1)
         tile = default_winograd_tile(shape, target)
-        assert scratch_bytes(shape, target.lanes, tile) <= target.l2_bytes
+        assert scratch_bytes(bundled(shape, target.lanes), target.lanes, tile) <= target.l2_bytes
         assert tile.tiles <= all_tiles(shape, tile.size)
 
 
@@ -255,7 +220,8 @@ def test_it_pays_for_large_images_but_not_where_only_weights_are_moved():
         (shape_of(64, 64, (9, 9, 9), (3, 6, 1)), "no algorithm"),
         (shape_of(64, 64, (9,), 3), "kernel is"),
         (shape_of(64, 64, (9, 9, 9), (0, 3, 3), dilations=(3, 1, 1)), "kernel is"),
-        (shape_of(64, 64, (9, 9), 3, group=2), "2 groups"),
+        (shape_of(64, 64, (9, 9), 3, group=16), "4 -> 4 channels are fewer than half a vector"),
+        (shape_of(64, 256, (9, 9), 3, group=16), "4 -> 16 channels are fewer than half a vector"),
         (shape_of(3, 64, (9, 9), 3), "fewer than a vector"),
     ],
 )
@@ -264,7 +230,7 @@ def test_other_convolutions_are_refused_with_the_reason(shape, reason):
     assert reason in winograd_refusal(shape, target)
     assert not winograd_profitable(shape, target)
     with pytest.raises(UsageError, match=reason):
-        _emit(shape, target, default_winograd_tile(SHAPES["whole tiles"], target))
+        emit(shape, target, default_winograd_tile(SHAPES["whole tiles"], target))
 
 
 @pytest.mark.parametrize(("results", "taps"), [(2, 3), (4, 3), (6, 3), (2, 5), (4, 5)])

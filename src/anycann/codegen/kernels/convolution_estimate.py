@@ -7,7 +7,7 @@ from math import prod
 
 from anycann.codegen.kernels.arithmetic_rate import fma_rate, has_fma, is_halved
 from anycann.codegen.kernels.convolution_columns import Segment, segments
-from anycann.codegen.kernels.convolution_method import ADDING_CYCLES, Method, last_lanes, method
+from anycann.codegen.kernels.convolution_method import ADDING_CYCLES, Method, groups_of_vector, last_lanes, method
 from anycann.codegen.kernels.convolution_shape import Axis, ConvolutionShape, axes, images_axis
 from anycann.support.records import dataclass
 from anycann.target.target import Target
@@ -83,7 +83,8 @@ def _row_cycles(
     steps = above * (shape.in_blocks(target.lanes) if how == "inner" else shape.group_inputs)
     write = _WRITE_CYCLES + (ADDING_CYCLES if how == "inner" else 0)
     readers = _readers(all_axes, tile.columns) if tile.depth else 1.0
-    weights, widening = _weight_cycles(shape, target, blocks, tile.depth, readers), _WIDENING_CYCLES.get(shape.dtype.name, 0.8)
+    weights = _weight_cycles(shape, target, blocks, tile.depth, readers)
+    widening = _WIDENING_CYCLES.get(shape.dtype.name, 0.8) + blocks * _choosing_cycles(shape, target, how)
     step = partial(step_cycles, target, blocks=blocks, weight_cycles=weights, widening=widening, saved=saved)
     waits = how == "dense" and is_halved(target)
     late = _LATE_WRITE * _FEW_STEPS / max(_FEW_STEPS, all_axes[-1].kernel * steps) if waits else 0.0
@@ -97,6 +98,17 @@ def _row_cycles(
         sums = segment.kind.pixels * blocks
         cycles += count * (taps * steps + write * sums + late * max(0, sums - _HIDDEN_WRITES) + _TILE_CYCLES)
     return cycles
+
+
+# To shuffle lanes from one quarter of a vector to another: groups of 8 take 1.5 times as long as groups of 4 (Zen 4).
+_QUARTER, _FAR_SHUFFLE = 4, 0.5
+
+
+def _choosing_cycles(shape: ConvolutionShape, target: Target, how: Method) -> float:
+    """Cycles to make one factor of what several groups have: blocks of two groups take 2.25 times as long, of three 3.2 (Zen 4)."""
+    if how == "blend":
+        return (groups_of_vector(shape, target.lanes) - 1) / (fma_rate(target) if has_fma(target) else 1.5)
+    return _FAR_SHUFFLE if how == "lanes" and shape.group_inputs > _QUARTER else 0.0
 
 
 # Cycles to widen one element that is stored as another type; measured, 0.8 for the others.

@@ -39,6 +39,7 @@ from anycann.codegen.kernels.winograd_blocking import (
     winograd_profitable,
     winograd_unrolls,
 )
+from anycann.codegen.kernels.winograd_bundles import bundled, most_blocks
 from anycann.codegen.kernels.winograd_estimate import winograd_estimate
 from anycann.codegen.kernels.winograd_tile import WinogradTile, all_tiles, tile_sizes, winograd_refusal
 from anycann.codegen.space import Parameter, Space
@@ -122,14 +123,15 @@ class WinogradSpace(Space[WinogradTile]):
     target: Target
 
     def parameters(self) -> tuple[Parameter, ...]:
+        bundle = bundled(self.problem, self.target.lanes)
         totals = {max(1, all_tiles(self.problem, size)) for size in tile_sizes(self.problem)}
-        out_blocks = self.problem.out_blocks(self.target.lanes)
-        blocks = tuple(range(1, min(8, out_blocks) + 1))
+        out_blocks = bundle.out_blocks(self.target.lanes)
+        blocks = tuple(range(1, most_blocks(bundle, self.target.lanes) + 1))
         planes = plane_choices(self.problem)
         columns = range(1, min(max(totals) * planes[-1], most_winograd_columns(self.target, 1)) + 1)
         sizes = tile_sizes(self.problem)
         ones = [WinogradTile(1, 1, 1, 1, 1, 1, *size, by_point) for size in sizes for by_point in (False, True)]
-        most = max(most_winograd_tiles(self.problem, self.target, one) for one in ones)
+        most = max(most_winograd_tiles(bundle, self.target, one) for one in ones)
         cuts = {-(-total // parts) for total in totals for parts in range(1, total + 1)}
         heights, widths = (tuple(sorted(set(along))) for along in zip(*sizes, strict=True))
         return (
@@ -148,7 +150,8 @@ class WinogradSpace(Space[WinogradTile]):
         shape, target = self.problem, self.target
         if winograd_refusal(shape, target):
             return winograd_refusal(shape, target)
-        if not 1 <= tile.blocks <= min(8, shape.out_blocks(target.lanes)):
+        bundle = bundled(shape, target.lanes)
+        if not 1 <= tile.blocks <= most_blocks(bundle, target.lanes):
             return f"{tile.blocks} channel blocks"
         if not 1 <= tile.columns <= min(tile.positions, most_winograd_columns(target, tile.blocks)):
             return f"{tile.columns} columns do not fit {tile.tiles} tiles of {tile.planes} planes and the registers"
@@ -156,14 +159,13 @@ class WinogradSpace(Space[WinogradTile]):
             return f"tiles of {tile.height} x {tile.width} results"
         if tile.planes not in plane_choices(shape):
             return f"{tile.planes} planes"
-        if tile.tiles > max(1, all_tiles(shape, tile.size)) or (tile.positions > 1 and not winograd_fits(shape, target, tile)):
+        if tile.tiles > max(1, all_tiles(shape, tile.size)) or (tile.positions > 1 and not winograd_fits(bundle, target, tile)):
             return f"{tile.tiles} tiles of {tile.planes} planes do not fit the image or the cache"
-        last = shape.in_channels % target.lanes or target.lanes
-        if tile.unroll not in winograd_unrolls(target) or target.lanes % tile.unroll or last % tile.unroll:
+        if tile.unroll not in winograd_unrolls(target) or target.lanes % tile.unroll or shape.group_inputs % tile.unroll:
             return f"{tile.unroll} input channels do not divide a channel block"
         if tile.unroll > 1 and tile.unroll * tile.columns * tile.blocks > MOST_FMAS:
             return f"{tile.unroll} input channels written out are too much code"
-        groups = -(-shape.out_blocks(target.lanes) // tile.blocks)
+        groups = -(-bundle.out_blocks(target.lanes) // tile.blocks)
         return None if 1 <= tile.splits <= groups else f"{tile.splits} parts of {groups} groups"
 
     def default(self) -> WinogradTile:

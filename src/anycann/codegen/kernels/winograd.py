@@ -9,14 +9,15 @@ Padding is read as zeros from a zero vector; nothing outside the input is loaded
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution_inputs import Elements
 from anycann.codegen.kernels.convolution_kernel import Initial, Write
-from anycann.codegen.kernels.convolution_method import last_lanes
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_write import digits
+from anycann.codegen.kernels.winograd_bundles import BundledShape, bundled, lanes_of_last
 from anycann.codegen.kernels.winograd_products import BlockGroup, WinogradKernel, group_block, multiply_point, weights_ahead
 from anycann.codegen.kernels.winograd_tile import (
     WinogradTile,
@@ -35,6 +36,7 @@ from anycann.codegen.kernels.winograd_tile import (
     tap_steps,
     tile_grid,
     tile_points,
+    winograd_depth,
     winograd_refusal,
 )
 from anycann.codegen.kernels.winograd_transform import goes_by_lines, transform_input, transform_input_by_lines, transform_output
@@ -70,29 +72,31 @@ def emit_winograd(
     """
     refusal = winograd_refusal(shape, target)
     if refusal:
-        accepted = "small kernels, dilation or stride 1, one group, full vectors"
+        accepted = "small kernels, dilation or stride 1, full vectors, groups of at least half a vector"
         raise UsageError(f"Winograd convolution of {shape}: {refusal}; accepted: {accepted}")
     if shape.batch == 0 or shape.out_pixels == 0:
         return WinogradLaunch(0, 0)
     goes_on = resumed(e)
-    kernel = _kernel(e, shape, target, tile, input_pointer, weights, write, initial)
-    sizes = shape, target.lanes, tile
+    bundle = bundled(shape, target.lanes)
+    kernel = _kernel(e, bundle, target, tile, input_pointer, weights, write, initial)
+    sizes = bundle, target.lanes, tile
     groups, runs, each = all_groups(*sizes), channel_runs(*sizes), run_tasks(*sizes)
     tasks = runs * each
     before = e.select(goes_on, e.udiv(e.sub(e.begin, 1), tasks), e.const(-1))
     with e.loop(e.udiv(e.begin, each), e.udiv(e.add(e.end, each - 1), each), 1, [before]) as loop:
-        block, run = digits(e, loop.index, [all_blocks(shape, tile), runs])
+        block, run = digits(e, loop.index, [all_blocks(bundle, tile), runs])
         part = _part(e, kernel, block)
+        of_bundle = replace(kernel, weights=_weights_of(e, kernel, part.bundle))
         with e.when(e.compare("ne", block, loop.values[0])):  # the next run of a block finds its inputs transformed
             _transform_inputs(e, kernel, part)
         first, stop = (e.udiv(e.mul(task, groups), tasks) for task in run_part(e, block, run, tasks, each))  # `first_group`
         if tile.by_point:
-            _finish(e, kernel, first, stop, part)
+            _finish(e, of_bundle, first, stop, part)
         else:
             with e.loop(first, stop) as group:
-                _finish(e, kernel, group.index, e.add(group.index, 1), part)
+                _finish(e, of_bundle, group.index, e.add(group.index, 1), part)
         loop.carry([block])
-    return WinogradLaunch(all_blocks(shape, tile) * tasks, scratch_bytes(shape, target.lanes, tile))
+    return WinogradLaunch(all_blocks(bundle, tile) * tasks, scratch_bytes(*sizes))
 
 
 def run_part(e: Emitter, block: Value, run: Value, tasks: int, each: int) -> tuple[Value, Value]:
@@ -105,7 +109,7 @@ def run_part(e: Emitter, block: Value, run: Value, tasks: int, each: int) -> tup
 
 
 def _kernel(
-    e: Emitter, shape: ConvolutionShape, target: Target, tile: WinogradTile, x: Value, weights: Value, write: Write, initial: Initial | None
+    e: Emitter, shape: BundledShape, target: Target, tile: WinogradTile, x: Value, weights: Value, write: Write, initial: Initial | None
 ) -> WinogradKernel:
     vector, align = vector_type("float", target.lanes), 4 * target.lanes
     zeros = e.op(f"alloca {vector}, align {align}", POINTER)
@@ -116,10 +120,17 @@ def _kernel(
     return WinogradKernel(shape, target, tile, elements, weights, write, initial, e.scratch, products, zeros, results)
 
 
+def _weights_of(e: Emitter, kernel: WinogradKernel, bundle: Value) -> Value:
+    shape, lanes = kernel.shape, kernel.lanes
+    each = shape.out_blocks(lanes) * kernel.algorithm.points * winograd_depth(shape, lanes) * lanes
+    return e.gep(kernel.weights, e.mul(bundle, each), "float")
+
+
 @dataclass(frozen=True)
 class _Part:
-    """A block of the output: its first tile and how many, its first plane and how many."""
+    """A block of the output: its bundle, its first tile and how many, its first plane and how many."""
 
+    bundle: Value
     tile: Value
     tiles: Value
     plane: Value
@@ -129,10 +140,10 @@ class _Part:
 def _part(e: Emitter, kernel: WinogradKernel, block: Value) -> _Part:
     shape, tile, planes = kernel.shape, kernel.tile, out_planes(kernel.shape)
     total = all_tiles(shape, tile.size)
-    some_tiles, some_planes = digits(e, block, [-(-total // tile.tiles), -(-planes // tile.planes)])
+    bundle, some_tiles, some_planes = digits(e, block, [shape.bundles, -(-total // tile.tiles), -(-planes // tile.planes)])
     first, plane = e.mul(some_tiles, tile.tiles), e.mul(some_planes, tile.planes)
     tiles = e.smin(e.const(tile.tiles), e.sub(e.const(total), first))
-    return _Part(first, tiles, plane, e.smin(e.const(tile.planes), e.sub(e.const(planes), plane)))
+    return _Part(bundle, first, tiles, plane, e.smin(e.const(tile.planes), e.sub(e.const(planes), plane)))
 
 
 # ---- input transform
@@ -153,7 +164,7 @@ def _transform_inputs(e: Emitter, kernel: WinogradKernel, part: _Part) -> None:
         y, x = (e.sub(e.mul(edge, shape.strides[axis]), shape.pads_begin[axis]) for axis, edge in ((-2, y), (-1, x)))
         rows = [inside(e, e.add(y, i * dy), height) for i in range(kernel.algorithm.rows.patch)]
         columns = [inside(e, e.add(x, j * dx), width) for j in range(kernel.algorithm.columns.patch)]
-        number = e.add(e.mul(image, shape.in_blocks(kernel.lanes)), block.index)
+        number = e.add(e.mul(e.add(e.mul(image, shape.bundles), part.bundle), shape.in_blocks(kernel.lanes)), block.index)
         if len(shape.in_size) > 2:
             depth = e.sub(e.add(part.plane, plane.index), shape.pads_begin[0])
             rows = [e.binary("and", row, inside(e, depth, shape.in_size[0])) for row in rows]
@@ -241,7 +252,7 @@ def _multiply_group(e: Emitter, kernel: WinogradKernel, point: Value, number: Va
     block, stop = group_block(e, kernel, number), group_block(e, kernel, e.add(number, 1))
     kept, blocks, last = e.sub(block, begin), shape.out_blocks(lanes), e.const(groups - 1)
     small, large = blocks // groups, -(-blocks // groups)
-    of_last = last_lanes(shape, kernel.target, "dense", small)
+    of_last = lanes_of_last(shape, kernel.target, small)
     sizes = range(small, large + 1)
     if of_last < lanes:  # a variant of its own
         with e.when(e.compare("eq", number, last)):
@@ -258,13 +269,14 @@ def _transform_outputs(e: Emitter, kernel: WinogradKernel, block: Value, blocks:
     stride = product_stride(kernel.shape, kernel.lanes, kernel.tile)
     (height, width), (dy, dx) = kernel.shape.out_size[-2:], tap_steps(kernel.shape)
     planes = part.planes if out_planes(kernel.shape) > 1 else e.const(1)
+    skipped = e.mul(part.bundle, kernel.shape.out_blocks(kernel.lanes))
     with e.loop(0, blocks) as j, e.loop(0, planes) as plane, e.loop(0, part.tiles) as tile:
         image, y, x = _place(e, kernel, e.add(part.tile, tile.index))
         position = e.add(e.mul(plane.index, kernel.tile.tiles), tile.index)
         at = e.mul(e.add(e.mul(j.index, kernel.tile.positions), position), kernel.lanes)
         outer = [e.add(part.plane, plane.index)] if len(kernel.shape.out_size) > 2 else []
         products = [kernel.load(e, kernel.products, e.add(at, point * stride)) for point in range(kernel.algorithm.points)]
-        channel = e.mul(e.add(block, j.index), kernel.lanes)
+        channel = e.mul(e.add(e.add(block, j.index), skipped), kernel.lanes)
         start = kernel.initial(e, channel) if kernel.initial else None
         for i, value in enumerate(transform_output(e, kernel.target, kernel.algorithm, products)):
             kernel.store(e, e.binary("fadd", value, start) if start else value, kernel.results, e.const(i * kernel.lanes))

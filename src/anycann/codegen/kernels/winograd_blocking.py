@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from itertools import product
+from math import gcd
 
 from anycann.codegen.kernels.arithmetic_rate import fills_registers, has_fma
 from anycann.codegen.kernels.convolution_estimate import estimate
+from anycann.codegen.kernels.convolution_method import method
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_tile import MOST_FMAS, default_tile, even_cuts
+from anycann.codegen.kernels.winograd_bundles import BundledShape, bundled, most_blocks
 from anycann.codegen.kernels.winograd_estimate import winograd_costs
 from anycann.codegen.kernels.winograd_tile import (
     WinogradTile,
@@ -30,7 +33,8 @@ def winograd_profitable(shape: ConvolutionShape, target: Target) -> bool:
     """True if Winograd applies and its estimate is below that of the direct kernel, which is more exact."""
     if winograd_refusal(shape, target) or shape.batch * shape.out_pixels == 0:
         return False
-    direct = shape.batch * estimate(shape, target, default_tile(shape, target))
+    images = shape.batch * (shape.group if method(shape, target.lanes, blocked_input=True) == "dense" else 1)
+    direct = images * estimate(shape, target, default_tile(shape, target))
     return winograd_costs(shape, target).judged(default_winograd_tile(shape, target)) < 0.96 * direct
 
 
@@ -45,7 +49,7 @@ _BLOCKS = (24, 28, 36, 48)
 
 def winograd_tiles(shape: ConvolutionShape, target: Target) -> list[WinogradTile]:
     """Every blocking that fits registers and the second-level cache, best first: by the estimate, for one thread and for two."""
-    return sorted(set(_candidates(shape, target)), key=winograd_costs(shape, target).judged_for_two)
+    return sorted(set(_candidates(bundled(shape, target.lanes), target)), key=winograd_costs(shape, target).judged_for_two)
 
 
 @lru_cache(maxsize=256)
@@ -54,7 +58,7 @@ def default_winograd_tile(shape: ConvolutionShape, target: Target) -> WinogradTi
     return winograd_tiles(shape, target)[0]
 
 
-def _candidates(shape: ConvolutionShape, target: Target) -> Iterator[WinogradTile]:
+def _candidates(shape: BundledShape, target: Target) -> Iterator[WinogradTile]:
     for height, width in tile_sizes(shape):
         tile = WinogradTile(1, 1, 1, 1, 1, 1, height, width)
         yield from _blockings(shape, target, tile)
@@ -62,13 +66,12 @@ def _candidates(shape: ConvolutionShape, target: Target) -> Iterator[WinogradTil
             yield from _blockings(shape, target, replace(tile, by_point=True))
 
 
-def _blockings(shape: ConvolutionShape, target: Target, tile: WinogradTile) -> Iterator[WinogradTile]:
+def _blockings(shape: BundledShape, target: Target, tile: WinogradTile) -> Iterator[WinogradTile]:
     total = max(1, all_tiles(shape, tile.size))
     most = most_winograd_tiles(shape, target, tile)
     parts = {*_PARTS, *(-(-total // size) for size in _BLOCKS if total > _PARTS[-1] * size)}
     sizes = sorted({*even_cuts(total, most), *(n for n in (-(-total // part) for part in parts) if n <= most)})
-    out_blocks = shape.out_blocks(target.lanes)
-    for blocks, tiles, planes in product(range(1, min(8, out_blocks) + 1), sizes, plane_choices(shape)):
+    for blocks, tiles, planes in product(range(1, most_blocks(shape, target.lanes) + 1), sizes, plane_choices(shape)):
         block = WinogradTile(tiles, 1, blocks, 1, 1, planes, tile.height, tile.width, tile.by_point)
         splits = _splits(shape, target.lanes, block)
         if block.positions > 1 and not winograd_fits(shape, target, replace(block, splits=splits) if block.by_point else block):
@@ -85,7 +88,7 @@ def plane_choices(shape: ConvolutionShape) -> tuple[int, ...]:
     return tuple(sorted(even | {min(planes, n) for n in _PLANES}))
 
 
-def most_winograd_tiles(shape: ConvolutionShape, target: Target, tile: WinogradTile) -> int:
+def most_winograd_tiles(shape: BundledShape, target: Target, tile: WinogradTile) -> int:
     """The largest block of tiles of this size that fits the second-level cache with one channel block of products."""
     one, counts = replace(tile, columns=1, blocks=1, planes=1), range(1, min(max(1, all_tiles(shape, tile.size)), _MOST_TILES) + 1)
     return max(1, bisect_left(counts, True, key=lambda n: not winograd_fits(shape, target, replace(one, tiles=n))))
@@ -97,7 +100,7 @@ def most_winograd_columns(target: Target, blocks: int) -> int:
     return max(1, (target.registers - spare) // blocks - 1)
 
 
-def winograd_fits(shape: ConvolutionShape, target: Target, tile: WinogradTile) -> bool:
+def winograd_fits(shape: BundledShape, target: Target, tile: WinogradTile) -> bool:
     """True if the transformed inputs and the products of a block of tiles stay in the second-level cache, or those inputs of a point."""
     everything = scratch_bytes(shape, target.lanes, tile)
     if tile.by_point:
@@ -110,9 +113,9 @@ def winograd_unrolls(target: Target) -> tuple[int, ...]:
     return (1, 2, 4, 8) if fills_registers(target) else (1, 2, 4)
 
 
-def _unroll(shape: ConvolutionShape, target: Target, accumulators: int) -> int:
-    last, most = shape.in_channels % target.lanes or target.lanes, MOST_FMAS if fills_registers(target) else _LOOP_FMAS
-    return max(n for n in winograd_unrolls(target) if target.lanes % n == 0 and last % n == 0 and (n * accumulators <= most or n == 1))
+def _unroll(shape: BundledShape, target: Target, accumulators: int) -> int:
+    whole, most = gcd(target.lanes, shape.group_inputs), MOST_FMAS if fills_registers(target) else _LOOP_FMAS
+    return max(n for n in winograd_unrolls(target) if whole % n == 0 and (n * accumulators <= most or n == 1))
 
 
 # In an innermost loop: with 14 x 2 sums two channels take 0.97 of the time of one, with 5 x 4 four 0.95 to 1 of that of two. Where a tile
@@ -125,6 +128,6 @@ _LOOP_FMAS = 80
 _ENOUGH_TASKS, _LEAST_BLOCKS = 8, 2
 
 
-def _splits(shape: ConvolutionShape, lanes: int, tile: WinogradTile) -> int:
+def _splits(shape: BundledShape, lanes: int, tile: WinogradTile) -> int:
     groups = -(-shape.out_blocks(lanes) // tile.blocks)
     return max(1, min(groups, shape.out_blocks(lanes) // _LEAST_BLOCKS, -(-_ENOUGH_TASKS // max(1, all_blocks(shape, tile)))))

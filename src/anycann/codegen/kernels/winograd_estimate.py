@@ -9,18 +9,20 @@ from functools import lru_cache
 
 from anycann.codegen.kernels.arithmetic_rate import fills_registers
 from anycann.codegen.kernels.convolution_estimate import block_groups, step_cycles
-from anycann.codegen.kernels.convolution_method import last_lanes
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
+from anycann.codegen.kernels.winograd_bundles import bundled, lanes_of_last, mean_channels
 from anycann.codegen.kernels.winograd_tile import (
     WinogradTile,
     all_blocks,
     all_groups,
     all_tiles,
+    bundle_blocks,
     channel_runs,
     first_block,
     first_group,
     out_planes,
     plane_reach,
+    plane_taps,
     scratch_bytes,
     tile_points,
     tile_sizes,
@@ -87,9 +89,10 @@ class WinogradCosts:
     """Estimates of one problem for many blockings."""
 
     def __init__(self, shape: ConvolutionShape, target: Target):
-        self._shape, self._target = shape, target
-        self._planes, self._depth = out_planes(shape), winograd_depth(shape)
-        self._out_blocks = shape.out_blocks(target.lanes)
+        self._shape, self._target = bundled(shape, target.lanes), target
+        self._planes, self._depth = out_planes(shape), plane_taps(shape) * mean_channels(self._shape, target.lanes)
+        self._read = self._depth / winograd_depth(self._shape, target.lanes)  # of what is packed
+        self._out_blocks = self._shape.out_blocks(target.lanes)
         self._usual = tile_sizes(shape)[0]
         self._sizes: dict[tuple[int, int], _Size] = {}
         self._blocks: dict[tuple[int, ...], _Block] = {}
@@ -101,11 +104,12 @@ class WinogradCosts:
         steps, loops = self._steps(tile)
         products = size.points * (self._depth * steps + 30.0 * loops)
         l2, l3, memory = WEIGHT_RATES
-        first = size.weight_bytes / memory
+        first = self._read * size.weight_bytes / memory
         near = size.weight_bytes <= target.l2_bytes // 2
-        again = size.weight_bytes / (l2 if near else l3)
+        again = self._read * size.weight_bytes / (l2 if near else l3)
         waits = 0.0 if near or not fills_registers(target) else _L3_WAIT * again
-        return overlapped(products, first) + (block.count - 1) * (overlapped(products, again) + waits) + sum(block.transforms)
+        once = overlapped(products, first) + (block.count - 1) * (overlapped(products, again) + waits) + sum(block.transforms)
+        return self._shape.bundles * once
 
     def judged(self, tile: WinogradTile) -> float:
         """The cycles, and what makes the usual tiles preferable where another's are hardly fewer."""
@@ -120,12 +124,12 @@ class WinogradCosts:
     def _shared_transforms(self, tile: WinogradTile) -> float:
         """Cycles to transform once more the block of tiles that two threads share, where each has some of its output channels."""
         block = self._block(tile)
-        return block.transforms[0] / block.count if tile.splits > 1 and block.count % 2 else 0.0
+        return block.transforms[0] / block.count if tile.splits > 1 and all_blocks(self._shape, tile) % 2 else 0.0
 
-    def _imbalance(self, tile: WinogradTile, count: int) -> float:
+    def _imbalance(self, tile: WinogradTile) -> float:
         """How much longer than half of the work two threads take."""
-        blocks, lanes = max(1, count), self._target.lanes
-        positions = max(1, self._size(tile).tiles * self._planes)
+        blocks, lanes = max(1, all_blocks(self._shape, tile)), self._target.lanes
+        positions = max(1, self._shape.bundles * self._size(tile).tiles * self._planes)
         if blocks % 2 == 0:
             return blocks * tile.positions / positions
         groups, runs = all_groups(self._shape, lanes, tile), channel_runs(self._shape, lanes, tile)
@@ -147,8 +151,8 @@ class WinogradCosts:
         key = tile.tiles, tile.blocks, tile.splits, tile.planes, tile.height, tile.width, int(tile.by_point)
         known = self._blocks.get(key)
         if known is None:
-            count = all_blocks(self._shape, tile)
-            known = self._blocks[key] = _Block(self._transforms(tile), count, self._imbalance(tile, count))
+            count = bundle_blocks(self._shape, tile)
+            known = self._blocks[key] = _Block(self._transforms(tile), count, self._imbalance(tile))
         return known
 
     def _transforms(self, tile: WinogradTile) -> tuple[float, float]:
@@ -174,7 +178,7 @@ class WinogradCosts:
     def _all_steps(self, positions: int, columns: int, blocks: int) -> tuple[float, int]:
         target, widths, groups = self._target, block_groups(positions, columns), -(-self._out_blocks // blocks)
         small, larger = divmod(self._out_blocks, groups)  # the last is a small one
-        saved = 1 - last_lanes(self._shape, target, "dense", small) / target.lanes
+        saved = 1 - lanes_of_last(self._shape, target, small) / target.lanes
         usual, rest = self._weight_cycles(small + 1), self._weight_cycles(small)
         steps = 0.0
         for times, width in ((len(widths) - 1, columns), (1, widths[-1])):  # all but the last are alike

@@ -11,9 +11,9 @@ from anycann.codegen.kernels.arithmetic_rate import fills_registers
 from anycann.codegen.kernels.convolution_inputs import Elements
 from anycann.codegen.kernels.convolution_kernel import Initial, Write
 from anycann.codegen.kernels.convolution_products import multiply_add
-from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_sums import Range, narrowed, nest
 from anycann.codegen.kernels.winograd_algorithm import WinogradAlgorithm
+from anycann.codegen.kernels.winograd_bundles import BundledShape, emit_channels_of, most_channels
 from anycann.codegen.kernels.winograd_tile import (
     WinogradTile,
     all_groups,
@@ -33,7 +33,7 @@ from anycann.target.target import Target
 class WinogradKernel:
     """The convolution to write, its operands and the memory it works in."""
 
-    shape: ConvolutionShape
+    shape: BundledShape
     target: Target
     tile: WinogradTile
     elements: Elements
@@ -82,7 +82,7 @@ def weights_ahead(e: Emitter, kernel: WinogradKernel, point: Value, group: Value
     another task reads: by points, where that is a third or half of the weights, 512 channels of 7 x 7 take 0.92 to 0.95 of the time (AVX2).
     """
     first, stop = groups
-    plane, points = winograd_depth(kernel.shape) * kernel.lanes, kernel.algorithm.points
+    plane, points = winograd_depth(kernel.shape, kernel.lanes) * kernel.lanes, kernel.algorithm.points
 
     def to_block_of(other: Value) -> Value:
         return e.mul(e.sub(group_block(e, kernel, other), group_block(e, kernel, group)), points * plane)
@@ -124,14 +124,15 @@ def _multiply(e: Emitter, kernel: WinogradKernel, point: Value, group: BlockGrou
 
     Meanwhile the weights that are multiplied next are fetched: from memory they take about as long as the products.
     """
-    shape, lanes, positions = kernel.shape, kernel.lanes, kernel.tile.positions
-    points, depth, blocks, read = kernel.algorithm.points, winograd_depth(shape), group.blocks, read_positions(shape, kernel.tile)
+    shape, lanes, positions, unroll = kernel.shape, kernel.lanes, kernel.tile.positions, kernel.tile.unroll
+    points, depth, blocks = kernel.algorithm.points, winograd_depth(shape, lanes), group.blocks
+    channels_of_tap = most_channels(shape, lanes)
     plane, apart = depth * lanes, prod(shape.dilations[:-2]) * kernel.tile.tiles * lanes
     weights = e.gep(kernel.weights, e.add(e.mul(group.first, points * plane), e.mul(point, plane)), "float")
     inputs = e.gep(kernel.inputs, e.add(e.mul(point, input_stride(shape, lanes, kernel.tile)), e.mul(start, lanes)), "float")
     ahead = -(-4 * lanes // -(-positions // kernel.tile.columns))  # bytes of the next weights for each input channel of these
     later = e.gep(weights, e.add(e.mul(e.udiv(start, kernel.tile.columns), depth * ahead), e.mul(following, 4)), "i8")
-    in_blocks, last = shape.in_blocks(lanes), shape.in_channels % lanes or lanes
+    in_blocks, last, in_block_size = shape.in_blocks(lanes), shape.in_channels % lanes or lanes, read_positions(shape, kernel.tile) * lanes
     types = [vector_type("float", group.last_lanes if j == blocks - 1 else lanes) for j in range(blocks)]
 
     def body(indices: list[Value], sums: list[Value]) -> list[Value]:
@@ -139,14 +140,17 @@ def _multiply(e: Emitter, kernel: WinogradKernel, point: Value, group: BlockGrou
         real = e.const(lanes)
         if last != lanes:
             real = e.select(e.compare("eq", in_block, e.const(in_blocks - 1)), e.const(last), real)
-        at, before = e.add(e.mul(in_block, read * lanes), e.mul(tap, apart)), e.add(e.mul(tap, shape.in_channels), e.mul(in_block, lanes))
-        return nest(e, [(e.const(0), real, kernel.tile.unroll)], sums, lambda inner, s: channels(before, at, inner[0], s))
+        at, before = e.add(e.mul(in_block, in_block_size), e.mul(tap, apart)), e.add(e.mul(tap, channels_of_tap), e.mul(in_block, lanes))
+        return nest(e, [(e.const(0), real, unroll)], sums, lambda inner, s: channels(e.add(at, inner[0]), e.add(before, inner[0]), s))
 
-    def channels(before: Value, at: Value, channel: Value, sums: list[Value]) -> list[Value]:
+    def in_groups(indices: list[Value], sums: list[Value]) -> list[Value]:
+        tap, channel = indices
+        at = e.add(e.mul(e.udiv(channel, lanes), in_block_size), e.add(e.urem(channel, lanes), e.mul(tap, apart)))
+        return channels(at, e.add(e.mul(tap, channels_of_tap), e.sub(channel, first_channel)), sums)
+
+    def channels(at: Value, number: Value, sums: list[Value]) -> list[Value]:
         sums = list(sums)
-        x = e.gep(inputs, e.add(at, channel), "float")
-        number = e.add(before, channel)
-        w, unroll, keeps = e.gep(weights, e.mul(number, lanes), "float"), kernel.tile.unroll, fills_registers(kernel.target)
+        x, w, keeps = e.gep(inputs, at, "float"), e.gep(weights, e.mul(number, lanes), "float"), fills_registers(kernel.target)
         lines = list(product(range(blocks), range(0, ahead * unroll, _LINE_BYTES)))
         for i in range(unroll):
             shares = (i, i + 1) if keeps else (0, unroll if i == 0 else 0)  # each channel fetches its share, as the order is kept
@@ -162,8 +166,13 @@ def _multiply(e: Emitter, kernel: WinogradKernel, point: Value, group: BlockGrou
                     e.keep_order()
         return sums
 
-    outer: list[Range] = [(e.const(0), e.const(plane_taps(shape)), 1), (e.const(0), e.const(in_blocks), 1)]
-    sums = nest(e, outer, [e.zero(types[j]) for _ in range(width) for j in range(blocks)], body)
+    sums = [e.zero(types[j]) for _ in range(width) for j in range(blocks)]
+    taps: Range = (e.const(0), e.const(plane_taps(shape)), 1)
+    if shape.group > 1:
+        first_channel, stop_channel = emit_channels_of(e, shape, lanes, group.first)
+        sums = nest(e, [taps, (first_channel, stop_channel, unroll)], sums, in_groups)
+    else:
+        sums = nest(e, [taps, (e.const(0), e.const(in_blocks), 1)], sums, body)
     to = e.mul(point, product_stride(shape, lanes, kernel.tile))
     first = e.add(e.mul(group.kept, positions), start)
     for p in range(width):

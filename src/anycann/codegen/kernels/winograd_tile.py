@@ -8,6 +8,7 @@ from math import prod
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.dot_plane import as_plane
 from anycann.codegen.kernels.winograd_algorithm import WinogradAlgorithm, winograd_tiles_of
+from anycann.codegen.kernels.winograd_bundles import BundledShape, most_channels
 from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te import dtypes
@@ -60,8 +61,8 @@ def winograd_refusal(shape: ConvolutionShape, target: Target) -> str | None:
     steps = [stride for stride, step in zip(shape.strides[-2:], tap_steps(shape), strict=True) if step > 1]
     if not _results(shape, -2) or not _results(shape, -1) or max([1, *shape.strides[:-2], *steps]) > 1:
         return f"of kernels {shape.kernel} with strides {shape.strides} and dilations {shape.dilations} no algorithm is known"
-    if shape.group != 1:
-        return f"it has {shape.group} groups"
+    if shape.group > 1 and 2 * min(shape.group_inputs, shape.group_outputs) < target.lanes:
+        return f"groups of {shape.group_inputs} -> {shape.group_outputs} channels are fewer than half a vector of {target.lanes}"
     if min(shape.in_channels, shape.out_channels) < target.lanes:
         return f"{shape.in_channels} -> {shape.out_channels} channels are fewer than a vector of {target.lanes}"
     return None
@@ -149,22 +150,27 @@ def read_positions(shape: ConvolutionShape, tile: WinogradTile) -> int:
     return tile.tiles * (tile.planes + plane_reach(shape))
 
 
-def all_blocks(shape: ConvolutionShape, tile: WinogradTile) -> int:
-    """Blocks of tiles and planes."""
+def bundle_blocks(shape: ConvolutionShape, tile: WinogradTile) -> int:
+    """Blocks of tiles and planes of a bundle."""
     return -(-all_tiles(shape, tile.size) // tile.tiles) * -(-out_planes(shape) // tile.planes)
 
 
-def winograd_depth(shape: ConvolutionShape) -> int:
-    """Products of a point that a result is the sum of."""
-    return plane_taps(shape) * shape.in_channels
+def all_blocks(shape: BundledShape, tile: WinogradTile) -> int:
+    """Blocks of tiles and planes of all bundles."""
+    return shape.bundles * bundle_blocks(shape, tile)
+
+
+def winograd_depth(shape: ConvolutionShape, lanes: int) -> int:
+    """Products of a point that weights are packed for."""
+    return plane_taps(shape) * most_channels(shape, lanes)
 
 
 def winograd_weight_bytes(shape: ConvolutionShape, lanes: int, tile: WinogradTile) -> int:
     """Bytes of the transformed weights: 4x4 tiles of 3x3 taps have four times those of the kernel."""
-    return 4 * tile_points(shape, tile) * winograd_depth(shape) * shape.out_blocks(lanes) * lanes
+    return 4 * tile_points(shape, tile) * winograd_depth(shape, lanes) * shape.out_blocks(lanes) * lanes
 
 
-def scratch_bytes(shape: ConvolutionShape, lanes: int, tile: WinogradTile) -> int:
+def scratch_bytes(shape: BundledShape, lanes: int, tile: WinogradTile) -> int:
     """Memory of a thread: transformed inputs of a block of tiles, and those products that are there at the same time."""
     return 4 * tile_points(shape, tile) * (input_stride(shape, lanes, tile) + product_stride(shape, lanes, tile))
 
@@ -174,17 +180,17 @@ def input_stride(shape: ConvolutionShape, lanes: int, tile: WinogradTile) -> int
     return (shape.in_blocks(lanes) * read_positions(shape, tile) | 1) * lanes
 
 
-def product_stride(shape: ConvolutionShape, lanes: int, tile: WinogradTile) -> int:
+def product_stride(shape: BundledShape, lanes: int, tile: WinogradTile) -> int:
     """Elements between the planes of products."""
     return ((run_groups(shape, lanes, tile) if tile.by_point else 1) * tile.blocks * tile.positions | 1) * lanes
 
 
-def run_groups(shape: ConvolutionShape, lanes: int, tile: WinogradTile) -> int:
+def run_groups(shape: BundledShape, lanes: int, tile: WinogradTile) -> int:
     """Groups of output channel blocks of a run, at most."""
     return -(-all_groups(shape, lanes, tile) // channel_runs(shape, lanes, tile))
 
 
-def channel_runs(shape: ConvolutionShape, lanes: int, tile: WinogradTile) -> int:
+def channel_runs(shape: BundledShape, lanes: int, tile: WinogradTile) -> int:
     """Runs of output channels of a block of tiles that are computed together: 10 groups in 8 parts are 5 of two.
 
     Where two threads share a block they are an even number: 6 then, of one group and of two.
@@ -200,7 +206,7 @@ def channel_runs(shape: ConvolutionShape, lanes: int, tile: WinogradTile) -> int
 ENOUGH_TASKS = 32
 
 
-def run_tasks(shape: ConvolutionShape, lanes: int, tile: WinogradTile) -> int:
+def run_tasks(shape: BundledShape, lanes: int, tile: WinogradTile) -> int:
     """Tasks that a run is cut into, of a group at least: a call that has several of them computes them together."""
     runs = channel_runs(shape, lanes, tile)
     return max(1, min(all_groups(shape, lanes, tile) // runs, -(-ENOUGH_TASKS // max(1, all_blocks(shape, tile) * runs))))

@@ -12,6 +12,7 @@ from anycann.codegen.kernels.arithmetic_rate import fills_registers
 from anycann.codegen.kernels.convolution_products import multiply_add
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.winograd_algorithm import LineAlgorithm, Phase, WinogradAlgorithm
+from anycann.codegen.kernels.winograd_bundles import most_channels
 from anycann.codegen.values import Value, vector_type
 from anycann.target.target import Target
 
@@ -19,28 +20,37 @@ _PRODUCTS = 240_000  # of one call: it stays in the cache, and OpenBLAS wakes no
 
 
 def pack_winograd_weights(weights: np.ndarray, shape: ConvolutionShape, lanes: int, algorithm: WinogradAlgorithm) -> np.ndarray:
-    """Weights [O, I, *planes, height, width] as float32 [O blocks, points, planes * I, lanes]: transformed in double precision, absent
-    output channels zero.
+    """Weights [O, I/group, *planes, height, width] as float32 [O blocks, points, planes * channels, lanes]: transformed in double
+    precision, absent output channels zero. The channels of a block are those of its groups (`channels_of`), others of its weights are zero.
 
     G g G^T of many filters is one product: (G kron G) [points, taps] times the filters [taps, planes * I * lanes].
     """
     both_ways = np.kron(algorithm.rows.weights, algorithm.columns.weights)
     points, taps_of_plane = both_ways.shape
-    planes = weights.reshape(shape.out_channels, shape.in_channels, -1, taps_of_plane).transpose(3, 2, 1, 0)
-    depth = planes.shape[1] * shape.in_channels
-    filters = planes.reshape(taps_of_plane, depth, shape.out_channels)
+    filters = weights.reshape(shape.out_channels, shape.group_inputs, -1, taps_of_plane).transpose(3, 2, 1, 0)
+    channels = most_channels(shape, lanes)
+    depth = filters.shape[1] * channels
     packed = np.empty((shape.out_blocks(lanes), points, depth * lanes), np.float32)
-    taps = np.zeros((taps_of_plane, depth, lanes))
+    taps = np.zeros((taps_of_plane, filters.shape[1], channels, lanes))
     step = min(max(lanes, _PRODUCTS // both_ways.size // lanes * lanes), depth * lanes)
     products = np.empty((points, step))
     for block, rows in enumerate(packed):
-        some = filters[:, :, block * lanes : (block + 1) * lanes]
-        taps[:, :, : some.shape[2]], taps[:, :, some.shape[2] :] = some, 0
+        _fill_block(taps, filters, shape, block)
         columns = taps.reshape(taps_of_plane, -1)
         for start in range(0, depth * lanes, step):
             part = columns[:, start : start + step]
             rows[:, start : start + step] = np.matmul(both_ways, part, out=products[:, : part.shape[1]])
     return packed.reshape(-1, points, depth, lanes)
+
+
+def _fill_block(taps: np.ndarray, filters: np.ndarray, shape: ConvolutionShape, block: int) -> None:
+    """taps [taps, planes, channels, lanes] of an output channel block from filters [taps, planes, I/group, O]."""
+    lanes, inputs, outputs = taps.shape[-1], shape.group_inputs, shape.group_outputs
+    start, stop = block * lanes, min((block + 1) * lanes, shape.out_channels)
+    taps[:] = 0
+    for number, group in enumerate(range(start // outputs, -(-stop // outputs))):
+        first, last = max(start, group * outputs), min(stop, (group + 1) * outputs)
+        taps[:, :, number * inputs : (number + 1) * inputs, first - start : last - start] = filters[..., first:last]
 
 
 Read = Callable[[int, int], Value]
