@@ -41,6 +41,9 @@ _TILE_CYCLES, _WRITE_CYCLES = 12.0, 2.0
 # 79 x 176 0.78 by 7 x 1 for 31 x 1; of 59 drawn shapes and layers of networks the estimate's choice was 1.065 of the fastest's time in the
 # mean, and is 1.03 (Zen 4; other processors keep their estimate). Grouped ones that are no products of whole vectors lose by it.
 _LATE_WRITE, _HIDDEN_WRITES, _FEW_STEPS = 4.0, 6, 128
+# A vector that is written to memory, channel block after channel block: 1 x 1 from 5 to 240 channels of 99 x 232 takes 0.73 of the time by
+# 2 x 5 that it takes by 6 x 1, from 8 to 266 of 216 x 94 0.91 by 2 x 4; from 13 channels on blocks make no difference.
+_ONE_BLOCK_FAR, _FAR_RESULTS, _FAR_STEPS = 1.2, 8, 12
 _FMA_LATENCY = 5.0  # four on most processors, and a little for what is not scheduled perfectly
 
 
@@ -87,6 +90,7 @@ def _row_cycles(
     widening = _WIDENING_CYCLES.get(shape.dtype.name, 0.8) + blocks * _choosing_cycles(shape, target, how)
     step = partial(step_cycles, target, blocks=blocks, weight_cycles=weights, widening=widening, saved=saved)
     waits = how == "dense" and is_halved(target)
+    write += _ONE_BLOCK_FAR if waits and blocks == 1 and is_written_far(shape, target) else 0.0
     late = _LATE_WRITE * _FEW_STEPS / max(_FEW_STEPS, all_axes[-1].kernel * steps) if waits else 0.0
     cycles = 0.0
     for segment in segments(all_axes[-1], tile.columns):
@@ -98,6 +102,14 @@ def _row_cycles(
         sums = segment.kind.pixels * blocks
         cycles += count * (taps * steps + write * sums + late * max(0, sums - _HIDDEN_WRITES) + _TILE_CYCLES)
     return cycles
+
+
+def is_written_far(shape: ConvolutionShape, target: Target) -> bool:
+    """True if results of few products are many times what the second-level cache holds: they wait for memory."""
+    return (
+        shape.taps * shape.group_inputs <= _FAR_STEPS
+        and 4 * shape.batch * shape.out_channels * shape.out_pixels > _FAR_RESULTS * target.l2_bytes
+    )
 
 
 # To shuffle lanes from one quarter of a vector to another: groups of 8 take 1.5 times as long as groups of 4 (Zen 4).
