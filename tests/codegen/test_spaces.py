@@ -19,6 +19,7 @@ from anycann.codegen.kernels.dot_space import DotSpace
 from anycann.codegen.kernels.matmul_shape import contiguous
 from anycann.codegen.kernels.matmul_space import MatmulSpace
 from anycann.codegen.kernels.planes_tile import planes_refusal
+from anycann.codegen.kernels.strassen_space import ProductAlgorithmSpace, StrassenSpace
 from anycann.codegen.kernels.winograd_words_space import WordAlgorithmSpace, WordWinogradSpace
 from anycann.codegen.space import Choices, Point, Space, usable
 from anycann.target.target import NAMED, Target
@@ -64,6 +65,9 @@ def random_space(rng: random.Random, target: Target) -> Space[Any]:
         return AttentionSpace(random_attention(rng), target)
     if rng.random() < 0.4:
         return MatmulSpace(random_matmul(rng), target)
+    if rng.random() < 0.2:
+        product = contiguous((), rng.choice((2, 65, 300)), rng.choice((384, 1536)), rng.choice((256, 768, 2048)), packed=True)
+        return rng.choice([ProductAlgorithmSpace(product, target), StrassenSpace(product, target)])
     shape = random_convolution(rng)
     if rng.random() < 0.5:
         plane = as_plane(replace(shape, dtype=rng.choice((dtypes.uint8, dtypes.int8, dtypes.bfloat16))))
@@ -114,6 +118,8 @@ def test_a_signature_is_json_and_tells_problems_apart() -> None:
         WinogradSpace(shape, target),
         MatmulSpace(contiguous((), 3, 4, 5), target),
         MatmulSpace(contiguous((), 3, 4, 5, transpose_b=True), target),
+        ProductAlgorithmSpace(contiguous((), 3, 4, 5), target),
+        StrassenSpace(contiguous((), 64, 768, 768, packed=True), target),
         AttentionSpace(attention, target),
         AttentionSpace(replace(attention, query=attention.query.transposed((0, 2, 1))), target),
     ]

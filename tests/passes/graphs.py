@@ -31,11 +31,13 @@ def parse(text: str, **constants: np.ndarray) -> onnx.ModelProto:
     return model
 
 
-def compile_graph(model: onnx.ModelProto, target: Target = AVX512, fuse: bool = True) -> Compiled:
+def compile_graph(
+    model: onnx.ModelProto, target: Target = AVX512, fuse: bool = True, switched_off: frozenset[str] = frozenset()
+) -> Compiled:
     """The program of a model of fixed shapes."""
     graph = upgrade_model(ir.from_proto(model))
     (shapes,) = gear_shapes(graph.graph, ())
-    return GraphCompiler(target, GrowingConstants(), fuse=fuse).compile(graph, input_specs(graph.graph, shapes))
+    return GraphCompiler(target, GrowingConstants(), fuse=fuse, switched_off=switched_off).compile(graph, input_specs(graph.graph, shapes))
 
 
 def tasks(program: Program) -> list[Task]:

@@ -8,6 +8,7 @@ import platform
 import pytest
 
 from anycann.support.errors import UnsupportedError
+from anycann.tools.atc_convert import switched_off_rules
 from anycann.tools.atc_errors import AtcUnsupportedError, AtcUsageError
 from anycann.tools.atc_option import Kind, State
 from anycann.tools.atc_options import OPTIONS
@@ -212,6 +213,22 @@ def test_switches_of_the_command_line_win_over_those_of_the_file(model: str, tmp
     switches.write_text("A:off\nB:off\n")
     made = request(model, f"--fusion_switch_file={switches}", "--optimization_switch=A:on")
     assert made.switches == {"A": "on", "B": "off"}
+
+
+@pytest.mark.parametrize(
+    ("words", "off"),
+    [
+        ([], set()),
+        (["--op_select_implmode=high_precision"], {"winograd", "strassen"}),
+        (["--op_select_implmode=high_precision", "--optypelist_for_implmode=Conv"], {"winograd"}),
+        (["--op_select_implmode=high_precision", "--optypelist_for_implmode=Gemm,Gelu"], {"strassen"}),
+        (["--optimization_switch=strassen:off"], {"strassen"}),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_high_precision_leaves_out_the_inexact_algorithms_of_its_operators(model: str, words: list[str], off: set[str]) -> None:
+    found, unknown = switched_off_rules(request(model, *words))
+    assert (found, unknown) == (off, ())
 
 
 def test_precision_by_operator_excludes_the_choice_for_all(model: str, tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def model_tasks(model: ir.Model, options: CompileOptions, tuned: Tuned | None = 
     asked: dict[str, Space[Any]] = {}
     tasks: dict[str, TuningTask] = {}
     uses: dict[str, list[tuple[str, ...]]] = {}
-    choices = Choices("winograd" not in options.switched_off, tuned)
+    choices = Choices.without(options.switched_off, tuned)
 
     def watch(planned: Planned) -> None:
         for space in spaces_of(planned.recipe, planned.constants, choices):

@@ -91,7 +91,7 @@ class GraphCompiler:
         """The stages after the passes. `own`: names of the model's weights by the id of their tensor."""
         narrow = self.storage is dtypes.bfloat16 and multiplies_bfloat(self.target)
         registry, lanes, weights = library(), self.target.lanes, Weights(self.constants, self.storage, not narrow, own)
-        choices = Choices("winograd" not in switched_off, self.tuned)
+        choices = Choices.without(switched_off, self.tuned)
         generators = Generators(registry, self.target, choices, self.watch)
         engines = assign_engines(graph, registry, generators.problem)
         groups = group_nodes(graph, engines, registry, self.fuse and FUSION not in switched_off)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from anycann.codegen.contract_strassen import generate_strassen, uses_strassen
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel
 from anycann.codegen.kernels.matmul import (
@@ -105,6 +106,8 @@ def generate_matmul(
     if known is not None and wants_packing(shape):
         shape = replace(shape, packed=True, b=replace(shape.b, batch=_matrix_strides(operator.b.shape, len(shape.batch))))
         shape = replace(shape, grouped=wants_groups(shape, target))
+        if uses_strassen(operator, shape, target, choices):
+            return generate_strassen(anchor, operator, shape, known, outputs, layouts, target, choices, repeats)
     tile = choices.tile(MatmulSpace(shape, target))
     columns = _packed_columns(operator, shape, target, tile, known)
     factors = [] if operator.scale is None else [_packed_scales(operator.scale, constants, panel_width(shape, target, tile))]

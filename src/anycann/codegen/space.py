@@ -8,7 +8,7 @@ time, but never make a wrong kernel.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, fields
 from functools import lru_cache
 import json
@@ -116,15 +116,25 @@ class Settled(Tuned, Protocol):
         """Text that differs if what it says may differ."""
 
 
+WINOGRAD, STRASSEN = "winograd", "strassen"  # algorithms that lose some digits, by the names that switch them off
+
+
 @dataclass(frozen=True)
 class Choices:
     """How generators choose.
 
-    winograd: whether convolutions may lose about two digits. tuned: measured choices, which go before estimates.
+    winograd: whether convolutions may lose about two digits. tuned: measured choices, which go before estimates. strassen: whether
+    products may lose about a bit.
     """
 
     winograd: bool = True
     tuned: Tuned | None = None
+    strassen: bool = True
+
+    @classmethod
+    def without(cls, switched_off: Collection[str], tuned: Tuned | None = None) -> Choices:
+        """All but the algorithms that are switched off by name, WINOGRAD and STRASSEN."""
+        return cls(WINOGRAD not in switched_off, tuned, STRASSEN not in switched_off)
 
     def tile(self, space: Space[Tile]) -> Tile:
         """The measured tile of a problem if there is one that the generator can use, else its default."""
@@ -134,9 +144,10 @@ class Choices:
 
     def digest(self) -> str | None:
         """Text that differs if what is chosen may differ; None if that can't be told."""
+        algorithms = f"winograd {self.winograd}, strassen {self.strassen}"
         if self.tuned is None:
-            return f"winograd {self.winograd}"
-        return f"winograd {self.winograd}, {self.tuned.digest()}" if isinstance(self.tuned, Settled) else None
+            return algorithms
+        return f"{algorithms}, {self.tuned.digest()}" if isinstance(self.tuned, Settled) else None
 
 
 @lru_cache(maxsize=1024)  # layers repeat, and passes ask before the generator does

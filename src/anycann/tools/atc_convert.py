@@ -11,6 +11,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
+from anycann.codegen.space import STRASSEN, WINOGRAD
 from anycann.compiler import CompileOptions, Conversion, convert_model
 from anycann.explain import Explanation, explain, slow_nodes
 from anycann.om.ahead import model_ahead
@@ -31,8 +32,9 @@ from anycann.tools.output import format_bytes, progress
 from anycann.tuning.bank import require_folder
 
 FUSION = "fusion"  # the switch of putting several nodes into one kernel
-WINOGRAD = "winograd"  # the switch of the algorithm that high_precision forbids
-SWITCHES = (FUSION, WINOGRAD, *switches(), *(rule.name for rule in RULES))
+# The switches of algorithms that high_precision forbids, by operators that it is asked for.
+EXACT = {WINOGRAD: ("Conv",), STRASSEN: ("MatMul", "Gemm")}
+SWITCHES = (FUSION, *EXACT, *switches(), *(rule.name for rule in RULES))
 
 
 def convert(line: CommandLine, words: Sequence[str]) -> Outcome:
@@ -109,15 +111,14 @@ def switched_off_rules(request: ConvertRequest) -> tuple[frozenset[str], tuple[s
             near = difflib.get_close_matches(name, SWITCHES, n=1)
             hint = f"did you mean {near[0]}?" if near else f"rules here: {', '.join(SWITCHES)}"
             unknown.append(f"[WARNING] rule {name} is not one of AnyCANN's and is ignored; {hint}")
-    if _wants_exact_convolutions(request):
-        off.add(WINOGRAD)
+    off |= {name for name, operators in EXACT.items() if any(_wants_exact(request, each) for each in operators)}
     return frozenset(off), tuple(unknown)
 
 
-def _wants_exact_convolutions(request: ConvertRequest) -> bool:
-    if request.op_precision.get("Conv") == "high_precision":
+def _wants_exact(request: ConvertRequest, operator: str) -> bool:
+    if request.op_precision.get(operator) == "high_precision":
         return True
-    everywhere = not request.optypelist or "Conv" in request.optypelist or request.op_select_implmode.endswith("_for_all")
+    everywhere = not request.optypelist or operator in request.optypelist or request.op_select_implmode.endswith("_for_all")
     return request.op_select_implmode.startswith("high_precision") and everywhere
 
 

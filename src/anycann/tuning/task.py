@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
 
 from anycann.codegen.recipe import Recipe
@@ -30,7 +30,7 @@ class TuningTask:
 
     def generate(self, point: Point) -> Generated:
         """The kernel with this point of the space chosen."""
-        fixed = Choices(self.base.winograd, Fixed(self.space.family, point, self.base.tuned))
+        fixed = replace(self.base, tuned=Fixed(self.space.family, point, self.base.tuned))
 
         def value(name: str) -> Any:
             return self.constants[name].array() if name in self.constants else None
@@ -72,7 +72,7 @@ class _Asked:
 def spaces_of(recipe: Recipe, constants: Constants, choices: Choices) -> list[Space[Any]]:
     """The spaces from which the kernel of a recipe is chosen, in the order of asking; none if it cannot run without another kernel."""
     asked = _Asked(choices.tuned)
-    generated = recipe.generate(constants, Choices(choices.winograd, asked))
+    generated = recipe.generate(constants, replace(choices, tuned=asked))
     return asked.spaces if generated.before is None else []
 
 

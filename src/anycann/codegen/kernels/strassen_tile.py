@@ -1,0 +1,174 @@
+"""When a matrix product is computed by Strassen's algorithm, how it is cut, and the memory that takes.
+
+Halves of A's rows, of B's columns and of k make seven products of the eight, in the form of Winograd (1971): 15 sums of quarters, of which
+those of A are made once for all columns, those of B with the first product that reads them, and those of C in registers.
+"""
+
+from __future__ import annotations
+
+from anycann.codegen.kernels.arithmetic_rate import is_halved
+from anycann.codegen.kernels.matmul_default import most_rows
+from anycann.codegen.kernels.matmul_kernel import Heights, even_heights
+from anycann.codegen.kernels.matmul_shape import MatmulShape, folded
+from anycann.support.records import dataclass
+from anycann.target.target import Target
+from anycann.te import dtypes
+
+# Sums of quarters of A, and of B, that wait in scratch.
+SUMS = 4
+# Register tiles that wait there: parts of C that two quarters are made of.
+PARTS = 3
+UNROLL = 2  # steps of k in a turn of the innermost loop
+
+
+@dataclass(frozen=True)
+class StrassenTile:
+    """`rows` x `vectors` registers of sums are computed together, over `depth` of k at a time, both halves of it."""
+
+    rows: int
+    vectors: int
+    depth: int
+
+
+@dataclass(frozen=True)
+class StrassenSizes:
+    """What follows from a shape and its tile. The rows are cut into `chunks` of `chunk_rows` each, the last of which may overlap the one
+    before; a chunk into halves of `half` rows, which overlap by one where their number is odd.
+    """
+
+    shape: MatmulShape
+    tile: StrassenTile
+    lanes: int
+
+    @property
+    def width(self) -> int:
+        """Columns of a panel of B."""
+        return self.tile.vectors * self.lanes
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of panels, one of each half of the columns."""
+        return self.shape.n // (2 * self.width)
+
+    @property
+    def slices(self) -> int:
+        """Parts of k, one after the other."""
+        return self.shape.k // self.tile.depth
+
+    @property
+    def half_depth(self) -> int:
+        return self.tile.depth // 2
+
+    @property
+    def chunks(self) -> int:
+        """One for few rows, else an even number: each of two threads has rows of its own."""
+        return 2 * -(-self.shape.m // (2 * _MOST_CHUNK_ROWS)) if self.shape.m >= _SHARED_ROWS else 1
+
+    @property
+    def together(self) -> int:
+        """Chunks that a thread which has all tasks computes together, so that the sums of B are made once."""
+        return self.chunks if self.chunks <= 2 else 1
+
+    @property
+    def chunk_rows(self) -> int:
+        return -(-self.shape.m // self.chunks)
+
+    @property
+    def half(self) -> int:
+        return -(-self.chunk_rows // 2)
+
+    @property
+    def heights(self) -> Heights:
+        """How the rows of a half are cut into register tiles."""
+        return even_heights(self.half, self.tile.rows)
+
+    @property
+    def sum_row(self) -> int:
+        """Elements from one row of a sum of quarters of A to the next: an odd number of lines, so that rows do not share a cache set."""
+        return self.shape.k // 2 + _LINE_ELEMENTS
+
+    @property
+    def sum_matrix(self) -> int:
+        """Elements of a sum of quarters of A."""
+        return self.half * self.sum_row
+
+    @property
+    def sum_panel(self) -> int:
+        """Elements of a sum of quarters of B, for a pair of panels."""
+        return self.half_depth * self.width
+
+    @property
+    def register_tile(self) -> int:
+        """Elements of a register tile of sums."""
+        return self.tile.rows * self.width
+
+    @property
+    def result_rows(self) -> int:
+        """Rows of a quarter of C that wait for the next part of k, or to be written."""
+        return self.half if self.slices > 1 else self.tile.rows
+
+    @property
+    def results(self) -> int:
+        """Elements of what waits of C for a chunk: its quarters."""
+        return 4 * self.result_rows * self.width
+
+    @property
+    def scratch_bytes(self) -> int:
+        return 4 * (SUMS * self.sum_panel + PARTS * self.register_tile + self.together * (self.results + SUMS * self.sum_matrix))
+
+
+# Rows whose sums stay in the second-level cache, or nearly; and from how many on two threads share them out, for else each would make the
+# sums of all rows, and read rows that the other wrote.
+_MOST_CHUNK_ROWS, _SHARED_ROWS, _LINE_ELEMENTS = 256, 192, 16
+_MOST_DEPTH, _LEAST_DEPTH = 1024, 96
+
+
+def strassen_refusal(shape: MatmulShape, target: Target) -> str | None:
+    """Why the algorithm does not compute this product; None if it does."""
+    shape = folded(shape)
+    if not shape.packed or shape.grouped or shape.scale_rows or shape.batch:
+        return "B is no constant matrix of one product"
+    if {shape.a_dtype, shape.b_dtype, shape.accumulator} != {dtypes.float32}:
+        return f"it is a product of {shape.a_dtype} and {shape.b_dtype}"
+    if shape.a.column != 1 or shape.m < 2:
+        return "the rows of A do not lie along k, or there are no two"
+    return None if strassen_tiles(shape, target) else f"{shape.n} columns or {shape.k} of k are no two halves of whole registers"
+
+
+def strassen_tiles(shape: MatmulShape, target: Target) -> list[StrassenTile]:
+    """Tiles that fit the registers and the halves of the product, the usual one first: of tasks enough for two threads, then of most sums,
+    then of most rows.
+    """
+    shape, depths = folded(shape), _depths(shape.k, target.lanes)
+    found = []
+    for vectors in range(1, 9):
+        rows = min(_MOST_ROWS, most_rows(shape, target, vectors), max(1, -(-shape.m // 2)))
+        if rows >= 1 and shape.n and shape.n % (2 * vectors * target.lanes) == 0:
+            found += [StrassenTile(rows, vectors, depth) for depth in depths]
+
+    def order(tile: StrassenTile) -> tuple[bool, int, int, int]:
+        sizes = StrassenSizes(shape, tile, target.lanes)
+        return sizes.pairs * sizes.chunks < _ENOUGH_TASKS, -tile.rows * tile.vectors, -tile.rows, -tile.depth
+
+    return sorted(found, key=order)
+
+
+_ENOUGH_TASKS = 4
+_MOST_ROWS = 8  # more are too many streams: 14 x 2 takes 1.04 times as long as 8 x 3
+
+
+def _depths(k: int, lanes: int) -> list[int]:
+    """Equal parts of k whose halves are whole registers."""
+    parts = [k // n for n in range(1, k // _LEAST_DEPTH + 1) if k % n == 0]
+    return [depth for depth in parts if depth % (2 * lanes) == 0 and depth <= _MOST_DEPTH]
+
+
+# With fewer rows what the sums of B take is not repaid: 24 rows take 0.94 to 1.0 of the time, 48 0.89 to 0.98, 64 and more 0.88 to 0.96
+# (180 products with k of 96 to 2048 and 128 to 3072 columns, one thread). With fewer columns there are no tasks for two threads.
+_LEAST_ROWS, _LEAST_COLUMNS = 64, 192
+
+
+def strassen_gains(shape: MatmulShape, target: Target) -> bool:
+    """True where it takes less time: measured on a Zen 4 with AVX-512, others keep the eight products."""
+    shape = folded(shape)
+    return is_halved(target) and shape.m >= _LEAST_ROWS and shape.n >= _LEAST_COLUMNS and strassen_refusal(shape, target) is None
