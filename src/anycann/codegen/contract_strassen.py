@@ -9,7 +9,7 @@ import numpy as np
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel
 from anycann.codegen.kernels.matmul_packing import columns_arrangement, pack_columns
-from anycann.codegen.kernels.matmul_shape import MatmulShape, folded
+from anycann.codegen.kernels.matmul_shape import MatmulShape
 from anycann.codegen.kernels.matmul_writer import MatmulIndex
 from anycann.codegen.kernels.strassen import emit_strassen
 from anycann.codegen.kernels.strassen_space import ProductAlgorithmSpace, StrassenSpace
@@ -42,7 +42,7 @@ def generate_strassen(
 ) -> Generated:
     """The kernel of a product and its tail; arguments: A, B in panels, what the tail reads, outputs."""
     tile = choices.tile(StrassenSpace(shape, target))
-    sizes = StrassenSizes(folded(shape), tile, target.lanes)
+    sizes = StrassenSizes.of(shape, tile, target.lanes)
     panels = _panels(operator, known, sizes)
 
     def written() -> Kernel:

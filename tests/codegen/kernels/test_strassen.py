@@ -11,7 +11,7 @@ import pytest
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.matmul_packing import pack_columns
-from anycann.codegen.kernels.matmul_shape import MatmulShape, Strides, contiguous, folded
+from anycann.codegen.kernels.matmul_shape import MatmulShape, Strides, contiguous
 from anycann.codegen.kernels.matmul_writer import plain_writer
 from anycann.codegen.kernels.strassen import emit_strassen
 from anycann.codegen.kernels.strassen_space import ProductAlgorithmSpace, StrassenSpace
@@ -47,7 +47,7 @@ class Problem:
         self.shape = shape
         tile = tile or StrassenSpace(shape, target).default()
         assert StrassenSpace(shape, target).refusal(tile) is None
-        self.sizes = StrassenSizes(folded(shape), tile, target.lanes)
+        self.sizes = StrassenSizes.of(shape, tile, target.lanes)
         rows = shape.batches * shape.m
         pool = RNG.standard_normal((rows, shape.a.row)).astype(np.float32)
         b = RNG.standard_normal((shape.k, shape.n)).astype(np.float32)
@@ -115,6 +115,19 @@ def test_calls_of_any_tasks_give_the_same_bits_whether_they_go_on_or_not(m: int,
 def test_rows_may_lie_apart_and_in_batches(target: Target) -> None:
     Problem(shape_of(37, 256, 8 * target.lanes, row=300), target).check()
     Problem(shape_of(19, 256, 8 * target.lanes, batch=(2, 3)), target).check()
+
+
+@TARGETS
+@pytest.mark.parametrize(("batch", "m"), [((3,), 65), ((2,), 197), ((2, 2), 300)])
+def test_a_sample_of_many_rows_has_no_part_in_the_sums_of_another(batch: tuple[int, ...], m: int, target: Target) -> None:
+    problem = Problem(shape_of(m, 256, 4 * target.lanes, batch=batch), target)
+    problem.check()
+    problem.check(parts=2)
+    problem.a[m * 256 : (m + 1) * 256] = np.nan  # the first row of the second sample
+    finite = np.isfinite(problem.result()).all(axis=1)
+    assert finite[:m].all()
+    assert finite[2 * m :].all()
+    assert not finite[m]
 
 
 @TARGETS

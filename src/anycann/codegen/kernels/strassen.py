@@ -42,8 +42,8 @@ def emit_strassen(
         extents = (*shape.batch[len(inner.batch) :], shape.m)
         write, fetch = unfolded(write, extents), unfolded(fetch, extents) if fetch else None
     goes_on = resumed(e)
-    kernel = _Kernel(StrassenSizes(inner, tile, target.lanes), a, b, write, fetch)
-    sizes = kernel.sizes
+    sizes = StrassenSizes.of(shape, tile, target.lanes)
+    kernel = _Kernel(sizes, a, b, write, fetch)
     tasks = sizes.chunks * sizes.pairs
     begin, end, chunks = _turns(e, sizes, tasks)
     before = e.select(goes_on, e.udiv(e.sub(e.begin, 1), sizes.pairs), e.const(-1))
@@ -109,8 +109,10 @@ class _Rows:
 def _rows_of(e: Emitter, kernel: _Kernel, chunk: Value, number: Value) -> _Rows:
     """The `number`-th chunk of a turn, which begins with `chunk`."""
     sizes = kernel.sizes
-    unwritten = e.mul(e.add(chunk, number), sizes.chunk_rows)
-    return _Rows(number, e.smin(unwritten, e.const(sizes.shape.m - sizes.chunk_rows)), unwritten)
+    chunk = e.add(chunk, number)
+    sample, within = e.mul(e.udiv(chunk, sizes.parts), sizes.sample_rows), e.mul(e.urem(chunk, sizes.parts), sizes.chunk_rows)
+    first = e.smin(within, e.const(sizes.sample_rows - sizes.chunk_rows))
+    return _Rows(number, e.add(sample, first), e.add(sample, within))
 
 
 # ---- sums of A

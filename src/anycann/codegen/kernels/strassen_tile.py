@@ -6,6 +6,7 @@ those of A are made once for all columns, those of B with the first product that
 
 from __future__ import annotations
 
+from anycann.codegen.halves import even_count
 from anycann.codegen.kernels.arithmetic_rate import is_halved
 from anycann.codegen.kernels.matmul_default import most_rows
 from anycann.codegen.kernels.matmul_kernel import Heights, even_heights
@@ -32,13 +33,22 @@ class StrassenTile:
 
 @dataclass(frozen=True)
 class StrassenSizes:
-    """What follows from a shape and its tile. The rows are cut into `chunks` of `chunk_rows` each, the last of which may overlap the one
-    before; a chunk into halves of `half` rows, which overlap by one where their number is odd.
+    """What follows from a folded shape and its tile.
+
+    Samples of `sample_rows` rows are cut into `parts` chunks of `chunk_rows` each, the last of which may overlap the one before; a chunk
+    into halves of `half` rows, which overlap by one where their number is odd.
     """
 
     shape: MatmulShape
     tile: StrassenTile
     lanes: int
+    sample_rows: int
+
+    @classmethod
+    def of(cls, shape: MatmulShape, tile: StrassenTile, lanes: int) -> StrassenSizes:
+        """Rows of one matrix of a batch are a sample, if there are enough: then no row has a part in sums with those of another."""
+        inner = folded(shape)
+        return cls(inner, tile, lanes, shape.m if shape.m >= LEAST_ROWS else inner.m)
 
     @property
     def width(self) -> int:
@@ -60,9 +70,14 @@ class StrassenSizes:
         return self.tile.depth // 2
 
     @property
+    def parts(self) -> int:
+        """Chunks of a sample. A single one of many rows has an even number: each of two threads has rows of its own."""
+        few = -(-self.sample_rows // _MOST_CHUNK_ROWS)
+        return even_count(max(2, few)) if self.sample_rows == self.shape.m >= _SHARED_ROWS else few
+
+    @property
     def chunks(self) -> int:
-        """One for few rows, else an even number: each of two threads has rows of its own."""
-        return 2 * -(-self.shape.m // (2 * _MOST_CHUNK_ROWS)) if self.shape.m >= _SHARED_ROWS else 1
+        return self.shape.m // self.sample_rows * self.parts
 
     @property
     def together(self) -> int:
@@ -71,7 +86,7 @@ class StrassenSizes:
 
     @property
     def chunk_rows(self) -> int:
-        return -(-self.shape.m // self.chunks)
+        return -(-self.sample_rows // self.parts)
 
     @property
     def half(self) -> int:
@@ -139,15 +154,15 @@ def strassen_tiles(shape: MatmulShape, target: Target) -> list[StrassenTile]:
     """Tiles that fit the registers and the halves of the product, the usual one first: of tasks enough for two threads, then of most sums,
     then of most rows.
     """
-    shape, depths = folded(shape), _depths(shape.k, target.lanes)
+    inner, depths = folded(shape), _depths(shape.k, target.lanes)
     found = []
     for vectors in range(1, 9):
-        rows = min(_MOST_ROWS, most_rows(shape, target, vectors), max(1, -(-shape.m // 2)))
+        rows = min(_MOST_ROWS, most_rows(inner, target, vectors), max(1, -(-inner.m // 2)))
         if rows >= 1 and shape.n and shape.n % (2 * vectors * target.lanes) == 0:
             found += [StrassenTile(rows, vectors, depth) for depth in depths]
 
     def order(tile: StrassenTile) -> tuple[bool, int, int, int]:
-        sizes = StrassenSizes(shape, tile, target.lanes)
+        sizes = StrassenSizes.of(shape, tile, target.lanes)
         return sizes.pairs * sizes.chunks < _ENOUGH_TASKS, -tile.rows * tile.vectors, -tile.rows, -tile.depth
 
     return sorted(found, key=order)
@@ -165,10 +180,10 @@ def _depths(k: int, lanes: int) -> list[int]:
 
 # With fewer rows what the sums of B take is not repaid: 24 rows take 0.94 to 1.0 of the time, 48 0.89 to 0.98, 64 and more 0.88 to 0.96
 # (180 products with k of 96 to 2048 and 128 to 3072 columns, one thread). With fewer columns there are no tasks for two threads.
-_LEAST_ROWS, _LEAST_COLUMNS = 64, 192
+LEAST_ROWS, _LEAST_COLUMNS = 64, 192
 
 
 def strassen_gains(shape: MatmulShape, target: Target) -> bool:
     """True where it takes less time: measured on a Zen 4 with AVX-512, others keep the eight products."""
     shape = folded(shape)
-    return is_halved(target) and shape.m >= _LEAST_ROWS and shape.n >= _LEAST_COLUMNS and strassen_refusal(shape, target) is None
+    return is_halved(target) and shape.m >= LEAST_ROWS and shape.n >= _LEAST_COLUMNS and strassen_refusal(shape, target) is None
