@@ -139,9 +139,9 @@ def _layers(found: Layers) -> list[str]:
 ENGINES = """\
 Engines ran in turn in one process with the same number of threads and the same real inputs, each woken by a call that is not
 measured. Times are medians, with the 90th percentile in brackets. "Times faster" is the median over the rounds of the best peer's time
-over AnyCANN's in the same round: above 1 AnyCANN is faster. GFLOP/s counts the operations of the model as it is written; Winograd
-convolutions need fewer multiplications, so a model may exceed the peak. In float32 the share of the peak is of multiply-adds that run
-between the kernels, over the time of the kernels and in turns that another's work did not disturb (`benchmarks/shares.py`): the clock
+over AnyCANN's in the same round: above 1 AnyCANN is faster. GFLOP/s counts the operations of the model as it is written; Winograd's
+convolutions and Strassen's products need fewer, so a model may exceed the peak. In float32 the share of the peak is of multiply-adds that
+run between the kernels, over the time of the kernels and in turns that another's work did not disturb (`benchmarks/shares.py`): the clock
 changes within a second and is lower under products. With fewer bits it is of the rate above. Control flow is not counted. Errors are the
 greatest relative difference in the norm of an output, over all outputs and calls, from ONNX Runtime in float32; answers (the class, the
 boxes) are compared with the same.
@@ -156,7 +156,7 @@ share takes four times as long to write (`python -m benchmarks.lines`).
 ROOFLINE = """\
 The share is of the least time that the kernel could take here: its operations at the peak of the type it multiplies, or its bytes, each
 once, whichever is longer. Values come from the smallest measured working set that holds the kernel, constants from the one that holds
-the program; what the kernel before left in a nearer cache, and Winograd, can exceed it.
+the program; what the kernel before left in a nearer cache, Winograd and Strassen can exceed it.
 """
 START = """\
 `atc` cold begins with an empty kernel cache, cached has every kernel. Loading, first call and memory are of fresh processes with
