@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from anycann.codegen.kernels.matmul_default import default_tile, tile_estimate
-from anycann.codegen.kernels.matmul_shape import MatmulShape
+from anycann.codegen.kernels.matmul_default import estimate
+from anycann.codegen.kernels.matmul_shape import MatmulShape, folded
 from anycann.codegen.kernels.strassen_tile import StrassenTile, strassen_gains, strassen_refusal, strassen_tiles
 from anycann.codegen.space import Parameter, Space
 from anycann.support.records import dataclass
@@ -77,4 +77,4 @@ class StrassenSpace(Space[StrassenTile]):
         return strassen_tiles(self.problem, self.target)[0]
 
     def estimate(self, tile: StrassenTile) -> float:
-        return _SHARE * tile_estimate(self.problem, self.target, default_tile(self.problem, self.target))
+        return _SHARE * estimate(folded(self.problem), self.target, tile.rows, tile.vectors)
