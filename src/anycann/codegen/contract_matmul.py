@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from anycann.codegen.contract_products import tail_writers
 from anycann.codegen.contract_strassen import generate_strassen, uses_strassen
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel
 from anycann.codegen.kernels.matmul import (
-    MatmulIndex,
     MatmulShape,
     MatmulTile,
     Strides,
@@ -32,7 +32,6 @@ from anycann.codegen.nest_kernel import Output
 from anycann.codegen.repeats import Repeats
 from anycann.codegen.space import Choices
 from anycann.codegen.tail import Constants, Generated, Packed, Tail, memory_name, pack
-from anycann.codegen.values import Value
 from anycann.target.target import Target
 from anycann.te import dtypes
 from anycann.te.contractions import MatMul
@@ -106,7 +105,7 @@ def generate_matmul(
     if known is not None and wants_packing(shape):
         shape = replace(shape, packed=True, b=replace(shape.b, batch=_matrix_strides(operator.b.shape, len(shape.batch))))
         shape = replace(shape, grouped=wants_groups(shape, target))
-        if uses_strassen(operator, shape, target, choices):
+        if uses_strassen(shape, target, choices):
             return generate_strassen(anchor, operator, shape, known, outputs, layouts, target, choices, repeats)
     tile = choices.tile(MatmulSpace(shape, target))
     columns = _packed_columns(operator, shape, target, tile, known)
@@ -117,16 +116,9 @@ def generate_matmul(
         tail = Tail(anchor, outputs, layouts, target, len(anchor.shape) - 1, split=False)
         e = Emitter()
         a, b, *scales = (e.argument(n) for n in range(1 + len(names)))
-        writer = tail.writer(e, 1 + len(names))
-
-        def write(emitter: Emitter, index: MatmulIndex, sums: Value, mask: Value | None) -> None:
-            tail.write(writer, emitter, (*index.batch, index.m, index.n), sums, mask)
-
-        def fetch(emitter: Emitter, index: MatmulIndex) -> None:
-            tail.fetch(writer, emitter, (*index.batch, index.m, index.n))
-
-        inline, asks = writes_registers(shape, target) and tail.is_short, fetch if tail.far_operands else None
-        tasks = emit_matmul(e, shape, target, tile, a, b, write, inline=inline, scales=scales[0] if scales else None, fetch=asks)
+        write, fetch = tail_writers(tail, tail.writer(e, 1 + len(names)))
+        inline = writes_registers(shape, target) and tail.is_short
+        tasks = emit_matmul(e, shape, target, tile, a, b, write, inline=inline, scales=scales[0] if scales else None, fetch=fetch)
         symbol, ir = e.finish("matmul")
         arguments = (memory_name(operator.a), *names, *tail.inputs, *(o.name for o in outputs))
         scratch, resumes = scratch_bytes(shape, target, tile), keeps_rows(shape, target, tile)

@@ -1,4 +1,4 @@
-"""Matrix products by Strassen's algorithm: the kernel with its tail, and the panels it shares with other products."""
+"""Matrix products by Strassen's algorithm: the kernel with its tail, and B in panels as other products have it."""
 
 from __future__ import annotations
 
@@ -6,27 +6,26 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from anycann.codegen.contract_products import tail_writers
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel
 from anycann.codegen.kernels.matmul_packing import columns_arrangement, pack_columns
 from anycann.codegen.kernels.matmul_shape import MatmulShape
-from anycann.codegen.kernels.matmul_writer import MatmulIndex
 from anycann.codegen.kernels.strassen import emit_strassen
 from anycann.codegen.kernels.strassen_space import ProductAlgorithmSpace, StrassenSpace
-from anycann.codegen.kernels.strassen_tile import StrassenSizes, StrassenTile
+from anycann.codegen.kernels.strassen_tile import StrassenSizes
 from anycann.codegen.nest_kernel import Output
 from anycann.codegen.repeats import Repeats
 from anycann.codegen.space import Choices
 from anycann.codegen.tail import Generated, Packed, Tail, memory_name, pack
-from anycann.codegen.values import Value
 from anycann.target.target import Target
 from anycann.te.contractions import MatMul
-from anycann.te.tensor import Contraction, Placeholder
+from anycann.te.tensor import Contraction
 
 
-def uses_strassen(operator: MatMul, shape: MatmulShape, target: Target, choices: Choices) -> bool:
+def uses_strassen(shape: MatmulShape, target: Target, choices: Choices) -> bool:
     """True if the product, whose constant B lies in panels by `shape`, takes seven products of quarters."""
-    return choices.strassen and isinstance(operator.b, Placeholder) and choices.tile(ProductAlgorithmSpace(shape, target)).strassen
+    return choices.strassen and choices.tile(ProductAlgorithmSpace(shape, target)).strassen
 
 
 def generate_strassen(
@@ -49,21 +48,13 @@ def generate_strassen(
         tail = Tail(anchor, outputs, layouts, target, len(anchor.shape) - 1, split=False)
         e = Emitter()
         a, b = e.argument(0), e.argument(1)
-        writer = tail.writer(e, 2)
-
-        def write(emitter: Emitter, index: MatmulIndex, sums: Value, mask: Value | None) -> None:
-            tail.write(writer, emitter, (*index.batch, index.m, index.n), sums, mask)
-
-        def fetch(emitter: Emitter, index: MatmulIndex) -> None:
-            tail.fetch(writer, emitter, (*index.batch, index.m, index.n))
-
-        tasks = emit_strassen(e, shape, target, tile, a, b, write, fetch if tail.far_operands else None)
+        write, fetch = tail_writers(tail, tail.writer(e, 2))
+        tasks = emit_strassen(e, shape, target, tile, a, b, write, fetch)
         symbol, ir = e.finish("strassen")
         arguments = (memory_name(operator.a), panels.name, *tail.inputs, *(o.name for o in outputs))
         return Kernel(symbol, ir, arguments, tasks, sizes.scratch_bytes, shape.flops, resumes=True)
 
-    facts: tuple[MatmulShape, StrassenTile] = shape, tile
-    return Generated(repeats.kernel(facts, outputs, layouts, (panels.name,), written), (panels,))
+    return Generated(repeats.kernel((shape, tile), outputs, layouts, (panels.name,), written), (panels,))
 
 
 def _panels(operator: MatMul, known: np.ndarray, sizes: StrassenSizes) -> Packed:

@@ -8,15 +8,15 @@ import numpy as np
 
 from anycann.codegen.contract_dot_places import BYTES
 from anycann.codegen.contract_matmul import matmul_shape
+from anycann.codegen.contract_products import tail_writers
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel
 from anycann.codegen.kernels.matmul_shape import folded
 from anycann.codegen.kernels.matmul_words import WordPlan, emit_words
-from anycann.codegen.kernels.matmul_writer import MatmulIndex, unfolded
+from anycann.codegen.kernels.matmul_writer import unfolded
 from anycann.codegen.nest_kernel import Output
 from anycann.codegen.repeats import Repeats
 from anycann.codegen.tail import Constants, Generated, Tail, known_value, memory_name
-from anycann.codegen.values import Value
 from anycann.target.target import Target
 from anycann.te.contractions import MatMul
 from anycann.te.expression import Const
@@ -54,11 +54,7 @@ def generate_words(
         a, b, *points = (e.argument(n) for n in range(2 + len(computed)))
         loaded = iter(points)
         zero_a, zero_b = (e.load(next(loaded), "i8", 1) if value is None else e.const(value, "i8") for value in known)
-        writer = tail.writer(e, 2 + len(computed))
-
-        def write(emitter: Emitter, index: MatmulIndex, sums: Value, mask: Value | None) -> None:
-            tail.write(writer, emitter, (*index.batch, index.m, index.n), sums, mask)
-
+        write, _ = tail_writers(tail, tail.writer(e, 2 + len(computed)))
         sizes = (*shape.batch[len(plan.shape.batch) :], shape.m)
         tasks = emit_words(e, plan, a, b, zero_a, zero_b, write if len(sizes) == 1 else unfolded(write, sizes))
         symbol, ir = e.finish("words")

@@ -178,8 +178,8 @@ def _depths(k: int, lanes: int) -> list[int]:
     return [depth for depth in parts if depth % (2 * lanes) == 0 and depth <= _MOST_DEPTH]
 
 
-# With fewer rows what the sums of B take is not repaid: 24 rows take 0.94 to 1.0 of the time, 48 0.89 to 0.98, 64 and more 0.88 to 0.96
-# (180 products with k of 96 to 2048 and 128 to 3072 columns, one thread). With fewer columns there are no tasks for two threads.
+# With fewer rows what the sums of B take is not repaid: 24 rows take 0.94 to 1.0 of the time, 48 0.89 to 0.99, 64 and more 0.88 to 0.97
+# (about 225 products with k of 96 to 2048 and 128 to 3072 columns, one thread). With fewer columns there are no tasks for two threads.
 LEAST_ROWS, _LEAST_COLUMNS = 64, 192
 
 
