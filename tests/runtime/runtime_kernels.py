@@ -149,12 +149,16 @@ class Table:
         pool.run(self.rows.ctypes.data, len(self.rows), address, stride, times.ctypes.data if times is not None else 0)
 
 
-def table(code: LoadedCode, *launches: tuple[str, tuple[np.ndarray, ...], int], units: int = 0, resumes: bool = False) -> Table:
-    """Rows of (symbol, arguments, tasks), split into as many units as there are threads, or `units`; of kernels that resume or do not."""
+def table(
+    code: LoadedCode, *launches: tuple[str, tuple[np.ndarray, ...], int], units: int = 0, resumes: bool = False, kept: int = 0
+) -> Table:
+    """Rows of (symbol, arguments, tasks), split into as many units as there are threads, or `units`, of which threads keep `kept`; of
+    kernels that resume or do not.
+    """
     rows = np.zeros((len(launches), 4), np.int64)
     keep: list[np.ndarray] = []
     for row, (symbol, arguments, tasks) in zip(rows, launches, strict=True):
         pointers = np.array([a.ctypes.data for a in arguments], np.int64)
         keep += [pointers, *arguments]
-        row[:] = code.address(symbol), pointers.ctypes.data, tasks, split(units, resumes)
+        row[:] = code.address(symbol), pointers.ctypes.data, tasks, split(units, resumes, kept)
     return Table(rows, keep)

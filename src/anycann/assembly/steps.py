@@ -47,7 +47,8 @@ class StepWriter:
         packed = self._kernels.buffers
         buffers = tuple(packed[name] if name in packed else self._placement.buffer(by_name[name]) for name in kernel.arguments)
         nodes, types = tuple(n.name or "" for n in unit.nodes), tuple(n.op_type for n in unit.nodes)
-        return Task(kernel.symbol, buffers, kernel.tasks, kernel.scratch_bytes, nodes, types, launch.outputs, kernel.flops, kernel.resumes)
+        begins = kernel.resumes, kernel.begin_bytes
+        return Task(kernel.symbol, buffers, kernel.tasks, kernel.scratch_bytes, nodes, types, launch.outputs, kernel.flops, *begins)
 
     def _host_step(self, node: ir.Node) -> list[Step]:
         proto = ir.to_proto(node)

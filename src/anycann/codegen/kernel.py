@@ -34,7 +34,8 @@ class Kernel:
     """`symbol(args, begin, end, scratch)` with `args` in the order of `arguments` (names of tensors: inputs, then outputs).
 
     tasks: extent of the parallel range. scratch_bytes: memory each thread needs. flops: arithmetic of one launch. rows: where tasks are
-    parts of rows. resumes: it is told that a call goes on where the thread's last one ended (`resuming.py`).
+    parts of rows. resumes: it is told that a call goes on where the thread's last one ended (`resuming.py`). begin_bytes: what a call reads
+    first that does not go on.
     """
 
     symbol: str
@@ -45,3 +46,4 @@ class Kernel:
     flops: int = 0
     rows: RowTasks | None = None
     resumes: bool = False
+    begin_bytes: int = 0

@@ -51,6 +51,7 @@ class Task:
     outputs: tuple[str, ...]  # value names this launch writes
     flops: int = 0
     resumes: bool = False  # the lowest bit of `scratch` tells it that a call goes on behind the last one of its thread
+    begin_bytes: int = 0  # what a call reads first that does not
 
 
 @dataclass(frozen=True)

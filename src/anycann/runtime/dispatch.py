@@ -17,7 +17,7 @@ import enum
 from anycann.runtime import memory
 from anycann.runtime.denormals import denormals_ir
 from anycann.runtime.direct_ir import direct_ir
-from anycann.runtime.fork_join import LETS_SLEEP_BIT, RESUMES_BIT, UNITS_BIT, fork_join_ir
+from anycann.runtime.fork_join import KEPT_BIT, LETS_SLEEP_BIT, RESUMES_BIT, UNITS_BIT, fork_join_ir
 from anycann.runtime.join_ir import COPIES_IR
 from anycann.runtime.pool_layout import Field
 from anycann.runtime.turn_ir import turn_ir
@@ -26,6 +26,7 @@ from anycann.target.target import Target
 
 ROW_BYTES = 32
 PATCH_BYTES = 24
+MOST_UNITS_WANTED, MOST_UNITS_KEPT = (1 << KEPT_BIT - UNITS_BIT) - 1, (1 << 63 - KEPT_BIT) - 1
 KIND_BITS = (1 << LETS_SLEEP_BIT) - 1  # of the kind of a row: its `Row`
 
 
@@ -39,12 +40,15 @@ class Row(enum.IntEnum):
     STOP = 4  # ends the run: what comes now is not in the table
 
 
-def split(units: int, resumes: bool = False) -> int:
+def split(units: int, resumes: bool = False, kept: int = 0) -> int:
     """The kind of a row that is split into so many units, where it has the tasks and the threads enough for them.
 
     resumes: a call that begins where the thread's last one ended is told so by the lowest bit of `scratch` (`codegen/resuming.py`).
+    kept: where a thread that has begun has fewer of these units left, others take none of them. Both numbers are cut to what a row has
+    room for.
     """
-    return Row.SPLIT | resumes << RESUMES_BIT | units << UNITS_BIT
+    units, kept = min(units, MOST_UNITS_WANTED), min(kept, MOST_UNITS_KEPT)
+    return Row.SPLIT | resumes << RESUMES_BIT | units << UNITS_BIT | kept << KEPT_BIT
 
 
 class Block(enum.IntEnum):

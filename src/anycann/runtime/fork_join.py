@@ -24,8 +24,9 @@ CALLER_SHARE = 4  # of the spin of a worker: who waits longer than that waits fo
 REST_NS = 1_000_000  # of a worker beside the caller: waking it costs the caller some us, and short networks end before
 SPELL_NS, GAP_NS = 500_000, 100_000
 PROCESSOR_BYTES = 128  # of the system's set of processors: 1024 of them; where there are more, a worker stays where it is put
-# of the kind of a row: whether it lets workers sleep, whether its kernel resumes, and from where on the number of units stands
-LETS_SLEEP_BIT, RESUMES_BIT, UNITS_BIT = 6, 7, 8
+# of the kind of a row: whether it lets workers sleep, whether its kernel resumes, and from where on the numbers of units stand, of all that
+# are wanted, and of those that a thread keeps
+LETS_SLEEP_BIT, RESUMES_BIT, UNITS_BIT, KEPT_BIT = 6, 7, 8, 40
 MOST_UNITS = 32  # of a thread; a number of a unit has 16 bits, and there are at most 1024 threads
 
 
@@ -44,6 +45,8 @@ def fork_join_ir() -> str:
         ("$LETS_SLEEP_BIT$", LETS_SLEEP_BIT),
         ("$RESUMES_BIT$", RESUMES_BIT),
         ("$UNITS_BIT$", UNITS_BIT),
+        ("$KEPT_BIT$", KEPT_BIT),
+        ("$WANTED_MASK$", (1 << KEPT_BIT - UNITS_BIT) - 1),
     ):
         caller = caller.replace(name, str(number))
     text = "\n".join((*UNITS_IR, _PROCESSOR, worker, caller))
@@ -210,7 +213,8 @@ share:
   %threads = zext i32 %threads_short to i64
   %workers_long = zext i32 %workers to i64
   %most_units = mul i64 %threads, $MOST_UNITS$
-  %wanted = lshr i64 %kind, $UNITS_BIT$
+  %wanted_high = lshr i64 %kind, $UNITS_BIT$
+  %wanted = and i64 %wanted_high, $WANTED_MASK$
   %up = add i64 %wanted, %workers_long
   %each = udiv i64 %up, %threads
   %shares = mul i64 %each, %threads
@@ -225,7 +229,14 @@ share:
   %kind_short = trunc i64 %kind to i32
   %flag = lshr i32 %kind_short, $RESUMES_BIT$
   %resumes = and i32 %flag, 1
-  store i32 %resumes, ptr %resumes_at
+  %kept_of_wanted = lshr i64 %kind, $KEPT_BIT$
+  %kept_units = mul i64 %kept_of_wanted, %units
+  %divisor = call i64 @llvm.umax.i64(i64 %wanted, i64 1)
+  %kept = udiv i64 %kept_units, %divisor
+  %kept_short = trunc i64 %kept to i32
+  %kept_high = shl i32 %kept_short, 1
+  %resumes_and_kept = or i32 %kept_high, %resumes
+  store i32 %resumes_and_kept, ptr %resumes_at
   store atomic i32 0, ptr %done_at monotonic, align 4
   store atomic i32 0, ptr %caller_sleeps_at monotonic, align 4
   %processor_at = $CALLER_PROCESSOR$

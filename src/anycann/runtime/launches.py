@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from anycann.om.plan import Buffer, NativeStep, Program, Task
 from anycann.runtime import memory
-from anycann.runtime.dispatch import KIND_BITS, ROW_BYTES, Block, Row, split
+from anycann.runtime.dispatch import KIND_BITS, MOST_UNITS_WANTED, ROW_BYTES, Block, Row, split
 from anycann.runtime.fork_join import LETS_SLEEP_BIT, UNITS_BIT
 from anycann.runtime.loader import LoadedCode
 from anycann.support.records import dataclass
@@ -80,6 +80,10 @@ def _rows(tasks: Sequence[Task], code: LoadedCode) -> NDArray[np.int64]:
 _UNIT_US = 4
 _FLOPS_PER_US, _BYTES_PER_US = 100_000, 20_000
 
+# What a call reads first takes by the line where another thread wrote it, counting that it waits as long to write there again: 7 ns with a
+# common third-level cache and 28 without (Zen 4, docs/decisions.md). Half of what is left is taken, so it should be twice as much.
+_BEGIN_US_PER_BYTE = 0.014 / 64
+
 # What a row should take to be split at all; little memory is in the cache. A second thread costs half a microsecond, and as much again
 # where the next kernel finds half of the result in the other's cache: 61 rows of small networks below it took 55 us alone, 133 by two.
 _SPLIT_US, _CACHED_BYTES_PER_US = 1, 100_000
@@ -98,14 +102,16 @@ def split_kind(task: Task) -> int:
     if task.flops and max(arithmetic, nbytes / _CACHED_BYTES_PER_US) < _SPLIT_US:
         return Row.INLINE
     known = max(arithmetic, nbytes / _BYTES_PER_US)
-    return split(int((known if task.flops else max(known, _WAKE_US)) / _UNIT_US), task.resumes)
+    units = int((known if task.flops else max(known, _WAKE_US)) / _UNIT_US)
+    return split(units, task.resumes, kept=int(2 * _BEGIN_US_PER_BYTE * task.begin_bytes / _UNIT_US))
 
 
 def letting_sleep(rows: NDArray[np.int64]) -> NDArray[np.int64]:
     """The rows of a table, marked where no worker is woken any more: too little is left to split, and no loop comes back."""
     tasks, kinds, places = rows[:, 2], rows[:, 3], np.arange(len(rows))
     splits = (kinds & KIND_BITS == Row.SPLIT) & (tasks > 1)
-    left = np.where(splits, _UNIT_US * (kinds >> UNITS_BIT) + _UNIT_US // 2, 0)[::-1].cumsum()[::-1]
+    units = kinds >> UNITS_BIT & MOST_UNITS_WANTED
+    left = np.where(splits, _UNIT_US * units + _UNIT_US // 2, 0)[::-1].cumsum()[::-1]
     turns = places[(kinds & KIND_BITS == Row.JUMP) & (tasks <= places)]
     sleeps = splits & (left < _WAKE_US) & (places > turns.max(initial=-1))
     marked = rows.copy()

@@ -3,7 +3,8 @@
 The tasks are cut into units. Every thread has an equal range of them and takes half of what is left of it, from the front, until nothing
 is: it mostly computes what it computed of the row before, which its cache still has. Then it takes half of what is left of another's, from
 the back. So a thread whose processor is slower, interrupted, or still asleep (waking one took 0.1 ms and more on a virtual machine) keeps
-nobody waiting for more than what it has begun.
+nobody waiting for more than what it has begun. Where beginning elsewhere costs something a thread that has begun keeps what is left when it
+is less than some units: taking it would cost more than waiting for it.
 
 `RANGES` holds for each thread, in a line of its own, the epoch, the first unit that nobody took and the one behind the last; all threads
 change it by compare and exchange. A range of another epoch gives nothing, and as long as a unit is not taken or not done the caller stays,
@@ -26,9 +27,10 @@ define internal i64 @first_of(i64 %all, i64 %id, i64 %parts) alwaysinline {
 }
 """
 
-# half of what is left of a range, from the front or the back: the first unit * 65536 + the one behind the last, or 0
+# half of what is left of a range, from the front or the back: the first unit * 65536 + the one behind the last, or 0. Of less than `kept`
+# units none is taken, unless the range still begins at its `initial` unit
 _TAKE = """
-define internal i64 @take(ptr %range_at, i32 %epoch, i1 %front) alwaysinline {
+define internal i64 @take(ptr %range_at, i32 %epoch, i1 %front, i64 %kept, i64 %initial) alwaysinline {
 entry:
   br label %look
 look:
@@ -40,10 +42,14 @@ look:
   %first = and i64 %middle, 65535
   %stop = and i64 %range, 65535
   %left = icmp ult i64 %first, %stop
-  %free = and i1 %current, %left
+  %count = sub i64 %stop, %first
+  %enough = icmp uge i64 %count, %kept
+  %whole = icmp eq i64 %first, %initial
+  %allowed = or i1 %enough, %whole
+  %some = and i1 %left, %allowed
+  %free = and i1 %current, %some
   br i1 %free, label %take, label %none
 take:
-  %count = sub i64 %stop, %first
   %up = add i64 %count, 1
   %half = lshr i64 %up, 1
   %later = add i64 %first, %half
@@ -78,7 +84,8 @@ define internal void @run_units(ptr %pool, i64 %first, i64 %stop, i1 %goes_on, p
   %units_short = load i32, ptr %units_at
   %units = zext i32 %units_short to i64
   %resumes_at = $RESUMES$
-  %resumes = load i32, ptr %resumes_at
+  %resumes_and_kept = load i32, ptr %resumes_at
+  %resumes = and i32 %resumes_and_kept, 1
   %told = select i1 %goes_on, i32 %resumes, i32 0
   %marked = getelementptr i8, ptr %scratch, i32 %told
   %begin = call i64 @first_of(i64 %tasks, i64 %first, i64 %units)
@@ -94,6 +101,13 @@ entry:
   %done_at = $DONE$
   %caller_sleeps_at = $CALLER_SLEEPS$
   %ranges_at = $RANGES$
+  %units_at = $UNITS$
+  %all_short = load i32, ptr %units_at
+  %all_units = zext i32 %all_short to i64
+  %resumes_at = $RESUMES$
+  %resumes_and_kept = load i32, ptr %resumes_at
+  %kept_short = lshr i32 %resumes_and_kept, 1
+  %kept_of_others = zext i32 %kept_short to i64
   br label %thread
 thread:
   %distance = phi i64 [ 0, %entry ], [ %further, %next ]
@@ -104,10 +118,12 @@ thread:
   %offset = shl i64 %of, 6
   %range_at = getelementptr i8, ptr %ranges_at, i64 %offset
   %own = icmp eq i64 %distance, 0
+  %kept = select i1 %own, i64 0, i64 %kept_of_others
+  %initial = call i64 @first_of(i64 %all_units, i64 %of, i64 %threads)
   br label %again
 again:
   %count = phi i64 [ 0, %thread ], [ %more, %run ]
-  %both = call i64 @take(ptr %range_at, i32 %epoch, i1 %own)
+  %both = call i64 @take(ptr %range_at, i32 %epoch, i1 %own, i64 %kept, i64 %initial)
   %some = icmp ne i64 %both, 0
   br i1 %some, label %run, label %exhausted
 run:
