@@ -19,7 +19,8 @@ from anycann.codegen.kernels.dot_space import DotSpace
 from anycann.codegen.kernels.matmul_shape import contiguous
 from anycann.codegen.kernels.matmul_space import MatmulSpace
 from anycann.codegen.kernels.planes_tile import planes_refusal
-from anycann.codegen.kernels.strassen_space import ProductAlgorithmSpace, StrassenSpace
+from anycann.codegen.kernels.strassen_images import image_refusal
+from anycann.codegen.kernels.strassen_space import ImageAlgorithmSpace, ImageStrassenSpace, ProductAlgorithmSpace, StrassenSpace
 from anycann.codegen.kernels.winograd_words_space import WordAlgorithmSpace, WordWinogradSpace
 from anycann.codegen.space import Choices, Point, Space, usable
 from anycann.target.target import NAMED, Target
@@ -77,6 +78,8 @@ def random_space(rng: random.Random, target: Target) -> Space[Any]:
         return DotSpace(plane, target)
     if planes_refusal(shape, target) is None and rng.random() < 0.2:
         return PlanesSpace(shape, target)
+    if image_refusal(shape, target) is None:
+        return rng.choice([ImageAlgorithmSpace(shape, target), ImageStrassenSpace(shape, target)])
     algorithm = AlgorithmSpace(shape, target)
     if len(algorithm.parameters()[0].choices) > 1 and rng.random() < 0.7:
         return WinogradSpace(shape, target)
@@ -109,6 +112,7 @@ def test_parameters_name_the_fields_of_the_tile_and_much_of_a_space_can_be_used(
 
 def test_a_signature_is_json_and_tells_problems_apart() -> None:
     shape = ConvolutionShape(1, 8, 8, 1, (9, 9), (3, 3), (1, 1), (1, 1), (1, 1), (9, 9))
+    pointwise = ConvolutionShape(1, 256, 256, 1, (9, 9), (1, 1), (1, 1), (1, 1), (0, 0), (9, 9))
     target, attention = NAMED["avx2"], random_attention(random.Random(1))
     spaces: list[Space[Any]] = [
         ConvolutionSpace(shape, target),
@@ -120,6 +124,8 @@ def test_a_signature_is_json_and_tells_problems_apart() -> None:
         MatmulSpace(contiguous((), 3, 4, 5, transpose_b=True), target),
         ProductAlgorithmSpace(contiguous((), 3, 4, 5), target),
         StrassenSpace(contiguous((), 64, 768, 768, packed=True), target),
+        ImageAlgorithmSpace(pointwise, target),
+        ImageStrassenSpace(pointwise, target),
         AttentionSpace(attention, target),
         AttentionSpace(replace(attention, query=attention.query.transposed((0, 2, 1))), target),
     ]

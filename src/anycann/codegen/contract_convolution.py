@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from anycann.codegen.contract_dot_places import is_sum_of_bytes
+from anycann.codegen.contract_pointwise import generate_pointwise, uses_strassen
 from anycann.codegen.contract_weights import Order, has_phases, kernel_shape, ordered_weights, planes_weights
 from anycann.codegen.conversions import convert, from_storage
 from anycann.codegen.emitter import Emitter
@@ -117,6 +118,8 @@ def generate_convolution(
         found = planes_weights(operator, tile, constants)
         writer = _Writer(anchor, operator, outputs, layouts, target, choices, found.name)
         return Generated(repeats.kernel("planes", outputs, layouts, (found.name,), lambda: writer.planes(tile)), found.packed)
+    if stored == NC1HWC0 and uses_strassen(operator, shape, target, choices):
+        return generate_pointwise(anchor, operator, shape, outputs, layouts, target, constants, choices, repeats)
     blocked = stored in (NC1HWC0, NHWC)
     order: Order | WinogradTile = "conv"
     if has_phases(operator):

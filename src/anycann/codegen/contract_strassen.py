@@ -52,7 +52,7 @@ def generate_strassen(
         tasks = emit_strassen(e, shape, target, tile, a, b, write, fetch)
         symbol, ir = e.finish("strassen")
         arguments = (memory_name(operator.a), panels.name, *tail.inputs, *(o.name for o in outputs))
-        return Kernel(symbol, ir, arguments, tasks, sizes.scratch_bytes, shape.flops, resumes=True)
+        return Kernel(symbol, ir, arguments, tasks, sizes.scratch_bytes, shape.flops, resumes=True, begin_bytes=sizes.begin_bytes)
 
     return Generated(repeats.kernel((shape, tile), outputs, layouts, (panels.name,), written), (panels,))
 

@@ -88,7 +88,7 @@ def ordered_weights(
     if operator.computed:
         return _computed(operator, order, target, blocked, result)
     shape, lanes = kernel_shape(operator), target.lanes
-    known = _known(operator, constants, shape)
+    known = known_weights(operator, constants, shape)
     if order == "deconv":
         packed = pack("deconv", pack_transposed_weights(known, shape, lanes, blocked))
     elif isinstance(order, WinogradTile):
@@ -103,12 +103,12 @@ def ordered_weights(
 def planes_weights(operator: Convolution, tile: PlanesTile, constants: Constants) -> Weights:
     """The weights for a kernel of row-major planes."""
     shape = kernel_shape(operator)
-    array = pack_planes_weights(_known(operator, constants, shape), shape, tile)
+    array = pack_planes_weights(known_weights(operator, constants, shape), shape, tile)
     packed = pack("planes", array, memory_name(operator.w), planes_arrangement(shape, tile))
     return Weights(packed.name, (packed,))
 
 
-def _known(operator: Convolution, constants: Constants, shape: ConvolutionShape) -> np.ndarray[Any, Any]:
+def known_weights(operator: Convolution, constants: Constants, shape: ConvolutionShape) -> np.ndarray[Any, Any]:
     """The weights in the type of the sums, less their zero point."""
     weights: np.ndarray[Any, Any] = np.asarray(known_value(operator.w, constants)).astype(shape.accumulator.numpy, copy=False)
     zero = operator.weight_zero

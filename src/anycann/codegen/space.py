@@ -124,7 +124,7 @@ class Choices:
     """How generators choose.
 
     winograd: whether convolutions may lose about two digits. tuned: measured choices, which go before estimates. strassen: whether
-    products may lose about a bit.
+    products may lose about a bit, those of convolutions where `winograd` allows it too.
     """
 
     winograd: bool = True

@@ -182,6 +182,8 @@ def test_other_products_are_refused_with_the_reason(shape: MatmulShape, reason: 
 def test_it_is_taken_where_it_was_measured_to_gain() -> None:
     halved = PROCESSORS["znver4"]
     assert strassen_gains(shape_of(197, 768, 3072), halved)
-    assert not strassen_gains(shape_of(48, 768, 3072), halved), "few rows do not repay the sums of B"
-    assert not strassen_gains(shape_of(197, 768, 128), halved), "few columns are few tasks"
+    assert not strassen_gains(shape_of(24, 768, 3072), halved), "few rows do not repay the sums of B"
+    assert not strassen_gains(shape_of(20, 768, 3072, batch=(3,)), halved), "samples of few rows would be halved together"
+    assert not strassen_gains(shape_of(197, 64, 3072), halved), "a short k does not repay the sums of C"
+    assert not strassen_gains(shape_of(197, 768, 32), halved), "few columns do not repay the sums of A"
     assert not strassen_gains(shape_of(197, 768, 3072), NAMED["avx2"])

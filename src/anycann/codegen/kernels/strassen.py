@@ -13,6 +13,9 @@ the quarters of C are chains of products, each of which goes on in the registers
 
 A task is a pair of panels of B, one of each half of the columns, for a chunk of rows. Sums of A are made once for all tasks of a chunk,
 those of B by the first register tile, in the products that read them. Errors are about twice those of the eight products.
+
+Rows of the upper half are read and written forwards, of the lower one backwards. Processors fetch lines behind those that are used one
+after the other: so these are the chunk's own, and not those that another thread writes (`docs/decisions.md`, Threads).
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from collections.abc import Sequence
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.matmul_shape import MatmulShape, folded, multiply_add
 from anycann.codegen.kernels.matmul_writer import Fetch, MatmulIndex, Write, unfolded
+from anycann.codegen.kernels.strassen_rows import RowOrder, of_images, of_product
 from anycann.codegen.kernels.strassen_tile import PARTS, SUMS, UNROLL, StrassenSizes, StrassenTile
 from anycann.codegen.resuming import resumed
 from anycann.codegen.values import Value, vector_type
@@ -30,12 +34,20 @@ from anycann.target.target import Target
 
 
 def emit_strassen(
-    e: Emitter, shape: MatmulShape, target: Target, tile: StrassenTile, a: Value, b: Value, write: Write, fetch: Fetch | None = None
+    e: Emitter,
+    shape: MatmulShape,
+    target: Target,
+    tile: StrassenTile,
+    a: Value,
+    b: Value,
+    write: Write,
+    fetch: Fetch | None = None,
+    images: bool = False,
 ) -> int:
     """Write the kernel's loop over its tasks `e.begin..e.end` and return how many tasks there are.
 
-    a: rows of float32 along k; b: panels of `pack_columns`, `tile.vectors` registers wide, aligned to a register. `write` and `fetch` as in
-    `emit_matmul`; every vector is whole. `strassen_refusal` says which shapes it computes.
+    a: rows of float32 along k, or images in NC1HWC0, whose pixels are the rows; b: panels of `pack_columns`, `tile.vectors` registers wide,
+    aligned to a register. `write` and `fetch` as in `emit_matmul`; every vector is whole. `strassen_refusal` says which shapes it computes.
     """
     inner = folded(shape)
     if inner.batch != shape.batch:
@@ -43,7 +55,7 @@ def emit_strassen(
         write, fetch = unfolded(write, extents), unfolded(fetch, extents) if fetch else None
     goes_on = resumed(e)
     sizes = StrassenSizes.of(shape, tile, target.lanes)
-    kernel = _Kernel(sizes, a, b, write, fetch)
+    kernel = _Kernel(sizes, of_images(sizes) if images else of_product(sizes), a, b, write, fetch)
     tasks = sizes.chunks * sizes.pairs
     begin, end, chunks = _turns(e, sizes, tasks)
     before = e.select(goes_on, e.udiv(e.sub(e.begin, 1), sizes.pairs), e.const(-1))
@@ -71,6 +83,7 @@ class _Kernel:
     """The product to write, its operands, and where what waits lies in scratch: sums of B, parts and results of C, sums of A."""
 
     sizes: StrassenSizes
+    order: RowOrder
     a: Value
     b: Value
     write: Write
@@ -99,44 +112,57 @@ class _Kernel:
 
 @dataclass(frozen=True)
 class _Rows:
-    """A chunk: its number among those of a turn, its first row, and the first that no chunk before has written."""
+    """A chunk: its number among those of a turn, its first row and where in A that is, and the first that no chunk before has written."""
 
     number: Value
     first: Value
+    at: Value
     unwritten: Value
 
 
 def _rows_of(e: Emitter, kernel: _Kernel, chunk: Value, number: Value) -> _Rows:
     """The `number`-th chunk of a turn, which begins with `chunk`."""
-    sizes = kernel.sizes
+    sizes, order = kernel.sizes, kernel.order
     chunk = e.add(chunk, number)
-    sample, within = e.mul(e.udiv(chunk, sizes.parts), sizes.sample_rows), e.mul(e.urem(chunk, sizes.parts), sizes.chunk_rows)
+    sample, within = e.udiv(chunk, sizes.parts), e.mul(e.urem(chunk, sizes.parts), sizes.chunk_rows)
     first = e.smin(within, e.const(sizes.sample_rows - sizes.chunk_rows))
-    return _Rows(number, e.add(sample, first), e.add(sample, within))
+    before = e.mul(sample, sizes.sample_rows)
+    at = e.add(e.mul(sample, order.sample), e.mul(first, order.row))
+    return _Rows(number, e.add(before, first), at, e.add(before, within))
 
 
 # ---- sums of A
 def _sum_rows(e: Emitter, kernel: _Kernel, rows: _Rows) -> None:
     """S1 to S4 of a chunk, [sum][row of a half][half of k]."""
     sizes, to = kernel.sizes, kernel.row_sums(e, rows)
-    down = (sizes.chunk_rows - sizes.half) * sizes.shape.a.row
-    with e.loop(0, sizes.half) as row, e.loop(0, sizes.slices) as part, e.loop(0, sizes.half_depth, sizes.lanes) as k:
-        at = e.add(e.mul(e.add(rows.first, row.index), sizes.shape.a.row), e.add(e.mul(part.index, sizes.tile.depth), k.index))
-        a11, a12, a21, a22 = (kernel.load(e, kernel.a, e.add(at, step)) for step in (0, sizes.half_depth, down, down + sizes.half_depth))
+    order = kernel.order
+    down, across = (sizes.chunk_rows - sizes.half) * order.row, order.of_whole(sizes.half_depth)
+    with e.loop(0, sizes.slices) as part, e.loop(0, sizes.half_depth, sizes.lanes) as k, e.loop(0, sizes.half) as turn:
+        row = _to_the_middle(e, turn.index, sizes.half)
+        column = e.add(e.mul(part.index, order.of_whole(sizes.tile.depth)), order.of(e, k.index))
+        at = e.add(e.add(rows.at, e.mul(row, order.row)), column)
+        a11, a12, a21, a22 = (kernel.load(e, kernel.a, e.add(at, step)) for step in (0, across, down, down + across))
         s1 = e.binary("fadd", a21, a22)
         s2 = e.binary("fsub", s1, a11)
-        place = e.add(e.mul(row.index, sizes.sum_row), e.add(e.mul(part.index, sizes.half_depth), k.index))
+        place = e.add(e.mul(row, sizes.sum_row), e.add(e.mul(part.index, sizes.half_depth), k.index))
         for number, value in enumerate((s1, s2, e.binary("fsub", a11, a21), e.binary("fsub", a12, s2))):
             kernel.store(e, value, to, e.add(place, number * sizes.sum_matrix))
+
+
+def _to_the_middle(e: Emitter, turn: Value, rows: int) -> Value:
+    """The row of a turn: from the first to the middle, then from the last to it, so that what is fetched ahead lies within the half."""
+    middle = rows // 2
+    return e.select(e.compare("slt", turn, e.const(middle)), turn, e.sub(e.const(rows - 1 + middle), turn))
 
 
 # ---- products
 @dataclass(frozen=True)
 class _Left:
-    """A quarter of A, or a sum of them: its first row of a register tile, and elements to the next."""
+    """A quarter of A, or a sum of them, from the first row of a register tile on. backwards: the last row is read first."""
 
     pointer: Value
-    row: int
+    order: RowOrder
+    backwards: bool = False
 
 
 @dataclass(frozen=True)
@@ -217,12 +243,14 @@ def _tile(e: Emitter, kernel: _Kernel, place: _Place, height: int, first: bool) 
 
 def _lefts(e: Emitter, kernel: _Kernel, place: _Place, start: Value) -> list[_Left]:
     """A11, A12, A22 and S1 to S4 from a row of the halves on."""
-    sizes, row = kernel.sizes, kernel.sizes.shape.a.row
-    upper = e.gep(kernel.a, e.add(e.mul(e.add(place.rows.first, start), row), e.mul(place.part, sizes.tile.depth)), "float")
-    down = (sizes.chunk_rows - sizes.half) * row + sizes.half_depth
-    quarters = [_Left(upper if not step else e.gep(upper, step, "float"), row) for step in (0, sizes.half_depth, down)]
+    sizes, order = kernel.sizes, kernel.order
+    first = e.add(place.rows.at, e.mul(start, order.row))
+    upper = e.gep(kernel.a, e.add(first, e.mul(place.part, order.of_whole(sizes.tile.depth))), "float")
+    across = order.of_whole(sizes.half_depth)
+    down = (sizes.chunk_rows - sizes.half) * order.row + across
+    quarters = [_Left(upper if not step else e.gep(upper, step, "float"), order, step == down) for step in (0, across, down)]
     at = e.gep(kernel.row_sums(e, place.rows), e.add(e.mul(start, sizes.sum_row), e.mul(place.part, sizes.half_depth)), "float")
-    return quarters + [_Left(e.gep(at, number * sizes.sum_matrix, "float"), sizes.sum_row) for number in range(SUMS)]
+    return quarters + [_Left(e.gep(at, number * sizes.sum_matrix, "float"), RowOrder(sizes.sum_row)) for number in range(SUMS)]
 
 
 # Bytes of a panel ahead of its use that are fetched to the first-level cache.
@@ -242,8 +270,8 @@ def _product(e: Emitter, kernel: _Kernel, before: list[Value], left: _Left, righ
                 e.keep_order()  # loads of the next step would need the registers of sums
             k = e.add(turn.index, step)
             vectors = _row_of_b(e, kernel, right, e.mul(k, sizes.width))
-            column = e.gep(left.pointer, k, "float")
-            sums = _added(e, kernel, sums, left, column, vectors)
+            column = e.gep(left.pointer, left.order.of(e, k), "float")
+            sums = _added(e, kernel, sums, left.order.row, column, vectors, left.backwards)
         turn.carry(sums)
     return turn.values
 
@@ -267,11 +295,14 @@ def _row_of_b(e: Emitter, kernel: _Kernel, right: _Right, at: Value) -> list[Val
     return made
 
 
-def _added(e: Emitter, kernel: _Kernel, sums: Sequence[Value], left: _Left, column: Value, vectors: Sequence[Value]) -> list[Value]:
+def _added(
+    e: Emitter, kernel: _Kernel, sums: Sequence[Value], apart: int, column: Value, vectors: Sequence[Value], backwards: bool
+) -> list[Value]:
     """sums + what one k adds."""
     totals, width = list(sums), len(vectors)
-    for i in range(len(sums) // width):
-        factor = e.splat(e.load(e.gep(column, i * left.row, "float"), "float", 4), kernel.sizes.lanes)
+    rows = range(len(sums) // width)
+    for i in reversed(rows) if backwards else rows:
+        factor = e.splat(e.load(e.gep(column, i * apart, "float"), "float", 4), kernel.sizes.lanes)
         for j, vector in enumerate(vectors):
             totals[i * width + j] = multiply_add(e, factor, vector, totals[i * width + j])
     return totals
@@ -337,9 +368,11 @@ def _write(e: Emitter, kernel: _Kernel, place: _Place, start: Value, height: int
     """Hand the rows of a register tile to the writer."""
     sizes = kernel.sizes
     with e.loop(0, 4) as quarter, e.loop(0, height) as number:
-        row = _row(e, kernel, place, start, quarter.index, number.index)
+        is_upper = e.compare("slt", quarter.index, e.const(2))
+        inwards = e.select(is_upper, number.index, e.sub(e.const(height - 1), number.index))
+        row = _row(e, kernel, place, start, quarter.index, inwards)
         with e.when(row.is_written):
-            base = e.gep(_quarter(e, kernel, place, start, quarter.index), e.mul(number.index, sizes.width), "float")
+            base = e.gep(_quarter(e, kernel, place, start, quarter.index), e.mul(inwards, sizes.width), "float")
             for j in range(sizes.tile.vectors):
                 index = MatmulIndex((), row.m, e.add(row.n, j * sizes.lanes))
                 kernel.write(e, index, kernel.load(e, base, j * sizes.lanes), None)

@@ -48,7 +48,7 @@ class StrassenSizes:
     def of(cls, shape: MatmulShape, tile: StrassenTile, lanes: int) -> StrassenSizes:
         """Rows of one matrix of a batch are a sample, if there are enough: then no row has a part in sums with those of another."""
         inner = folded(shape)
-        return cls(inner, tile, lanes, shape.m if shape.m >= LEAST_ROWS else inner.m)
+        return cls(inner, tile, lanes, shape.m if shape.m >= SAMPLE_ROWS else inner.m)
 
     @property
     def width(self) -> int:
@@ -71,9 +71,20 @@ class StrassenSizes:
 
     @property
     def parts(self) -> int:
-        """Chunks of a sample. A single one of many rows has an even number: each of two threads has rows of its own."""
+        """Chunks of a sample. A single one that two threads had better share by its rows has an even number."""
         few = -(-self.sample_rows // _MOST_CHUNK_ROWS)
-        return even_count(max(2, few)) if self.sample_rows == self.shape.m >= _SHARED_ROWS else few
+        shares = self.sample_rows == self.shape.m and (self._has_many_rows or self._has_odd_pairs)
+        return even_count(max(2, few)) if shares else few
+
+    @property
+    def _has_odd_pairs(self) -> bool:
+        """True if two threads that share out pairs of panels would not have equal parts."""
+        return self.pairs % 2 == 1 and self.pairs < _EVEN_ENOUGH
+
+    @property
+    def _has_many_rows(self) -> bool:
+        """True if two threads had better share out rows: there are many, or weights are so few that each of them may read all."""
+        return self.sample_rows >= _SHARED_ROWS or self.shape.k * self.shape.n <= _FEW_WEIGHTS
 
     @property
     def chunks(self) -> int:
@@ -100,7 +111,7 @@ class StrassenSizes:
     @property
     def sum_row(self) -> int:
         """Elements from one row of a sum of quarters of A to the next: an odd number of lines, so that rows do not share a cache set."""
-        return self.shape.k // 2 + _LINE_ELEMENTS
+        return (-(-self.shape.k // (2 * _LINE_ELEMENTS)) | 1) * _LINE_ELEMENTS
 
     @property
     def sum_matrix(self) -> int:
@@ -128,13 +139,22 @@ class StrassenSizes:
         return 4 * self.result_rows * self.width
 
     @property
+    def begin_bytes(self) -> int:
+        """Of A, what a call reads to make its sums, before its first product."""
+        return 4 * self.chunk_rows * self.shape.k
+
+    @property
     def scratch_bytes(self) -> int:
         return 4 * (SUMS * self.sum_panel + PARTS * self.register_tile + self.together * (self.results + SUMS * self.sum_matrix))
 
 
+# So many rows of a sample are a matrix of their own, with which those of other samples have nothing in common.
+SAMPLE_ROWS = 64
 # Rows whose sums stay in the second-level cache, or nearly; and from how many on two threads share them out, for else each would make the
 # sums of all rows, and read rows that the other wrote.
-_MOST_CHUNK_ROWS, _SHARED_ROWS, _LINE_ELEMENTS = 256, 192, 16
+_MOST_CHUNK_ROWS, _SHARED_ROWS, _LINE_ELEMENTS = 256, 128, 16
+_FEW_WEIGHTS = 1 << 18
+_EVEN_ENOUGH = 16  # pairs of panels that two threads share about evenly, though their number is odd
 _MOST_DEPTH, _LEAST_DEPTH = 1024, 96
 
 
@@ -151,25 +171,23 @@ def strassen_refusal(shape: MatmulShape, target: Target) -> str | None:
 
 
 def strassen_tiles(shape: MatmulShape, target: Target) -> list[StrassenTile]:
-    """Tiles that fit the registers and the halves of the product, the usual one first: of tasks enough for two threads, then of most sums,
-    then of most rows.
+    """Tiles that fit the registers and the halves of the product, the usual one first: of narrow panels, then of most rows.
+
+    10 x 1 takes 0.93 to 1.01 of the time of 8 x 3 or 6 x 4, 0.97 in the mean (30 products): a panel is used from the first-level cache, and
+    loads of rows as operands cost nothing there.
     """
     inner, depths = folded(shape), _depths(shape.k, target.lanes)
-    found = []
+    found, most = [], _FEW_ROWS if inner.a.row % _APART == 0 else _MOST_ROWS
     for vectors in range(1, 9):
-        rows = min(_MOST_ROWS, most_rows(inner, target, vectors), max(1, -(-inner.m // 2)))
+        rows = min(most, most_rows(inner, target, vectors), max(1, -(-inner.m // 2)))
         if rows >= 1 and shape.n and shape.n % (2 * vectors * target.lanes) == 0:
             found += [StrassenTile(rows, vectors, depth) for depth in depths]
-
-    def order(tile: StrassenTile) -> tuple[bool, int, int, int]:
-        sizes = StrassenSizes.of(shape, tile, target.lanes)
-        return sizes.pairs * sizes.chunks < _ENOUGH_TASKS, -tile.rows * tile.vectors, -tile.rows, -tile.depth
-
-    return sorted(found, key=order)
+    return sorted(found, key=lambda tile: (tile.vectors, -tile.rows, -tile.depth))
 
 
-_ENOUGH_TASKS = 4
-_MOST_ROWS = 8  # more are too many streams: 14 x 2 takes 1.04 times as long as 8 x 3
+# Rows that lie so many elements apart share their place in the first-level cache: 14 of them take 1.08 of the time of the eight products,
+# 10 of them 0.91; of others 14 take 0.98 to 1.01 of the time of 10.
+_APART, _FEW_ROWS, _MOST_ROWS = 1024, 10, 14
 
 
 def _depths(k: int, lanes: int) -> list[int]:
@@ -178,12 +196,13 @@ def _depths(k: int, lanes: int) -> list[int]:
     return [depth for depth in parts if depth % (2 * lanes) == 0 and depth <= _MOST_DEPTH]
 
 
-# With fewer rows what the sums of B take is not repaid: 24 rows take 0.94 to 1.0 of the time, 48 0.89 to 0.99, 64 and more 0.88 to 0.97
-# (about 225 products with k of 96 to 2048 and 128 to 3072 columns, one thread). With fewer columns there are no tasks for two threads.
-LEAST_ROWS, _LEAST_COLUMNS = 64, 192
+# With less what the sums take is not repaid: 0.95 to 1.04 of the time of the eight products, with more 0.87 to 0.98 (about 150 products of
+# 16 to 1000 rows, k of 32 to 4096 and 32 to 4096 columns, one thread).
+_LEAST_ROWS, _LEAST_DEEP, _LEAST_COLUMNS = 32, 96, 64
 
 
 def strassen_gains(shape: MatmulShape, target: Target) -> bool:
     """True where it takes less time: measured on a Zen 4 with AVX-512, others keep the eight products."""
-    shape = folded(shape)
-    return is_halved(target) and shape.m >= LEAST_ROWS and shape.n >= _LEAST_COLUMNS and strassen_refusal(shape, target) is None
+    inner = folded(shape)
+    many = inner.m >= (_LEAST_ROWS if inner.m == shape.m else SAMPLE_ROWS) and inner.n >= _LEAST_COLUMNS and inner.k >= _LEAST_DEEP
+    return is_halved(target) and many and strassen_refusal(shape, target) is None
