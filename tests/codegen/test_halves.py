@@ -22,26 +22,28 @@ TARGETS = pytest.mark.parametrize("target", runnable(), ids=str)
 
 
 def numbers(around: int, inside: int, first: int) -> np.ndarray:
-    """[tasks, 2] int64: what `in_order` gives for each task."""
+    """[tasks, 3] int64: what `in_order` gives for each task."""
     e = Emitter()
     result = e.argument(0)
     with e.loop(e.begin, e.end) as task:
-        number, behind = in_order(e, task.index, around, inside, first)
-        at = e.gep(result, e.mul(task.index, 2), "i64")
-        e.store(number, at, 8)
-        e.store(e.select(behind, e.const(1), e.const(0)), e.gep(at, 1, "i64"), 8)
-    found = np.full((around * inside, 2), -1, np.int64)
+        turn = in_order(e, task.index, around, inside, first)
+        for place, value in enumerate((turn.point, turn.within, e.select(turn.behind, e.const(1), e.const(0)))):
+            e.store(value, e.gep(result, e.add(e.mul(task.index, 3), place), "i64"), 8)
+    found = np.full((around * inside, 3), -1, np.int64)
     Compiled(e, "numbers", runnable()[0])([found], around * inside, parts=3)
     return found
 
 
-@pytest.mark.parametrize(("around", "inside", "first"), [(4, 6, 3), (5, 7, 4), (1, 9, 5), (3, 2, 1), (7, 1, 1), (6, 20, 15)])
+@pytest.mark.parametrize(
+    ("around", "inside", "first"), [(4, 6, 3), (5, 7, 4), (1, 9, 5), (3, 2, 1), (7, 1, 1), (6, 20, 15), (1500, 1001, 501)]
+)
 def test_tasks_of_the_first_half_of_every_point_come_first(around: int, inside: int, first: int) -> None:
     order = np.arange(around * inside).reshape(around, inside)
     wanted = np.concatenate([order[:, :first].ravel(), order[:, first:].ravel()])
     found = numbers(around, inside, first)
-    np.testing.assert_array_equal(found[:, 0], wanted)
-    np.testing.assert_array_equal(found[:, 1], np.arange(around * inside) >= around * first)
+    np.testing.assert_array_equal(found[:, 0] * inside + found[:, 1], wanted)
+    assert (found[:, 1] < inside).all()
+    np.testing.assert_array_equal(found[:, 2], np.arange(around * inside) >= around * first)
 
 
 def pooled(shape: tuple[int, ...], target: Target, layout: str, part: float) -> tuple[np.ndarray, np.ndarray]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import math
 
 from anycann.codegen.accesses import Stage
-from anycann.codegen.halves import even_count, in_order
+from anycann.codegen.halves import Turn, even_count, in_order
 from anycann.codegen.interior import Interior
 from anycann.codegen.kernel import Kernel, RowTasks
 from anycann.codegen.lanes import Flat
@@ -77,23 +77,35 @@ class NestWriter(StageWriter):
         leading, pieces = self._shared_out(loops, work)
         tasks = math.prod(loop.extent for loop in loops[:leading]) * pieces
         with self.e.loop(self.e.begin, self.e.end) as task:
-            number = self._number(task.index, loops, tasks)
-            rest = number if pieces == 1 else self.e.udiv(number, pieces)
-            for variable in reversed(loops[:leading]):
-                first = variable is loops[0]
-                self.values[variable] = rest if first else self.e.urem(rest, variable.extent)
-                rest = rest if first else self.e.udiv(rest, variable.extent)
+            outer = self._outside_of_halves(loops)
+            turn = self._turn(task.index, math.prod(loop.extent for loop in outer), tasks)
+            number, inner = task.index, loops[:leading]
+            if turn is not None:
+                self._place(outer, turn.point)
+                number, inner = turn.within, loops[len(outer) : leading]
+            self._place(inner, number if pieces == 1 else self.e.udiv(number, pieces))
             if pieces == 1:
                 self._loops(loops[leading:], self._inside)
             else:
                 self._piece(loops[leading:], self.e.urem(number, pieces), pieces)
         return tasks
 
-    def _number(self, task: Value, loops: Sequence[Var], tasks: int) -> Value:
-        """The number of a task in the order of the loops, where those of one half of `halved` come first."""
-        around = math.prod(loop.extent for loop in loops[: loops.index(self.halved)]) if self.halved in loops else 1
+    def _outside_of_halves(self, loops: Sequence[Var]) -> Sequence[Var]:
+        """The loops around `halved`."""
+        return loops[: loops.index(self.halved)] if self.halved is not None and self.halved in loops else ()
+
+    def _turn(self, task: Value, around: int, tasks: int) -> Turn | None:
+        """The turn of a task where those of one half of `halved` come first, in `around` points; None where they lie as the loops do."""
         inside = tasks // around
-        return in_order(self.e, task, around, inside, inside - inside // 2)[0] if around > 1 and inside > 1 else task
+        return in_order(self.e, task, around, inside, inside - inside // 2) if around > 1 and inside > 1 else None
+
+    def _place(self, loops: Sequence[Var], number: Value) -> None:
+        """Give loops, outer first, their values at a point of all of them."""
+        for variable in reversed(loops[1:]):
+            self.values[variable] = self.e.urem(number, variable.extent)
+            number = self.e.udiv(number, variable.extent)
+        for variable in loops[:1]:
+            self.values[variable] = number
 
     def _shared_out(self, loops: list[Var], work: int) -> tuple[int, int]:
         """How many of the leading loops make a task of each of their points, and of how many pieces of the next each of those consists."""

@@ -19,13 +19,13 @@ from anycann.target.target import Target
 def place_of(e: Emitter, kernel: DirectKernel, task: Value) -> tuple[Place, Value]:
     """The place of a task and the number of its group of channel blocks."""
     rows = [] if kernel.tile.depth else [axis.out_size for axis in kernel.axes[:-1]]
-    before = e.const(0)
+    before, outer = e.const(0), [kernel.image_tasks, kernel.groups]
     if len(kernel.halves) > 1:
-        half = kernel.halves[0]
-        task, behind = in_order(e, task, kernel.block_groups, kernel.rows * kernel.parts, half * kernel.parts)
-        before = e.select(behind, e.const(half), before)
-    outer = [kernel.image_tasks, kernel.groups]
-    if kernel.tile.blocks_inner:
+        turn = in_order(e, task, kernel.block_groups, kernel.rows * kernel.parts, kernel.halves[0] * kernel.parts)
+        before = e.select(turn.behind, e.const(kernel.halves[0]), before)
+        batch = group = e.const(0)
+        block_group, (*places, part) = turn.point, digits(e, turn.within, [*rows, kernel.parts])
+    elif kernel.tile.blocks_inner:
         batch, group, *places, part, block_group = digits(e, task, [*outer, *rows, kernel.parts, kernel.block_groups])
     else:
         batch, group, block_group, *places, part = digits(e, task, [*outer, kernel.block_groups, *rows, kernel.parts])
