@@ -187,7 +187,7 @@ def _unroll(shape: ConvolutionShape, target: Target, blocked: bool, columns: int
     if is_full and how == "dense":
         return choices[0]  # LLVM loads the next channel's weights ahead where it sees them, and spills: 7 % of 4 x 6, 6 % of 14 x 2
     if keeps_order(shape, target, how):
-        if shape.taps * shape.group_inputs <= _WITHOUT_LOOP:
+        if shape.taps * shape.group_inputs <= _WITHOUT_LOOP or blocks == 1:
             return choices[0]
         most = MOST_FMAS
     elif not blocked and blocks > 1 and not target.has_few_registers:
@@ -225,7 +225,8 @@ _LOOP_FMAS = 48
 # The few channels of a picture, all written out: 0.92 to 0.97 of the time with AVX-512 and 8 x 3 or 6 x 4 registers of sums.
 _STEM_FMAS = 72
 # With AVX2 all products of two channels written out leave no loop, and LLVM moves loads until it spills: one by one they take 0.83 to 0.86
-# of the time (110 to 250 channels, Zen 4; 0.45 to 0.97 on a Xeon), four 0.93 to 1.04.
+# of the time (110 to 250 channels, Zen 4; 0.45 to 0.97 on a Xeon), four 0.93 to 1.04. Of one channel block it writes sums where factors
+# were, and spills from two channels on: 24 drawn layers of 5 to 8 outputs take 0.66 to 1.05 of the time one by one, 0.84 in the mean.
 _WITHOUT_LOOP = 2
 
 
