@@ -132,8 +132,9 @@ def _step_cycles(shape: MatmulShape, target: Target, rows: int, vectors: int) ->
     fmas = operations / fma_rate(target)
     loads = vectors + rows / 2 if halved else (vectors + rows) / 2
     panel_row = vectors * target.lanes * 4
-    if shape.k * panel_row > target.l1_bytes:
-        loads = max(loads, panel_row / _L2_BYTES_PER_CYCLE)
+    if shape.k * shape.n * 4 > target.l1_bytes:
+        far, uses = max(loads, panel_row / _L2_BYTES_PER_CYCLE), 1 if shape.k * panel_row > target.l1_bytes else -(-shape.m // rows)
+        loads = (far + (uses - 1) * loads) / uses  # a panel that stays comes from far for the first of its register tiles
     if not may_pack_rows(shape, target):
         fmas *= _stream_penalty(shape, target, rows) * far_penalty(shape, target, vectors)
     return max(fmas, loads, float(_FMA_LATENCY))
