@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from anycann.codegen.contract_strassen import strassen_kernel
 from anycann.codegen.contract_weights import known_weights
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_write import digits
 from anycann.codegen.kernels.matmul_packing import columns_arrangement, pack_columns
-from anycann.codegen.kernels.matmul_writer import Fetch, MatmulIndex, Write
-from anycann.codegen.kernels.strassen import emit_strassen
+from anycann.codegen.kernels.matmul_writer import MatmulIndex
 from anycann.codegen.kernels.strassen_images import image_product
 from anycann.codegen.kernels.strassen_space import ImageAlgorithmSpace, ImageStrassenSpace
 from anycann.codegen.kernels.strassen_tile import StrassenSizes
 from anycann.codegen.nest_kernel import Output
-from anycann.codegen.nest_writer import NestWriter
 from anycann.codegen.repeats import Repeats
 from anycann.codegen.space import Choices
 from anycann.codegen.tail import Constants, Generated, Packed, Tail, memory_name, pack
@@ -46,35 +45,16 @@ def generate_pointwise(
 ) -> Generated:
     """The kernel of a convolution that `uses_strassen`, and its tail; arguments: input, weights in panels, what the tail reads, outputs."""
     tile, product = choices.tile(ImageStrassenSpace(shape, target)), image_product(shape, target.lanes)
-    sizes = StrassenSizes.of(product, tile, target.lanes)
-    panels = _panels(operator, constants, shape, sizes.width)
-
-    def written() -> Kernel:
-        tail = Tail(anchor, outputs, layouts, target, 1, split=True)
-        e = Emitter()
-        a, b = e.argument(0), e.argument(1)
-        write, fetch = _writers(tail, tail.writer(e, 2), shape)
-        tasks = emit_strassen(e, product, target, tile, a, b, write, fetch, images=True)
-        symbol, ir = e.finish("strassen")
-        arguments = (memory_name(operator.x), panels.name, *tail.inputs, *(o.name for o in outputs))
-        return Kernel(symbol, ir, arguments, tasks, sizes.scratch_bytes, shape.flops, resumes=True, begin_bytes=sizes.begin_bytes)
-
-    return Generated(repeats.kernel(("strassen", tile), outputs, layouts, (panels.name,), written), (panels,))
-
-
-def _writers(tail: Tail, writer: NestWriter, shape: ConvolutionShape) -> tuple[Write, Fetch | None]:
-    """What stores a vector of channels of a pixel, and what asks for the lines that this reads beside them, where any are far."""
+    panels = _panels(operator, constants, shape, StrassenSizes.of(product, tile, target.lanes).width)
 
     def place(e: Emitter, index: MatmulIndex) -> list[Value]:
         return [*index.batch, index.n, *digits(e, index.m, shape.out_size)]
 
-    def write(e: Emitter, index: MatmulIndex, sums: Value, mask: Value | None) -> None:
-        tail.write(writer, e, place(e, index), sums, mask)
+    def written() -> Kernel:
+        tail = Tail(anchor, outputs, layouts, target, 1, split=True)
+        return strassen_kernel(tail, product, tile, (memory_name(operator.x), panels.name), place, images=True)
 
-    def fetch(e: Emitter, index: MatmulIndex) -> None:
-        tail.fetch(writer, e, place(e, index))
-
-    return write, fetch if tail.far_operands else None
+    return Generated(repeats.kernel(("strassen", tile), outputs, layouts, (panels.name,), written), (panels,))
 
 
 def _panels(operator: Convolution, constants: Constants, shape: ConvolutionShape, width: int) -> Packed:

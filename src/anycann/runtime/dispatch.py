@@ -17,7 +17,15 @@ import enum
 from anycann.runtime import memory
 from anycann.runtime.denormals import denormals_ir
 from anycann.runtime.direct_ir import direct_ir
-from anycann.runtime.fork_join import KEPT_BIT, LETS_SLEEP_BIT, RESUMES_BIT, UNITS_BIT, fork_join_ir
+from anycann.runtime.fork_join import (
+    KEPT_BIT,
+    LETS_SLEEP_BIT,
+    MOST_UNITS_KEPT,
+    MOST_UNITS_WANTED,
+    RESUMES_BIT,
+    UNITS_BIT,
+    fork_join_ir,
+)
 from anycann.runtime.join_ir import COPIES_IR
 from anycann.runtime.pool_layout import Field
 from anycann.runtime.turn_ir import turn_ir
@@ -26,7 +34,6 @@ from anycann.target.target import Target
 
 ROW_BYTES = 32
 PATCH_BYTES = 24
-MOST_UNITS_WANTED, MOST_UNITS_KEPT = (1 << KEPT_BIT - UNITS_BIT) - 1, (1 << 63 - KEPT_BIT) - 1
 KIND_BITS = (1 << LETS_SLEEP_BIT) - 1  # of the kind of a row: its `Row`
 
 

@@ -27,6 +27,7 @@ PROCESSOR_BYTES = 128  # of the system's set of processors: 1024 of them; where 
 # of the kind of a row: whether it lets workers sleep, whether its kernel resumes, and from where on the numbers of units stand, of all that
 # are wanted, and of those that a thread keeps
 LETS_SLEEP_BIT, RESUMES_BIT, UNITS_BIT, KEPT_BIT = 6, 7, 8, 40
+MOST_UNITS_WANTED, MOST_UNITS_KEPT = (1 << KEPT_BIT - UNITS_BIT) - 1, (1 << 63 - KEPT_BIT) - 1
 MOST_UNITS = 32  # of a thread; a number of a unit has 16 bits, and there are at most 1024 threads
 
 
@@ -46,7 +47,7 @@ def fork_join_ir() -> str:
         ("$RESUMES_BIT$", RESUMES_BIT),
         ("$UNITS_BIT$", UNITS_BIT),
         ("$KEPT_BIT$", KEPT_BIT),
-        ("$WANTED_MASK$", (1 << KEPT_BIT - UNITS_BIT) - 1),
+        ("$WANTED_MASK$", MOST_UNITS_WANTED),
     ):
         caller = caller.replace(name, str(number))
     text = "\n".join((*UNITS_IR, _PROCESSOR, worker, caller))

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from anycann.om.plan import Buffer, NativeStep, Program, Task
 from anycann.runtime import memory
-from anycann.runtime.dispatch import KIND_BITS, MOST_UNITS_WANTED, ROW_BYTES, Block, Row, split
-from anycann.runtime.fork_join import LETS_SLEEP_BIT, UNITS_BIT
+from anycann.runtime.dispatch import KIND_BITS, ROW_BYTES, Block, Row, split
+from anycann.runtime.fork_join import LETS_SLEEP_BIT, MOST_UNITS_WANTED, UNITS_BIT
 from anycann.runtime.loader import LoadedCode
 from anycann.support.records import dataclass
 

@@ -11,7 +11,7 @@ import pytest
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution import emit_convolution, plain_writer
 from anycann.codegen.kernels.convolution_estimate import ConvolutionTile
-from anycann.codegen.kernels.convolution_method import last_lanes
+from anycann.codegen.kernels.convolution_method import last_lanes, method
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_tile import default_tile, tiles
 from anycann.codegen.objects import emit_assembly, emit_object
@@ -304,3 +304,16 @@ def test_a_tile_that_would_leave_its_input_is_refused(tile: ConvolutionTile, win
     x, w, y = (e.argument(i) for i in range(3))
     with pytest.raises(InternalError, match=said):
         emit_convolution(e, shape, target, tile, x, w, plain_writer(y, shape, target.lanes), not window, window=window)
+
+
+@pytest.mark.parametrize(("outputs", "name", "by_one"), [(8, "avx2", True), (6, "avx2", True), (24, "avx2", False), (16, "avx512", False)])
+def test_a_single_channel_block_takes_channels_one_by_one_where_llvm_would_spill(outputs: int, name: str, by_one: bool) -> None:
+    tile = default_tile(shape_of(128, outputs, (55, 57), 3, pads=1), NAMED[name])
+    assert (tile.unroll == 1) == by_one, tile
+
+
+@pytest.mark.parametrize(
+    ("outputs", "lanes", "how"), [(4, 8, "inner"), (5, 8, "dense"), (5, 16, "inner"), (8, 16, "inner"), (16, 16, "dense")]
+)
+def test_few_outputs_are_lanes_where_registers_leave_room_for_one_pixel(outputs: int, lanes: int, how: str) -> None:
+    assert method(shape_of(256, outputs, (30, 30), 3, pads=1), lanes, blocked_input=True) == how

@@ -7,7 +7,7 @@ import pytest
 from anycann.codegen.kernels import matmul
 from anycann.codegen.kernels.matmul import MatmulShape, MatmulTile, contiguous
 from anycann.codegen.kernels.matmul_tile import row_chunks
-from anycann.target.target import NAMED, Target
+from anycann.target.target import NAMED, PROCESSORS, Target
 from tests.codegen.kernels.jit import runnable
 from tests.codegen.kernels.products import check, packed, problem
 
@@ -47,3 +47,10 @@ def test_products_cut_along_rows_are_whole(target: Target, parts: int) -> None:
     for size in ((67, 129, 131), (49, 190, 192)):
         p = problem(*size)
         check(packed(p, target, matmul.default_tile(replace(p.shape, packed=True), target)), target=target, parts=parts)
+
+
+def test_a_panel_that_is_used_once_is_no_narrower_for_the_first_level_cache() -> None:
+    """Of rows enough for several register tiles it is: panels of so long a k would leave it."""
+    target = PROCESSORS["znver4"]
+    once, often = (matmul.default_tile(contiguous((), rows, 827, 225), target).vectors for rows in (1, 60))
+    assert once > often

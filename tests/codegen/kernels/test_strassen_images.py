@@ -45,7 +45,7 @@ class Problem:
         space = ImageStrassenSpace(shape, target)
         tile = tile or space.default()
         assert space.refusal(tile) is None
-        self.sizes = StrassenSizes.of(space.product, tile, target.lanes)
+        self.sizes = StrassenSizes.of(image_product(shape, target.lanes), tile, target.lanes)
         x = RNG.standard_normal((shape.batch, shape.out_pixels, shape.in_channels)).astype(np.float32)
         w = RNG.standard_normal((shape.in_channels, shape.out_channels)).astype(np.float32)
         self.want = x.astype(np.float64) @ w

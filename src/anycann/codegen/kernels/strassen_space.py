@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.matmul_default import estimate
@@ -22,74 +21,61 @@ class ProductAlgorithm:
     strassen: bool
 
 
-@dataclass(frozen=True)
-class StrassenChoice(Space[ProductAlgorithm]):
+Problem: TypeAlias = MatmulShape | ConvolutionShape  # a product of matrices, or a pointwise convolution of images in NC1HWC0
+
+
+def _refusal(problem: Problem, target: Target) -> str | None:
+    """Why the algorithm does not compute the problem; None if it does."""
+    return image_refusal(problem, target) if isinstance(problem, ConvolutionShape) else strassen_refusal(problem, target)
+
+
+def _tiles(problem: Problem, target: Target) -> list[StrassenTile]:
+    return strassen_tiles(_product(problem, target), target)
+
+
+def _product(problem: Problem, target: Target) -> MatmulShape:
+    """The product that is computed."""
+    return image_product(problem, target.lanes) if isinstance(problem, ConvolutionShape) else problem
+
+
+class ProductAlgorithmSpace(Space[ProductAlgorithm]):
     """With seven products of quarters or with eight."""
 
+    family: ClassVar[str] = "MatMulAlgorithm"
     version: ClassVar[int] = 1
     tile_type: ClassVar[type[ProductAlgorithm]] = ProductAlgorithm
     is_algorithm: ClassVar[bool] = True
 
     def parameters(self) -> tuple[Parameter, ...]:
-        return (Parameter("strassen", (0, 1) if self.why_not() is None else (0,)),)
+        return (Parameter("strassen", (0, 1) if _refusal(self.problem, self.target) is None else (0,)),)
 
     def refusal(self, tile: ProductAlgorithm) -> str | None:
-        return self.why_not() if tile.strassen else None
-
-    @abstractmethod
-    def why_not(self) -> str | None:
-        """Why the algorithm does not compute the problem; None if it does."""
-
-
-@dataclass(frozen=True)
-class ProductAlgorithmSpace(StrassenChoice):
-    """Of a product of matrices."""
-
-    family: ClassVar[str] = "MatMulAlgorithm"
-
-    problem: MatmulShape
-    target: Target
+        return _refusal(self.problem, self.target) if tile.strassen else None
 
     def default(self) -> ProductAlgorithm:
-        return ProductAlgorithm(strassen_gains(self.problem, self.target))
-
-    def why_not(self) -> str | None:
-        return strassen_refusal(self.problem, self.target)
+        gains = image_gains if isinstance(self.problem, ConvolutionShape) else strassen_gains
+        return ProductAlgorithm(gains(self.problem, self.target))
 
 
-@dataclass(frozen=True)
-class ImageAlgorithmSpace(StrassenChoice):
-    """Of a pointwise convolution of images in NC1HWC0."""
+class ImageAlgorithmSpace(ProductAlgorithmSpace):
+    """The same for a pointwise convolution."""
 
     family: ClassVar[str] = "ConvProductAlgorithm"
-
-    problem: ConvolutionShape
-    target: Target
-
-    def default(self) -> ProductAlgorithm:
-        return ProductAlgorithm(image_gains(self.problem, self.target))
-
-    def why_not(self) -> str | None:
-        return image_refusal(self.problem, self.target)
 
 
 # Products of quarters for each whole one, and what sums of quarters take beside them.
 _SHARE = 7 / 8 * 1.04
 
 
-@dataclass(frozen=True)
-class StrassenTiles(Space[StrassenTile]):
+class StrassenSpace(Space[StrassenTile]):
     """Register tiles of Strassen's algorithm. `problem` must be one that it computes."""
 
+    family: ClassVar[str] = "MatMulStrassen"
+    version: ClassVar[int] = 1
     tile_type: ClassVar[type[StrassenTile]] = StrassenTile
 
-    @property
-    @abstractmethod
-    def product(self) -> MatmulShape:
-        """The product that is computed."""
-
     def parameters(self) -> tuple[Parameter, ...]:
-        tiles = strassen_tiles(self.product, self.target)
+        tiles = _tiles(self.problem, self.target)
         rows = max((tile.rows for tile in tiles), default=1)
         return (
             Parameter("rows", tuple(range(1, rows + 1))),
@@ -98,48 +84,22 @@ class StrassenTiles(Space[StrassenTile]):
         )
 
     def refusal(self, tile: StrassenTile) -> str | None:
-        if strassen_refusal(self.product, self.target):
-            return strassen_refusal(self.product, self.target)
-        fitting = [each for each in strassen_tiles(self.product, self.target) if (each.vectors, each.depth) == (tile.vectors, tile.depth)]
+        why = _refusal(self.problem, self.target)
+        if why is not None:
+            return why
+        fitting = [each for each in _tiles(self.problem, self.target) if (each.vectors, each.depth) == (tile.vectors, tile.depth)]
         if not fitting or not 1 <= tile.rows <= fitting[0].rows:
             return f"{tile.rows} rows of {tile.vectors} vectors and a depth of {tile.depth} do not fit the registers or the halves"
         return None
 
     def default(self) -> StrassenTile:
-        return strassen_tiles(self.product, self.target)[0]
+        return _tiles(self.problem, self.target)[0]
 
     def estimate(self, tile: StrassenTile) -> float:
-        return _SHARE * estimate(folded(self.product), self.target, tile.rows, tile.vectors)
+        return _SHARE * estimate(folded(_product(self.problem, self.target)), self.target, tile.rows, tile.vectors)
 
 
-@dataclass(frozen=True)
-class StrassenSpace(StrassenTiles):
-    """For a product of matrices."""
-
-    family: ClassVar[str] = "MatMulStrassen"
-    version: ClassVar[int] = 1
-
-    problem: MatmulShape
-    target: Target
-
-    @property
-    def product(self) -> MatmulShape:
-        return self.problem
-
-
-@dataclass(frozen=True)
-class ImageStrassenSpace(StrassenTiles):
-    """For a pointwise convolution of images in NC1HWC0."""
+class ImageStrassenSpace(StrassenSpace):
+    """The same for a pointwise convolution."""
 
     family: ClassVar[str] = "ConvStrassen"
-    version: ClassVar[int] = 1
-
-    problem: ConvolutionShape
-    target: Target
-
-    @property
-    def product(self) -> MatmulShape:
-        return image_product(self.problem, self.target.lanes)
-
-    def refusal(self, tile: StrassenTile) -> str | None:
-        return image_refusal(self.problem, self.target) or super().refusal(tile)

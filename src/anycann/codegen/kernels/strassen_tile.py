@@ -152,7 +152,7 @@ class StrassenSizes:
 SAMPLE_ROWS = 64
 # Rows whose sums stay in the second-level cache, or nearly; and from how many on two threads share them out, for else each would make the
 # sums of all rows, and read rows that the other wrote. Where B has so few elements that each may read all of them, fewer rows are too:
-# chains of 48 to 128 rows take 0.8 to 0.9 of the time where two threads have no cache in common (of 32 rows with 768 x 768 1.09).
+# chains of 48 to 128 rows take 0.77 to 0.91 of the time where two threads have no cache in common (of 32 rows with 768 x 768 1.09).
 _MOST_CHUNK_ROWS, _SHARED_ROWS, _LINE_ELEMENTS = 256, 128, 16
 _FEW_WEIGHTS = 1 << 18
 _EVEN_ENOUGH = 16  # pairs of panels that two threads share about evenly, though their number is odd
