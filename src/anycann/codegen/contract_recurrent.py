@@ -15,6 +15,7 @@ from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel
 from anycann.codegen.kernels.recurrent import Pointers, emit_recurrent, recurrent_scratch_bytes
 from anycann.codegen.kernels.recurrent_packing import RecurrentWeights, gate_columns, pack_weights
+from anycann.codegen.kernels.recurrent_pairs import multiplies_by_pairs
 from anycann.codegen.kernels.recurrent_shape import RecurrentShape, default_recurrent_tile, parse_activations
 from anycann.codegen.kernels.recurrent_tiles import multiplies_by_tiles
 from anycann.codegen.kernels.recurrent_words import may_take_words
@@ -91,9 +92,11 @@ def generate_recurrent(
     check_layouts(layer, layouts, target, choices)
     shape = recurrent_shape(layer)
     x = layer.operands[X]
-    by_tiles = x is not None and x.dtype is dtypes.bfloat16 and multiplies_by_tiles(shape, target)
-    shape = replace(shape, rounds_states=shape.rounds_states and not by_tiles and may_take_words(target))
-    tile = default_recurrent_tile(shape, target, by_tiles)
+    in_bfloat = x is not None and x.dtype is dtypes.bfloat16
+    by_tiles = in_bfloat and multiplies_by_tiles(shape, target)
+    by_pairs = in_bfloat and not by_tiles and multiplies_by_pairs(target)
+    shape = replace(shape, rounds_states=shape.rounds_states and not (by_tiles or by_pairs) and may_take_words(target))
+    tile = default_recurrent_tile(shape, target, by_tiles, by_pairs)
     parts = [None if (t := layer.operands[n]) is None else np.asarray(constants(memory_name(t)), np.float32) for n in (W, R, B, PEEPHOLES)]
     weights = pack_weights(shape, tile, target.lanes, *parts)  # type: ignore[arg-type]
     rows, columns = shape.steps * shape.batch, gate_columns(shape, tile, target.lanes)

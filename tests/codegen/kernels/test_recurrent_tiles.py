@@ -7,7 +7,7 @@ import pytest
 
 from anycann.codegen.kernels.recurrent import recurrent_scratch_bytes, recurrent_tasks
 from anycann.codegen.kernels.recurrent_packing import pack_weights
-from anycann.codegen.kernels.recurrent_shape import default_recurrent_tile
+from anycann.codegen.kernels.recurrent_shape import RecurrentTile, default_recurrent_tile
 from anycann.codegen.kernels.recurrent_tiles import multiplies_by_tiles
 from anycann.target.target import NAMED, by_name
 from anycann.te import dtypes
@@ -23,8 +23,7 @@ OPTIONS: dict[str, dict[str, object]] = {
 }
 
 
-def check(v: Layer) -> None:
-    tile = default_recurrent_tile(v.shape, HOST, by_tiles=True)
+def check_bfloat(v: Layer, tile: RecurrentTile) -> None:
     arrays = operands(v, HOST, tile)
     assert arrays[1].dtype == dtypes.bfloat16.numpy
     e = write(v.shape, HOST, tile, dtypes.bfloat16)
@@ -42,7 +41,7 @@ def check(v: Layer) -> None:
 @pytest.mark.parametrize("name", OPTIONS)
 def test_layers_are_those_of_the_equations(cell: str, hidden: int, name: str) -> None:
     v = layer(cell, hidden=hidden, **OPTIONS[name])
-    check(replace(v, r=v.r * np.float32(2 / hidden**0.5)))
+    check_bfloat(replace(v, r=v.r * np.float32(2 / hidden**0.5)), default_recurrent_tile(v.shape, HOST, by_tiles=True))
 
 
 @pytest.mark.parametrize("cell", CELLS)

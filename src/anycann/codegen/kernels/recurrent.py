@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.recurrent_kernel import RecurrentKernel
+from anycann.codegen.kernels.recurrent_pairs import emit_halves
 from anycann.codegen.kernels.recurrent_shape import RecurrentShape, RecurrentTile
 from anycann.codegen.kernels.recurrent_state import Pointers, Sequences, emit_final_states, emit_initial_states, memory_of
 from anycann.codegen.kernels.recurrent_sums import add_first_sums, emit_sums, emit_sums_in_turns
@@ -79,6 +80,8 @@ def _emit_phase(e: Emitter, kernel: RecurrentKernel, sequences: Sequences, phase
         emit_factors(e, kernel, sequences, source)
     elif kernel.in_words:
         source = emit_words(e, kernel, sequences, source)
+    elif kernel.tile.by_pairs:
+        source = emit_halves(e, kernel, sequences, source)
     with e.loop(0, kernel.blocks) as turn:
         block = _there_and_back(e, kernel.blocks, step, turn.index)
         if kernel.tile.by_tiles:

@@ -37,6 +37,11 @@ class RecurrentKernel:
         return self.shape.rounds_states and self.panels is dtypes.int8
 
     @property
+    def takes_pairs(self) -> bool:
+        """True if states and weights of two cells, of 16 bits each, are multiplied at once: words, or bfloat16."""
+        return self.in_words or self.tile.by_pairs
+
+    @property
     def sum(self) -> str:
         """The type of one vector of sums."""
         return vector_type("i32" if self.in_words else "float", self.lanes)

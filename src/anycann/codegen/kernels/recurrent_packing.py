@@ -25,8 +25,9 @@ class RecurrentWeights:
     panels: R for the kernel, per phase [direction][block][hidden][gate][cell], flat. Each step reads them all again, so they are kept in
     what holds every one as it is: bfloat16, or int8 for large ones that were quantised, of which a block begins with the float32
     [gate][cell] that its columns are multiples of. There two rows of int8 lie cell by cell beside each other, if states are rounded to
-    words. For matrix tiles they are rounded to bfloat16, in the order of the tiles. vectors [direction][row][padded hidden]: what the cell
-    adds or multiplies, the three peepholes i, o, f of an LSTM or the recurrent bias of the candidate of a GRU.
+    words. Products of bfloat16 take them rounded to it: by matrix tiles in the order of these, by dot products cell by cell like words.
+    vectors [direction][row][padded hidden]: what the cell adds or multiplies, the three peepholes i, o, f of an LSTM or the recurrent bias
+    of the candidate of a GRU.
     """
 
     projection: Array
@@ -49,8 +50,8 @@ _TILE_DEPTH, _TILE_COLUMNS = 32, 16
 
 
 def panel_depth(shape: RecurrentShape, tile: RecurrentTile) -> int:
-    """Rows of weights in a panel: one for each hidden cell, for matrix tiles whole tiles of them, and pairs where states are words."""
-    whole = _TILE_DEPTH if tile.by_tiles else 2 if shape.rounds_states else 1
+    """Rows of weights in a panel: one for each hidden cell, for matrix tiles whole tiles of them, for words and dot products pairs."""
+    whole = _TILE_DEPTH if tile.by_tiles else 2 if shape.rounds_states or tile.by_pairs else 1
     return -(-shape.hidden // whole) * whole
 
 
@@ -71,11 +72,12 @@ def pack_weights(
         total[:, 2], separate = bias[:, 0, 2], bias[:, 1, 2:]
     elif shape.cell == "LSTM" and shape.has_peepholes and p is not None:
         separate = p.reshape(directions, 3, hidden)
+    arrange = _tiles if tile.by_tiles else _pairs if tile.by_pairs else _narrowest
     columns = _blocks(w.reshape(directions, gates, hidden, shape.inputs), shape, tile, lanes)
     return RecurrentWeights(
         np.ascontiguousarray(columns.reshape(-1, shape.inputs).T),
         np.ascontiguousarray(_blocks(total[..., None], shape, tile, lanes).reshape(-1)),
-        (_tiles if tile.by_tiles else _narrowest)(r.reshape(directions, gates, hidden, hidden), shape, tile, lanes),
+        arrange(r.reshape(directions, gates, hidden, hidden), shape, tile, lanes),
         np.ascontiguousarray(_pad(separate[..., None], padded_hidden(shape, tile, lanes))[..., 0]),
     )
 
@@ -104,6 +106,12 @@ def _tiles(r: Array, shape: RecurrentShape, tile: RecurrentTile, lanes: int) -> 
         directions, blocks, _, *columns = deep.shape
         pairs = deep.reshape(directions, blocks, -1, 2, int(np.prod(columns)) // _TILE_COLUMNS, _TILE_COLUMNS)
         parts.append(pairs.transpose(0, 1, 4, 2, 5, 3).reshape(-1))
+    return np.concatenate(parts).astype(dtypes.bfloat16.numpy)
+
+
+def _pairs(r: Array, shape: RecurrentShape, tile: RecurrentTile, lanes: int) -> npt.NDArray[np.generic]:
+    """For each phase [direction][block][pair of cells][gate][cell][one of the pair], in bfloat16, flat."""
+    parts = [_in_pairs(part).reshape(-1) for part in _deepened(_panels(r, shape, tile, lanes), panel_depth(shape, tile))]
     return np.concatenate(parts).astype(dtypes.bfloat16.numpy)
 
 

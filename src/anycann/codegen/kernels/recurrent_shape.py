@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from anycann.support.errors import ModelError, UnsupportedError
@@ -95,14 +96,21 @@ class RecurrentShape:
 class RecurrentTile:
     """`rows` sequences of a batch run together, and of each block `vectors` registers of hidden cells (of every gate).
 
-    by_tiles: the recurrent product multiplies bfloat16 by matrix tiles (recurrent_tiles.py). group: how many of the sequences have their
-    sums in registers at once, which is a task; 0: all. Tasks that one thread has take turns with a part of the weights.
+    by_tiles: the recurrent product multiplies bfloat16 by matrix tiles (recurrent_tiles.py); by_pairs: by dot products of two
+    (recurrent_pairs.py). group: how many of the sequences have their sums in registers at once, which is a task; 0: all. Tasks that one
+    thread has take turns with a part of the weights.
     """
 
     rows: int
     vectors: int
     by_tiles: bool = False
     group: int = 0
+    by_pairs: bool = False
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of a recurrent weight, unless a narrower type holds them all as they are."""
+        return 2 if self.by_tiles or self.by_pairs else 4
 
     @property
     def task_rows(self) -> int:
@@ -122,7 +130,7 @@ class RecurrentTile:
 _TILE_ROWS, _TILE_SUMS = 16, 4  # of the matrix tiles of a target that has them
 
 
-def default_recurrent_tile(shape: RecurrentShape, target: Target, by_tiles: bool = False) -> RecurrentTile:
+def default_recurrent_tile(shape: RecurrentShape, target: Target, by_tiles: bool = False, by_pairs: bool = False) -> RecurrentTile:
     """As many sequences as the registers hold; two vectors of cells where one would leave the multipliers waiting."""
     gates = max(len(phase) for phase in shape.phases)
     blocks = -(-shape.hidden // target.lanes)
@@ -131,8 +139,9 @@ def default_recurrent_tile(shape: RecurrentShape, target: Target, by_tiles: bool
         return RecurrentTile(max(1, min(shape.batch, _TILE_ROWS)), fitting[0], by_tiles=True)
     for vectors in (4, 2, 1):
         rows = min(max(1, shape.batch), _most_rows(target, gates * vectors))
-        if vectors == 1 or _takes_vectors(shape, target, gates, vectors):
-            return _shared_out(shape, target, max(1, rows), vectors)
+        tile = RecurrentTile(max(1, rows), vectors, by_pairs=by_pairs)
+        if vectors == 1 or _takes_vectors(shape, target, gates, tile):
+            return _shared_out(shape, target, tile)
     raise AssertionError
 
 
@@ -144,29 +153,29 @@ def _most_rows(target: Target, columns: int) -> int:
     return max((target.registers - 1) // columns - 1, min(columns, (target.registers - 1) // (columns + 1)))
 
 
-def _takes_vectors(shape: RecurrentShape, target: Target, gates: int, vectors: int) -> bool:
-    """True if half of `vectors` would leave the multipliers waiting for sums or operands, and all of them do not for memory.
+def _takes_vectors(shape: RecurrentShape, target: Target, gates: int, tile: RecurrentTile) -> bool:
+    """True if half of the tile's vectors would leave the multipliers waiting for sums or operands, and all of them do not for memory.
 
     From the second-level cache comes a vector a cycle, for which few sums are enough: there smaller panels, of which more stay in the first
     one when the next step reads them the other way, are better. One sequence took 0.83 to 0.92 of the time with twice the vectors for 32
     and 64 cells, 1.06 for 96.
     """
-    fewer, columns = gates * vectors // 2, gates * vectors
+    fewer, columns = gates * tile.vectors // 2, gates * tile.vectors
     rows, rows_of_fewer = (min(max(1, shape.batch), _most_rows(target, each)) for each in (columns, fewer))
     waits = rows_of_fewer * fewer < _CHAINS or rows_of_fewer * fewer < rows_of_fewer + fewer
-    is_near = 2 * 4 * shape.hidden * columns * target.lanes <= target.l1_bytes
+    is_near = 2 * tile.weight_bytes * shape.hidden * columns * target.lanes <= target.l1_bytes
     holds_weights = rows <= (target.registers - 1) // columns - 1
-    whole = -(-shape.hidden // target.lanes) % vectors == 0
+    whole = -(-shape.hidden // target.lanes) % tile.vectors == 0
     return whole and rows >= min(shape.batch, 2) and waits and (holds_weights or is_near or rows > 1)
 
 
-def _shared_out(shape: RecurrentShape, target: Target, most: int, vectors: int) -> RecurrentTile:
-    """Tasks of at most `most` sequences; as many as a vector has lanes run together where weights come from behind the second-level cache:
-    what is read for few sequences in every step takes longer than their products. 0.63 to 0.87 of the time; 1.0 to 1.1 from that cache."""
-    group = _evenly(shape.batch, most)
-    is_near = 4 * shape.gates * shape.hidden * shape.hidden <= target.l2_bytes
+def _shared_out(shape: RecurrentShape, target: Target, most: RecurrentTile) -> RecurrentTile:
+    """Tasks of at most the sequences of `most`; as many as a vector has lanes run together where weights come from behind the second-level
+    cache: what is read for few sequences in every step takes longer than their products. 0.63 to 0.87 of the time; 1.0 to 1.1 from it."""
+    group = _evenly(shape.batch, most.rows)
+    is_near = most.weight_bytes * shape.gates * shape.hidden * shape.hidden <= target.l2_bytes
     together = 1 if is_near else min(-(-shape.batch // group), -(-target.lanes // group))
-    return RecurrentTile(group * max(1, together), vectors, group=group)
+    return replace(most, rows=group * max(1, together), group=group)
 
 
 def _evenly(count: int, most: int) -> int:

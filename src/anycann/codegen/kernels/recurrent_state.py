@@ -48,13 +48,15 @@ class Memory:
 def memory_of(shape: RecurrentShape, tile: RecurrentTile, lanes: int) -> Memory:
     """The states a kernel needs: the hidden state twice, an LSTM's memory, a GRU's update gate and reset hidden state, a block's sums.
 
-    For matrix tiles also what is multiplied, in bfloat16; for states that are rounded to words these, and their steps.
+    For products of bfloat16 also what is multiplied; for states that are rounded to words these, and their steps.
     """
     state = tile.rows * padded_hidden(shape, tile, lanes)
     names = ["hidden", "next"] + (["memory"] if shape.cell == "LSTM" else ["update", "reset"] if len(shape.phases) == 2 else [])
     sums = max(len(phase) for phase in shape.phases) * tile.width(lanes)
     offsets = tuple((name, i * state) for i, name in enumerate([*names, "sums"]))
     elements = len(names) * state + tile.rows * sums
+    if tile.by_pairs:
+        return Memory((*offsets, ("factors", elements)), elements + state // 2, sums)
     if shape.rounds_states and not tile.by_tiles:
         return Memory((*offsets, ("words", elements), ("steps", elements + state // 2)), elements + state // 2 + tile.rows, sums)
     if not tile.by_tiles:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from anycann.codegen.conversions import from_storage
 from anycann.codegen.emitter import Emitter
-from anycann.codegen.kernels.dot_products import add_word_pairs
+from anycann.codegen.kernels.dot_products import DotProducts, add_word_pairs
 from anycann.codegen.kernels.matmul_shape import multiply_add
 from anycann.codegen.kernels.recurrent_kernel import RecurrentKernel, only_if, panel_offset, projected_gates
 from anycann.codegen.kernels.recurrent_packing import panel_depth
 from anycann.codegen.kernels.recurrent_state import Sequences
 from anycann.codegen.values import Value, vector_type
+from anycann.te import dtypes
 
 _PART_BYTES = 1 << 14  # of a panel: half of the smallest first-level caches
 
@@ -44,7 +45,7 @@ def emit_sums_in_turns(
         end = e.smin(e.add(part.index, panel.part_depth), e.const(panel.depth))
         with e.loop(0, sequences.count, group) as turn:
             here, left = panel.line(sums, turn.index), e.smin(e.const(group), e.sub(sequences.count, turn.index))
-            states = e.gep(source, e.mul(turn.index, kernel.padded), "i16" if kernel.in_words else "float")
+            states = e.gep(source, e.mul(turn.index, kernel.padded), "i16" if kernel.takes_pairs else "float")
             for rows in _turns(kernel):
                 with e.when(e.compare("eq", left, e.const(rows))):
                     panel.store(here, panel.products(states, (part.index, end), panel.load(here, rows)))
@@ -65,7 +66,7 @@ def add_first_sums(e: Emitter, kernel: RecurrentKernel, sequences: Sequences, ph
 class _Panel:
     """The weights of one block of cells, [hidden][gate][cell], behind what they are multiples of if they are integers.
 
-    For states in words [pair of hidden cells][gate][cell][one of the pair].
+    Where pairs are multiplied [pair of hidden cells][gate][cell][one of the pair].
     """
 
     def __init__(self, e: Emitter, kernel: RecurrentKernel, sequences: Sequences, phase: int, block: Value):
@@ -83,9 +84,9 @@ class _Panel:
 
     @property
     def depth(self) -> int:
-        """Rows of weights that are multiplied: whole pairs only of words, whose other one is zero and not what fills the last vector."""
+        """Rows of weights that are multiplied: whole pairs, whose other one is zero and not what fills the last vector."""
         kernel = self.kernel
-        return panel_depth(kernel.shape, kernel.tile) if kernel.in_words else kernel.shape.hidden
+        return panel_depth(kernel.shape, kernel.tile) if kernel.takes_pairs else kernel.shape.hidden
 
     def products(self, states: Value, cells: tuple[Value | int, Value | int], sums: list[Value]) -> list[Value]:
         """sums + states R over the hidden cells of a range, for as many sequences as there are sums.
@@ -97,7 +98,7 @@ class _Panel:
         order = [(i, j) for i in range(rows) for j in range(columns)]
         if rows < columns:
             order.sort(key=lambda place: place[1])
-        with e.loop(*cells, 2 if kernel.in_words else 1, carried=sums) as k:
+        with e.loop(*cells, 2 if kernel.takes_pairs else 1, carried=sums) as k:
             row = e.gep(self.weights, e.mul(k.index, self.columns), self.stored.storage)
             factors, weights, totals = dict[int, Value](), dict[int, Value](), dict[tuple[int, int], Value]()
             for i, j in order:
@@ -110,14 +111,16 @@ class _Panel:
         return list(k.values)
 
     def _state(self, states: Value, cell: Value) -> Value:
-        """The state of a cell, or of two in words, in every lane."""
+        """The state of a cell, or of a pair, in every lane."""
         e, kernel = self.e, self.kernel
-        if kernel.in_words:
+        if kernel.takes_pairs:
             return e.splat(e.load(e.gep(states, cell, "i16"), "i32", 2), kernel.lanes)
         return e.splat(e.load(e.gep(states, cell, "float"), "float", 4), kernel.lanes)
 
     def _weight(self, row: Value, column: int) -> Value:
         e, stored, lanes = self.e, self.stored, self.kernel.lanes
+        if self.kernel.tile.by_pairs:
+            return e.load(e.gep(row, 2 * self.offsets[column], "i16"), vector_type("i32", lanes), 2)
         if self.kernel.in_words:
             pairs = e.load(e.gep(row, 2 * self.offsets[column], stored.storage), vector_type(stored.storage, 2 * lanes), stored.nbytes)
             return e.cast("sext", pairs, "i16")
@@ -128,6 +131,8 @@ class _Panel:
     def _add_product(self, total: Value, state: Value, weight: Value) -> Value:
         if self.kernel.in_words:
             return add_word_pairs(self.e, self.kernel.target, total, state, weight)
+        if self.kernel.tile.by_pairs:
+            return DotProducts(dtypes.bfloat16, self.kernel.target).add(self.e, total, [state], [weight])
         return multiply_add(self.e, state, weight, total)
 
     def scaled(self, totals: list[Value], first: list[Value], row: Value) -> list[Value]:
