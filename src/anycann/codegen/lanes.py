@@ -9,6 +9,7 @@ from anycann.codegen.byte_lookup import lookup
 from anycann.codegen.byte_packing import pack_bytes, packs_bytes
 from anycann.codegen.conversions import convert, from_storage, to_storage
 from anycann.codegen.emitter import Emitter
+from anycann.codegen.near_places import load_near, near_places
 from anycann.codegen.operations import emit_op
 from anycann.codegen.saturating import unclamped
 from anycann.codegen.strided import gather_one_by_one, is_pickable, load_repeated, load_strided
@@ -65,6 +66,7 @@ class Lanes:
     permutes_bytes: bool = False  # it has one that permutes the bytes of two registers
     shuffles_bytes: bool = False  # it has one that permutes 16 bytes
     saturates: bool = False  # its instructions that pack bytes saturate, and what is too small for an int32 becomes the least one
+    permutes_floats: bool = False  # it has one that permutes the float32 of a vector
     packs: bool = False  # it has those of AVX-512 (byte_packing.py)
 
     def value(self, expr: Expr, mask: Value | None = None) -> Value:
@@ -209,6 +211,8 @@ class Lanes:
             return load_strided(self.emitter, address, stride, self.lanes, tensor.dtype, None if mask is None else self.spread(mask))
         if opaque and not masked and (repeated := self._repeated(form)) is not None:
             return self._load_repeated(tensor, form, pointer, *repeated)
+        if opaque and inside and (table := self._permuted(tensor, form)) is not None:
+            return self._load_permuted(tensor, form, pointer, table)
         if opaque or stride not in (0, 1):
             return self._gather(tensor, form, pointer, guard)
         return self._contiguous(tensor, form, pointer, guard) if stride else self._broadcast(tensor, form, pointer, guard)
@@ -229,6 +233,19 @@ class Lanes:
         assert self.vector is not None
         offset = e.add(self._offset(rest, None), e.udiv(self.values[self.vector], times))
         return load_repeated(e, e.gep(pointer, offset, dtype.storage), times, self.lanes, dtype)
+
+    def _permuted(self, tensor: Flat, form: Linear) -> Load | None:
+        """What differs between the lanes, if one load and a permutation read them all. What is read lies inside in any case."""
+        if not self.permutes_floats or tensor.dtype.storage != "float" or tensor.size < self.lanes:
+            return None
+        return near_places(form, self.vector, self.lanes)
+
+    def _load_permuted(self, tensor: Flat, form: Linear, pointer: Value, table: Load) -> Value:
+        e, places = self.emitter, self.short(table)
+        rest = Linear(tuple((atom, factor) for atom, factor in form.terms if atom is not table), form.constant)
+        lowest = e.extract(places, 0)
+        first = e.add(self._offset(rest, None), e.cast("sext", lowest, "i64"))
+        return load_near(e, pointer, tensor.size, first, e.binary("sub", places, e.splat(lowest, self.lanes)), tensor.dtype)
 
     def _offset(self, form: Linear, guard: Value | None) -> Value:
         """The scalar offset of lane 0."""

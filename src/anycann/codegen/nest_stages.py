@@ -13,6 +13,7 @@ from anycann.codegen.combining import absent_from, combine, combine_all, extreme
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.arithmetic_rate import has_fma
 from anycann.codegen.lanes import Lanes
+from anycann.codegen.near_places import permutes_floats
 from anycann.codegen.stores import emit_store
 from anycann.codegen.values import Value, vector_type
 from anycann.codegen.vector_loop import own_vector
@@ -76,7 +77,7 @@ class StageWriter:
             self.e, lanes, vector, self.values, self.pointers, bound, mask, existing=self.existing, filled=filled, shared=shared,
             rounds_bfloat=self.target.has("avx512bf16"), permutes_bytes=self.target.has("avx512vbmi"),
             shuffles_bytes=self.target.has("avx2"), aligned=self.aligned, saturates=self.target.has("avx2") and self.target.lanes >= 8,
-            packs=self.target.has("avx512bw"),
+            packs=self.target.has("avx512bw"), permutes_floats=permutes_floats(self.target),
         )  # fmt: skip
 
     def _both(self, mask: Value | None, condition: Value) -> Value:
