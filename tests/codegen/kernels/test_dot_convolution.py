@@ -79,6 +79,8 @@ SHAPES = {
     "odd channels in whole groups": sizes(3, 20, (13, 12), (4, 4), (4, 4), (0, 0)),
     "few outputs": sizes(12, 3, (30, 1), (3, 1), (1, 1), (1, 0)),
     "dilated": sizes(68, 70, (10, 10), (3, 3), (1, 1), (2, 2), (2, 2)),
+    "wide dilations": sizes(34, 70, (9, 11), (3, 3), (1, 1), (6, 6), (6, 6), batch=2),
+    "wide dilations, every second pixel": sizes(33, 20, (13, 12), (5, 3), (2, 2), (8, 3), (4, 4)),
     "taps that read padding only": sizes(12, 20, (5, 6), (3, 5), (1, 2), (6, 8), (6, 4)),
     "nothing but padding": sizes(12, 20, (2, 2), (1, 2), (9, 9), (4, 4)),
     "strides": sizes(64, 40, (9, 12), (3, 3), (2, 2), (1, 1), batch=2),
@@ -229,6 +231,27 @@ def test_every_tile_of_the_space_computes_the_same(name: str) -> None:
             y, packed = np.full(want.shape, 77, np.int32), pack_dots(plan, w, 3)
             Compiled(e, "dots", target, plan.scratch_bytes)([x, packed, y, y], tasks, 2)
             np.testing.assert_array_equal(y, want, err_msg=str(tile))
+
+
+def test_rows_of_taps_that_meet_padding_are_left_out_where_most_of_them_do() -> None:
+    """DeepLab's 3 x 3 with a dilation of 12 on 16 x 16: half of the rows of taps, and of the time."""
+    target = by_name("avx512,+avx512bf16")
+    for dilation, share in ((12, 0.5), (3, 1.0)):
+        shape = replace(sizes(64, 64, (16, 16), (3, 3), (1, 1), (dilation, dilation), (dilation, dilation)), dtype=dtypes.bfloat16)
+        plan = DotPlan(shape, target, DotSpace(shape, target).default())
+        assert plan.copied
+        assert plan.mean_depth == share * plan.depth
+        assert not DotPlan(replace(shape, dtype=dtypes.uint8), target, plan.tile).skips_rows, "padding may have a zero point"
+
+
+def test_every_tile_leaves_the_same_rows_out() -> None:
+    shape = replace(SHAPES["wide dilations"], dtype=dtypes.bfloat16)
+    for target in targets():
+        space = DotSpace(shape, target)
+        tiles = list(dict.fromkeys(tile for tile in space.candidates() if space.refusal(tile) is None))[::12]
+        assert {space.plan(tile).skips_rows for tile in tiles} == {False, True}
+        for tile in tiles:
+            assert_tile_is_right(shape, target, tile)
 
 
 @pytest.mark.parametrize("outputs", [7, 16, 19, 24, 41, 48])

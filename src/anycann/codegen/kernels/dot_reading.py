@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.dot_products import GROUP_BYTES
 from anycann.codegen.kernels.dot_tiles import TILE_GROUPS
@@ -44,9 +46,26 @@ def needs_copy(shape: ConvolutionShape) -> bool:
 
 def skips_rows(shape: ConvolutionShape) -> bool:
     """True if taps in rows of padding can be left out, for it is zeros, and only rows have some: 3 x 1 x 1 of networks for video."""
-    if shape.dtype is not dtypes.bfloat16 or len(shape.in_size) != 2 or is_column(shape) or not _makes_groups(shape):
-        return False
-    return _inside(shape, 1) and not _inside(shape, 0) and all(len(inner_taps(shape, row)) > 0 for row in range(shape.out_size[0]))
+    return _makes_groups(shape) and _inside(shape, 1) and not _inside(shape, 0) and inner_share(shape) > 0
+
+
+_FEW_INNER = 0.75  # so many of the taps' rows, in the mean, or fewer: then rows are not joined to leave the others out
+
+
+def skips_copied_rows(shape: ConvolutionShape) -> bool:
+    """True if so many taps meet rows of padding that they are left out of a copy too: wide dilations on small images."""
+    return 0 < inner_share(shape) <= _FEW_INNER
+
+
+@lru_cache(maxsize=64)
+def inner_share(shape: ConvolutionShape) -> float:
+    """Of the rows of the kernel those that meet rows of the image, in the mean of all output rows; 0 where one meets none, or they are
+    not left out: padding is not zeros, or it is not a plane of rows.
+    """
+    if shape.dtype is not dtypes.bfloat16 or len(shape.in_size) != 2 or is_column(shape) or 0 in shape.out_size:
+        return 0.0
+    inner = [len(inner_taps(shape, row)) for row in range(shape.out_size[0])]
+    return sum(inner) / (shape.out_size[0] * shape.kernel[0]) if min(inner) > 0 else 0.0
 
 
 def inner_taps(shape: ConvolutionShape, row: int) -> range:

@@ -9,7 +9,17 @@ from anycann.codegen.kernel import RowTasks
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.dot_lists import list_bytes
 from anycann.codegen.kernels.dot_products import GROUP_BYTES, DotProducts
-from anycann.codegen.kernels.dot_reading import copied_channels, cut_window, is_column, needs_copy, panel_channels, skips_rows, tile_groups
+from anycann.codegen.kernels.dot_reading import (
+    copied_channels,
+    cut_window,
+    inner_share,
+    is_column,
+    needs_copy,
+    panel_channels,
+    skips_copied_rows,
+    skips_rows,
+    tile_groups,
+)
 from anycann.codegen.kernels.dot_tiles import TILE_GROUPS, has_tiles
 from anycann.support.records import dataclass
 from anycann.target.target import Target
@@ -168,8 +178,13 @@ class DotPlan:
 
     @cached_property
     def skips_rows(self) -> bool:
-        """True if taps in rows of padding are left out, for nothing is copied."""
-        return not self.copied and skips_rows(self.shape)
+        """True if taps in rows of padding are left out: of rows that are read where they are, or of many that one line does not join."""
+        return not self.tile.merge and skips_copied_rows(self.shape) if self.copied else skips_rows(self.shape)
+
+    @property
+    def mean_depth(self) -> float:
+        """Of `depth`, what is multiplied in the mean of all rows."""
+        return self.depth * (inner_share(self.shape) if self.skips_rows else 1.0)
 
     @property
     def steps_of_pixels(self) -> tuple[int, int]:

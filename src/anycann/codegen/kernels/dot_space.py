@@ -232,7 +232,7 @@ class DotSpace(Space[DotTile]):
         loads = tile.rows + vectors
         cycles = work + _HALVED_LOAD * loads if is_halved(self.target) else work / 2
         far = plan.width * plan.dots.weight_bytes / _NEAR_BYTES_PER_CYCLE if plan.panel_bytes > self.target.l1_bytes else 0.0
-        arithmetic = plan.depth * max(cycles, loads / 2, far, _LATENCY)
+        arithmetic = plan.mean_depth * max(cycles, loads / 2, far, _LATENCY)
         if self.takes_one_instruction and _crowd(plan):
             arithmetic *= _CROWDED
         return arithmetic + (_around_cycles(plan, vectors, arithmetic) if self.takes_one_instruction else _AROUND)
