@@ -161,7 +161,7 @@ CHOSEN = {
         15,
     ),
     "convolutions of bytes by matrix tiles": ("sapphirerapids", "test_dot_convolution.py", "padding_too and (odd or volumes)", 200),
-    "words": ("znver4", "test_matmul_words.py", "", 10),
+    "byte products": ("znver4", "test_byte_product.py", "", 10),
     "Winograd": ("avx512", "test_winograd.py", "avx512 and millionths and (smaller or wide or alone)", 3),
 }
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from anycann.codegen.contract_byte_product import generate_byte_product, takes_byte_product
 from anycann.codegen.contract_convolution import convolution_layout, convolution_rows, generate_convolution, refuse_convolution
 from anycann.codegen.contract_convolution import gains_by_planes as convolution_gains
 from anycann.codegen.contract_dot_matmul import generate_dot_matmul, takes_matmul
 from anycann.codegen.contract_dots import dot_layout, dot_rows, generate_dot_convolution, takes_convolution
 from anycann.codegen.contract_layouts import check_layouts
 from anycann.codegen.contract_matmul import generate_matmul, refuse_matmul
-from anycann.codegen.contract_words import generate_words, takes_words
 from anycann.codegen.kernel import RowTasks
 from anycann.codegen.nest_kernel import Output
 from anycann.codegen.repeats import Repeats
@@ -105,8 +105,8 @@ def generate_contraction(
         raise InternalError(f"a kernel was asked for what none computes: {why}")
     if isinstance(anchor.operator, Convolution) and takes_convolution(anchor.operator, target, choices):
         return generate_dot_convolution(anchor, anchor.operator, outputs, layouts, target, constants, choices, repeats)
-    if isinstance(anchor.operator, MatMul) and takes_words(anchor.operator, constants):
-        return generate_words(anchor, anchor.operator, outputs, layouts, target, constants, repeats)
+    if isinstance(anchor.operator, MatMul) and takes_byte_product(anchor.operator, constants):
+        return generate_byte_product(anchor, anchor.operator, outputs, layouts, target, constants, repeats)
     if isinstance(anchor.operator, MatMul) and takes_matmul(anchor.operator, constants, target):
         return generate_dot_matmul(anchor, anchor.operator, outputs, layouts, target, constants, choices, repeats)
     if isinstance(anchor.operator, Convolution):

@@ -64,7 +64,7 @@ def emit_word_panel(e: Emitter, b: Bytes, k: int, n: int, first: Value, columns:
         e.store(b.words(e, together), place, WORD_BYTES)
 
     def row(number: Value | int) -> Value:
-        return _columns(e, b, number, first, n, columns, width)
+        return columns_of(e, b, number, first, n, columns, width)
 
     with e.loop(0, k // PAIR) as pair:
         top = e.mul(pair.index, PAIR)
@@ -74,7 +74,7 @@ def emit_word_panel(e: Emitter, b: Bytes, k: int, n: int, first: Value, columns:
         store(last, e.splat(b.zero, last.lanes), e.gep(to, k // PAIR * row_words, "i16"))
 
 
-def _columns(e: Emitter, b: Bytes, row: Value | int, first: Value, n: int, columns: int, lanes: int) -> Value:
+def columns_of(e: Emitter, b: Bytes, row: Value | int, first: Value, n: int, columns: int, lanes: int) -> Value:
     """Neighbours of a row in so many lanes, of which the first `columns` exist; only bytes of the row are read."""
     if columns == lanes:
         return e.load(b.at(e, row, first), vector_type("i8", lanes), 1)

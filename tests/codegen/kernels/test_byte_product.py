@@ -1,4 +1,4 @@
-"""Products of bytes that are both computed, by words: exact for any zero points, in every size, between pages that nothing may touch."""
+"""Products of bytes that are both computed, by fours or words: exact for any zero points, in every size, between untouchable pages."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 
 from anycann.codegen.emitter import Emitter
+from anycann.codegen.kernels.byte_product import ByteProduct, emit_byte_product
 from anycann.codegen.kernels.matmul import contiguous
 from anycann.codegen.kernels.matmul_shape import MatmulShape
-from anycann.codegen.kernels.matmul_words import WordPlan, emit_words
 from anycann.codegen.kernels.matmul_writer import plain_writer
 from anycann.codegen.objects import emit_assembly
 from anycann.target.target import NAMED, Target, by_name
 from anycann.te import dtypes
 from anycann.te.dtypes import DType
-from tests.codegen.kernels.jit import Compiled, assert_compiles_everywhere, guarded, runnable
+from tests.codegen.kernels.jit import Compiled, assert_compiles_everywhere, distinct, guarded, runnable
+from tests.codegen.kernels.products import HOST
 
 SIZES = [
     (1, 1, 1), (1, 64, 37), (2, 1, 7), (3, 16, 8), (5, 17, 9), (7, 15, 32), (12, 33, 33), (13, 2, 40), (49, 31, 71), (50, 64, 97),
@@ -31,19 +32,19 @@ def shape_of(m: int, k: int, n: int, batch: tuple[int, ...] = (), a: DType = dty
     return contiguous(batch, m, n, k, a_dtype=a, b_dtype=b, accumulator=dtypes.int32)
 
 
-def write_kernel(plan: WordPlan, zero_a: int, zero_b: int) -> tuple[Emitter, int]:
+def write_kernel(plan: ByteProduct, zero_a: int, zero_b: int) -> tuple[Emitter, int]:
     e, shape = Emitter(), plan.shape
     a, b, y = (e.argument(number) for number in range(3))
     results = contiguous(shape.batch, shape.m, shape.n, shape.n).a
     writer = plain_writer(y, results.batch, results.row, 1, dtypes.int32)
-    return e, emit_words(e, plan, a, b, e.const(zero_a, "i8"), e.const(zero_b, "i8"), writer)
+    return e, emit_byte_product(e, plan, a, b, e.const(zero_a, "i8"), e.const(zero_b, "i8"), writer)
 
 
 def as_signed(zero: int) -> int:
     return int(np.int64(zero).astype(np.int8))
 
 
-def assert_exact(plan: WordPlan, zero_a: int, zero_b: int, seed: int = 0) -> None:
+def assert_exact(plan: ByteProduct, zero_a: int, zero_b: int, seed: int = 0) -> None:
     shape, random = plan.shape, np.random.default_rng(seed)
     a, b = (
         random.choice(np.array([low, low + 255, low + 7], dtype.numpy), (*shape.batch, *size))
@@ -59,24 +60,25 @@ def assert_exact(plan: WordPlan, zero_a: int, zero_b: int, seed: int = 0) -> Non
         np.testing.assert_array_equal(y.array, want)
 
 
-@pytest.mark.parametrize("target", [*runnable(), MANY_REGISTERS], ids=lambda target: target.name)
+@pytest.mark.parametrize("target", [*distinct(HOST, *runnable()), MANY_REGISTERS], ids=lambda target: target.name)
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_every_size_is_exact(target: Target, size: tuple[int, int, int]) -> None:
-    assert_exact(WordPlan(shape_of(*size), target), 133, 255)
+    assert_exact(ByteProduct(shape_of(*size), target), 133, 255)
 
 
 @pytest.mark.parametrize("a", [dtypes.uint8, dtypes.int8], ids=lambda dtype: dtype.name)
 @pytest.mark.parametrize("b", [dtypes.uint8, dtypes.int8], ids=lambda dtype: dtype.name)
 @pytest.mark.parametrize("least", [True, False])
-def test_bytes_of_either_sign_have_any_zero_point(a: DType, b: DType, least: bool) -> None:
+@pytest.mark.parametrize("target", distinct(HOST, *runnable()), ids=lambda target: target.name)
+def test_bytes_of_either_sign_have_any_zero_point(a: DType, b: DType, least: bool, target: Target) -> None:
     ends = [int(np.iinfo(dtype.numpy).min) if least else int(np.iinfo(dtype.numpy).max) for dtype in (a, b)]
     for zeros in (ends, (0, ends[1]), (ends[0], 0), (0, 0)):
-        assert_exact(WordPlan(shape_of(7, 21, 43, (2,), a, b), by_name("avx2")), *zeros)
+        assert_exact(ByteProduct(shape_of(7, 70, 43, (2,), a, b), target), *zeros)
 
 
 def test_rows_and_columns_of_one_matrix_are_shared_out() -> None:
-    rows = WordPlan(shape_of(301, 130, 150), by_name("avx2"))
-    columns = WordPlan(shape_of(20, 700, 331), by_name("avx2"))
+    rows = ByteProduct(shape_of(301, 130, 150), by_name("avx2"))
+    columns = ByteProduct(shape_of(20, 700, 331), by_name("avx2"))
     assert (rows.chunks.count, columns.chunks.count) == (6, 1)
     assert columns.parts > 3
     for plan in (rows, columns):
@@ -84,7 +86,7 @@ def test_rows_and_columns_of_one_matrix_are_shared_out() -> None:
 
 
 def test_long_rows_are_copied_few_at_a_time() -> None:
-    plan = WordPlan(shape_of(130, 5003, 16), replace(by_name("avx2"), l2_bytes=1 << 18))
+    plan = ByteProduct(shape_of(130, 5003, 16), replace(by_name("avx2"), l2_bytes=1 << 18))
     assert plan.chunks.most == 11
     assert plan.scratch_bytes < 1 << 19
     assert_exact(plan, 255, 1)
@@ -92,7 +94,7 @@ def test_long_rows_are_copied_few_at_a_time() -> None:
 
 def test_a_matrix_that_several_share_is_read_for_each() -> None:
     shape = shape_of(9, 30, 50, (3, 2))
-    plan = WordPlan(replace(shape, b=replace(shape.b, batch=(1500, 0))), by_name("avx2"))
+    plan = ByteProduct(replace(shape, b=replace(shape.b, batch=(1500, 0))), by_name("avx2"))
     random = np.random.default_rng(3)
     a, b = random.integers(0, 256, (3, 2, 9, 30)).astype(np.uint8), random.integers(0, 256, (3, 1, 30, 50)).astype(np.uint8)
     e, tasks = write_kernel(plan, 0, as_signed(130))
@@ -104,22 +106,23 @@ def test_a_matrix_that_several_share_is_read_for_each() -> None:
 def test_nothing_is_written_of_no_rows_and_zeros_of_no_products() -> None:
     target = by_name("avx2")
     for size in ((0, 4, 4), (4, 4, 0)):
-        assert write_kernel(WordPlan(shape_of(*size), target), 0, 0)[1] == 0
-    assert_exact(WordPlan(shape_of(5, 0, 20), target), 9, 9)
+        assert write_kernel(ByteProduct(shape_of(*size), target), 0, 0)[1] == 0
+    assert_exact(ByteProduct(shape_of(5, 0, 20), target), 9, 9)
 
 
 def test_it_compiles_for_every_target() -> None:
     assert_compiles_everywhere(
-        lambda target: write_kernel(WordPlan(shape_of(30, 19, 75), target), 7, as_signed(200))[0], [*NAMED.values(), VNNI]
+        lambda target: write_kernel(ByteProduct(shape_of(30, 19, 75), target), 7, as_signed(200))[0], [*NAMED.values(), VNNI]
     )
 
 
 def test_32_registers_hold_vectors_of_b_beside_twice_the_sums() -> None:
-    rows = {vectors: WordPlan(shape_of(60, 64, 64), VNNI).rows(vectors) for vectors in (1, 2, 3, 4)}
+    rows = {vectors: ByteProduct(shape_of(60, 64, 64), VNNI).rows(vectors) for vectors in (1, 2, 3, 4)}
     assert rows == {1: 24, 2: 12, 3: 8, 4: 6}
-    assert WordPlan(shape_of(60, 64, 64), by_name("avx2")).rows(4) == WordPlan(shape_of(60, 64, 64), by_name("neon")).rows(4) == 3
-    e, _ = write_kernel(WordPlan(shape_of(60, 64, 64), VNNI), 7, 9)
+    assert ByteProduct(shape_of(60, 64, 64), by_name("avx2")).rows(4) == ByteProduct(shape_of(60, 64, 64), by_name("neon")).rows(4) == 3
+    e, _ = write_kernel(ByteProduct(shape_of(60, 64, 64), VNNI), 7, 9)
     assembly = emit_assembly(e.finish("words")[1], VNNI)
-    loop = next(block for block in assembly.split(".LBB") if block.count("vpdpwssd") == 24)
+    loop = next(block for block in assembly.split(".LBB") if block.count("vpdpbusd") == 24)
     assert "(%rsp)" not in loop
     assert len([line for line in loop.splitlines() if "zmm" in line and "(" in line]) == 4 + 6  # of B and of A
+    assert not ByteProduct(shape_of(60, 64, 64), by_name("avx512")).by_quads

@@ -1,6 +1,7 @@
-"""Products of two matrices of bytes that are both computed, as those of attention: by 16-bit words, exact for all bytes and zero points.
+"""Products of two matrices of bytes that are both computed, as those of attention: exact for all bytes and zero points.
 
-A task copies its rows of A, and B a panel after the other, as words less their zero points; a register tile multiplies pairs along k.
+A task copies its rows of A, and B a panel after the other, as they are multiplied: bytes in fours along k where one instruction multiplies
+and adds them (`byte_product_quads.py`), else 16-bit words in pairs (`byte_product_words.py`). Either is a group of four bytes.
 """
 
 from __future__ import annotations
@@ -9,15 +10,17 @@ from functools import cached_property
 
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.halves import even_count
+from anycann.codegen.kernels.byte_product_quads import QUAD, emit_quad_panel, emit_quad_rows, multiplies_quads
+from anycann.codegen.kernels.byte_product_words import PAIR, Bytes, emit_word_panel, emit_word_rows
 from anycann.codegen.kernels.convolution_write import digits
-from anycann.codegen.kernels.dot_products import add_word_pairs
+from anycann.codegen.kernels.dot_products import GROUP_BYTES, DotProducts, add_word_pairs
 from anycann.codegen.kernels.matmul_kernel import Heights, even_heights
 from anycann.codegen.kernels.matmul_shape import MatmulShape
-from anycann.codegen.kernels.matmul_words_copy import PAIR, WORD_BYTES, Bytes, emit_word_panel, emit_word_rows
 from anycann.codegen.kernels.matmul_writer import MatmulIndex, Write, batch_index, offset
 from anycann.codegen.values import Value, first_lanes, vector_type
 from anycann.support.records import dataclass
 from anycann.target.target import Target
+from anycann.te import dtypes
 
 _SUM_BYTES, _LINE_BYTES = 4, 64
 # Vectors of a register tile along n at most. With 16 registers each row reads the vectors of B again, as operands in memory: pairs of A
@@ -29,7 +32,7 @@ _TASK_PRODUCTS, _LEAST_ROWS, _MOST_TASKS = 500_000, 48, 16
 
 
 @dataclass(frozen=True)
-class WordPlan:
+class ByteProduct:
     """A product of row-major bytes, and everything that follows from it."""
 
     shape: MatmulShape
@@ -38,6 +41,11 @@ class WordPlan:
     @property
     def lanes(self) -> int:
         return self.target.lanes
+
+    @property
+    def by_quads(self) -> bool:
+        """True if four bytes are multiplied at once, and not two words."""
+        return multiplies_quads(self.target)
 
     @property
     def sums(self) -> int:
@@ -63,7 +71,7 @@ class WordPlan:
     def chunks(self) -> Heights:
         """How the rows are cut for tasks: their copies stay in a quarter of the second-level cache."""
         m = max(1, self.shape.m)
-        most = max(self.sums, self.target.l2_bytes // 4 // max(1, self.row_words * WORD_BYTES))
+        most = max(self.sums, self.target.l2_bytes // 4 // max(1, self.row_groups * GROUP_BYTES))
         parts = max(-(-m // most), min(self._wanted, m // _LEAST_ROWS), 1)
         return even_heights(m, -(-m // even_count(parts)))
 
@@ -72,13 +80,19 @@ class WordPlan:
         return min(self.sums // vectors, self.chunks.low)
 
     @property
-    def pairs(self) -> int:
-        return -(-self.shape.k // PAIR)
+    def groups(self) -> int:
+        """Groups along k."""
+        return -(-self.shape.k // (QUAD if self.by_quads else PAIR))
 
     @property
-    def row_words(self) -> int:
-        """Words from one copied row of A to the next."""
-        return self.pairs * PAIR
+    def row_groups(self) -> int:
+        """Groups from one copied row of A to the next: whole vectors of fours, and one for what its sums start from."""
+        return -(-self.groups // self.lanes) * self.lanes + 1 if self.by_quads else self.groups
+
+    @property
+    def head_rows(self) -> int:
+        """Rows of a panel in front of its groups: what the sums of its columns start from."""
+        return 1 if self.by_quads else 0
 
     @property
     def parts(self) -> int:
@@ -103,18 +117,18 @@ class WordPlan:
     @property
     def rows_offset(self) -> int:
         """Where the rows of A begin in scratch."""
-        return self.panel_offset + -(-self.pairs * self.width * PAIR * WORD_BYTES // _LINE_BYTES) * _LINE_BYTES
+        return self.panel_offset + -(-(self.head_rows + self.groups) * self.width * GROUP_BYTES // _LINE_BYTES) * _LINE_BYTES
 
     @property
     def scratch_bytes(self) -> int:
-        return self.rows_offset + self.chunks.most * self.row_words * WORD_BYTES
+        return self.rows_offset + self.chunks.most * self.row_groups * GROUP_BYTES
 
     @property
     def tasks(self) -> int:
         return self.shape.batches * self.chunks.count * self.parts
 
 
-def emit_words(e: Emitter, plan: WordPlan, a: Value, b: Value, zero_a: Value, zero_b: Value, write: Write) -> int:
+def emit_byte_product(e: Emitter, plan: ByteProduct, a: Value, b: Value, zero_a: Value, zero_b: Value, write: Write) -> int:
     """Write the loop over the tasks e.begin..e.end; returns how many there are, 0 if there is nothing to write.
 
     zero_a, zero_b: i8, of the types of A and B. write: as that of `emit_matmul`, with int32 sums.
@@ -128,7 +142,11 @@ def emit_words(e: Emitter, plan: WordPlan, a: Value, b: Value, zero_a: Value, ze
         left = Bytes(e.gep(a, offset(e, batch, shape.a.batch), "i8"), shape.a_dtype, shape.a.row, zero_a)
         right = Bytes(e.gep(b, offset(e, batch, shape.b.batch), "i8"), shape.b_dtype, shape.b.row, zero_b)
         m, m_end = (plan.chunks.start(e, each) for each in (chunk, e.add(chunk, 1)))
-        emit_word_rows(e, left, m, m_end, shape.k, plan.row_words, e.gep(e.scratch, plan.rows_offset, "i8"))
+        copied = e.gep(e.scratch, plan.rows_offset, "i8")
+        if plan.by_quads:
+            emit_quad_rows(e, plan.target, left, right, m, m_end, shape.k, plan.row_groups, copied)
+        else:
+            emit_word_rows(e, left, m, m_end, shape.k, plan.row_groups * PAIR, copied)
         first = e.mul(part, plan.task_panels)
         stop = e.smin(e.add(first, plan.task_panels), e.const(panels.count))
         short = 1 if shape.n % plan.lanes else 0
@@ -138,7 +156,7 @@ def emit_words(e: Emitter, plan: WordPlan, a: Value, b: Value, zero_a: Value, ze
             if begin == end:
                 continue
             with e.loop(e.smax(first, e.const(begin)), e.smin(stop, e.const(end))) as panel:
-                _panel(e, plan, right, _Part(batch, m, m_end, e.mul(panels.start(e, panel.index), plan.lanes), columns), write)
+                _panel(e, plan, left, right, _Part(batch, m, m_end, e.mul(panels.start(e, panel.index), plan.lanes), columns), write)
     return plan.tasks
 
 
@@ -153,25 +171,29 @@ class _Part:
     columns: int
 
 
-def _panel(e: Emitter, plan: WordPlan, b: Bytes, part: _Part, write: Write) -> None:
+def _panel(e: Emitter, plan: ByteProduct, a: Bytes, b: Bytes, part: _Part, write: Write) -> None:
     """Register tiles of one height, the last of which begins earlier."""
     panel, copied = e.gep(e.scratch, plan.panel_offset, "i8"), e.gep(e.scratch, plan.rows_offset, "i8")
     vectors = -(-part.columns // plan.lanes)
     rows = plan.rows(vectors)
-    emit_word_panel(e, b, plan.shape.k, plan.shape.n, part.n, part.columns, plan.lanes, panel)
+    if plan.by_quads:
+        emit_quad_panel(e, plan.target, a, b, plan.shape.k, plan.shape.n, part.n, part.columns, panel)
+    else:
+        emit_word_panel(e, b, plan.shape.k, plan.shape.n, part.n, part.columns, plan.lanes, panel)
     with e.loop(part.m, part.m_end, rows) as tile:
         start = e.smin(tile.index, e.sub(part.m_end, rows))
-        _sums(e, plan, rows, vectors, e.gep(copied, e.mul(e.sub(start, part.m), plan.row_words), "i16"), panel)
+        _sums(e, plan, rows, vectors, e.gep(copied, e.mul(e.sub(start, part.m), plan.row_groups), "i32"), panel)
         _write_rows(e, plan, part, tile.index, e.sub(tile.index, start), rows, write)
 
 
-def _sums(e: Emitter, plan: WordPlan, rows: int, vectors: int, left: Value, panel: Value) -> None:
+def _sums(e: Emitter, plan: ByteProduct, rows: int, vectors: int, left: Value, panel: Value) -> None:
     """The sums of a register tile into the first bytes of scratch memory, [row][vector]."""
     lanes, type_ = plan.lanes, vector_type("i32", plan.lanes)
+    body = e.gep(panel, plan.head_rows * vectors * lanes, "i32")
     apart = vectors > 2 and not plan.keeps_columns  # few are kept in registers
 
     def added(k: Value, totals: list[Value]) -> list[Value]:
-        row, column = e.gep(panel, e.mul(k, vectors * lanes), "i32"), e.gep(left, k, "i32")
+        row, column = e.gep(body, e.mul(k, vectors * lanes), "i32"), e.gep(left, k, "i32")
 
         def columns() -> list[Value]:
             return [e.load(e.gep(row, j * lanes, "i32"), type_, _SUM_BYTES) for j in range(vectors)]
@@ -180,28 +202,40 @@ def _sums(e: Emitter, plan: WordPlan, rows: int, vectors: int, left: Value, pane
         for i in range(rows):
             if apart:
                 e.keep_order()
-            pair = e.splat(e.load(e.gep(column, i * plan.pairs, "i32"), "i32", WORD_BYTES), lanes)
-            found += [_added(e, plan.target, totals[i * vectors + j], pair, second) for j, second in enumerate(kept or columns())]
+            group = e.splat(e.load(e.gep(column, i * plan.row_groups, "i32"), "i32", 1), lanes)
+            found += [_added(e, plan, totals[i * vectors + j], group, second) for j, second in enumerate(kept or columns())]
         return found
 
     steps = _STEPS if apart else 1
-    rest = plan.pairs % steps
-    with e.loop(0, plan.pairs - rest, steps, carried=[e.zero(type_)] * (rows * vectors)) as loop:
+    rest = plan.groups % steps
+    with e.loop(0, plan.groups - rest, steps, carried=_starts(e, plan, rows, vectors, left, panel)) as loop:
         totals = loop.values
         for step in range(steps):
             totals = added(e.add(loop.index, step), totals)
         loop.carry(totals)
     totals = loop.values
     for step in range(rest):
-        totals = added(e.const(plan.pairs - rest + step), totals)
+        totals = added(e.const(plan.groups - rest + step), totals)
     for number, total in enumerate(totals):
         e.store(total, e.gep(e.scratch, number * lanes, "i32"), _SUM_BYTES)
 
 
-def _added(e: Emitter, target: Target, total: Value, a: Value, b: Value) -> Value:
-    """total + the products of the two words in each lane of a and b."""
-    if target.is_x86:
-        return add_word_pairs(e, target, total, a, b)
+def _starts(e: Emitter, plan: ByteProduct, rows: int, vectors: int, left: Value, panel: Value) -> list[Value]:
+    """What the sums of a register tile start from: nothing, or what zero points add to its rows and its columns."""
+    type_ = vector_type("i32", plan.lanes)
+    if not plan.by_quads:
+        return [e.zero(type_)] * (rows * vectors)
+    columns = [e.load(e.gep(panel, j * plan.lanes, "i32"), type_, _SUM_BYTES) for j in range(vectors)]
+    ends = [e.gep(left, (i + 1) * plan.row_groups - 1, "i32") for i in range(rows)]
+    return [e.binary("add", each, e.splat(e.load(end, "i32", 1), plan.lanes)) for end in ends for each in columns]
+
+
+def _added(e: Emitter, plan: ByteProduct, total: Value, a: Value, b: Value) -> Value:
+    """total + the products of the groups in each lane of a and b."""
+    if plan.by_quads:
+        return DotProducts(dtypes.uint8, plan.target).add(e, total, [a], [b])
+    if plan.target.is_x86:
+        return add_word_pairs(e, plan.target, total, a, b)
     half = e.const(16, total.type)
     for upper in (True, False):
         low, high = (each if upper else e.binary("shl", each, half) for each in (a, b))
@@ -209,7 +243,7 @@ def _added(e: Emitter, target: Target, total: Value, a: Value, b: Value) -> Valu
     return total
 
 
-def _write_rows(e: Emitter, plan: WordPlan, part: _Part, m: Value, first: Value, rows: int, write: Write) -> None:
+def _write_rows(e: Emitter, plan: ByteProduct, part: _Part, m: Value, first: Value, rows: int, write: Write) -> None:
     """Hand on the sums of a register tile, from its row `first` on; that is row `m` of the matrix."""
     vectors = -(-part.columns // plan.lanes)
     with e.loop(first, rows) as row:

@@ -11,8 +11,8 @@ from anycann.codegen.contract_matmul import matmul_shape
 from anycann.codegen.contract_products import tail_writers
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel
+from anycann.codegen.kernels.byte_product import ByteProduct, emit_byte_product
 from anycann.codegen.kernels.matmul_shape import folded
-from anycann.codegen.kernels.matmul_words import WordPlan, emit_words
 from anycann.codegen.kernels.matmul_writer import unfolded
 from anycann.codegen.nest_kernel import Output
 from anycann.codegen.repeats import Repeats
@@ -23,7 +23,7 @@ from anycann.te.expression import Const
 from anycann.te.tensor import Compute, Contraction, Tensor
 
 
-def takes_words(operator: MatMul, constants: Constants) -> bool:
+def takes_byte_product(operator: MatMul, constants: Constants) -> bool:
     """True for bytes that have zero points, or that are computed on both sides and make more than one column."""
     if operator.zero_a is not None or operator.zero_b is not None:
         return True
@@ -32,7 +32,7 @@ def takes_words(operator: MatMul, constants: Constants) -> bool:
     return plain and matrices and operator.b.shape[-1] > 1 and known_value(operator.b, constants) is None
 
 
-def generate_words(
+def generate_byte_product(
     anchor: Contraction,
     operator: MatMul,
     outputs: Sequence[Output],
@@ -43,7 +43,7 @@ def generate_words(
 ) -> Generated:
     """The kernel of a product and its tail; arguments: A, B, the zero points that are computed, what the tail reads, outputs."""
     shape = matmul_shape(operator, anchor.shape)
-    plan = WordPlan(folded(shape), target)
+    plan = ByteProduct(folded(shape), target)
     known = [_known_zero(zero, constants) for zero in (operator.zero_a, operator.zero_b)]
     zeros = zip((operator.zero_a, operator.zero_b), known, strict=True)
     computed = [memory_name(zero) for zero, value in zeros if zero is not None and value is None]
@@ -56,8 +56,8 @@ def generate_words(
         zero_a, zero_b = (e.load(next(loaded), "i8", 1) if value is None else e.const(value, "i8") for value in known)
         write, _ = tail_writers(tail, tail.writer(e, 2 + len(computed)))
         sizes = (*shape.batch[len(plan.shape.batch) :], shape.m)
-        tasks = emit_words(e, plan, a, b, zero_a, zero_b, write if len(sizes) == 1 else unfolded(write, sizes))
-        symbol, ir = e.finish("words")
+        tasks = emit_byte_product(e, plan, a, b, zero_a, zero_b, write if len(sizes) == 1 else unfolded(write, sizes))
+        symbol, ir = e.finish("byte_product")
         arguments = (memory_name(operator.a), memory_name(operator.b), *computed, *tail.inputs, *(o.name for o in outputs))
         return Kernel(symbol, ir, arguments, tasks, plan.scratch_bytes, shape.flops)
 
