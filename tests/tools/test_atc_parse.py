@@ -219,9 +219,10 @@ def test_switches_of_the_command_line_win_over_those_of_the_file(model: str, tmp
     ("words", "off"),
     [
         ([], set()),
-        (["--op_select_implmode=high_precision"], {"winograd", "strassen"}),
+        (["--op_select_implmode=high_precision"], {"winograd", "strassen", "rounded_rows"}),
         (["--op_select_implmode=high_precision", "--optypelist_for_implmode=Conv"], {"winograd"}),
         (["--op_select_implmode=high_precision", "--optypelist_for_implmode=Gemm,Gelu"], {"strassen"}),
+        (["--op_select_implmode=high_precision", "--optypelist_for_implmode=MatMulNBits"], {"rounded_rows"}),
         (["--optimization_switch=strassen:off"], {"strassen"}),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,

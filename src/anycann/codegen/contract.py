@@ -15,6 +15,7 @@ from anycann.codegen.contract_dot_matmul import generate_dot_matmul, takes_matmu
 from anycann.codegen.contract_dots import dot_layout, dot_rows, generate_dot_convolution, takes_convolution
 from anycann.codegen.contract_layouts import check_layouts
 from anycann.codegen.contract_matmul import generate_matmul, refuse_matmul
+from anycann.codegen.contract_rounded import generate_rounded, takes_rounded
 from anycann.codegen.kernel import RowTasks
 from anycann.codegen.nest_kernel import Output
 from anycann.codegen.repeats import Repeats
@@ -107,6 +108,8 @@ def generate_contraction(
         return generate_dot_convolution(anchor, anchor.operator, outputs, layouts, target, constants, choices, repeats)
     if isinstance(anchor.operator, MatMul) and takes_byte_product(anchor.operator, constants):
         return generate_byte_product(anchor, anchor.operator, outputs, layouts, target, constants, repeats)
+    if isinstance(anchor.operator, MatMul) and takes_rounded(anchor.operator, anchor.shape, target, choices):
+        return generate_rounded(anchor, anchor.operator, outputs, layouts, target, constants, repeats)
     if isinstance(anchor.operator, MatMul) and takes_matmul(anchor.operator, constants, target):
         return generate_dot_matmul(anchor, anchor.operator, outputs, layouts, target, constants, choices, repeats)
     if isinstance(anchor.operator, Convolution):

@@ -11,10 +11,11 @@ import numpy as np
 from anycann.codegen.contract_dot_matmul import generate_dot_matmul, takes_matmul
 from anycann.codegen.contract_layouts import check_layouts
 from anycann.codegen.contract_matmul import generate_matmul
+from anycann.codegen.contract_rounded import generate_rounded, takes_rounded
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel
 from anycann.codegen.kernels.recurrent import Pointers, emit_recurrent, recurrent_scratch_bytes
-from anycann.codegen.kernels.recurrent_packing import RecurrentWeights, gate_columns, pack_weights
+from anycann.codegen.kernels.recurrent_packing import RecurrentWeights, gate_columns, pack_weights, whole_projection
 from anycann.codegen.kernels.recurrent_pairs import multiplies_by_pairs
 from anycann.codegen.kernels.recurrent_shape import RecurrentShape, default_recurrent_tile, parse_activations
 from anycann.codegen.kernels.recurrent_tiles import multiplies_by_tiles
@@ -100,7 +101,8 @@ def generate_recurrent(
     parts = [None if (t := layer.operands[n]) is None else np.asarray(constants(memory_name(t)), np.float32) for n in (W, R, B, PEEPHOLES)]
     weights = pack_weights(shape, tile, target.lanes, *parts)  # type: ignore[arg-type]
     rows, columns = shape.steps * shape.batch, gate_columns(shape, tile, target.lanes)
-    projection = _projection(layer, gates, weights, (rows, columns), target, choices)
+    whole = whole_projection(shape, tile, target.lanes, parts[0]) if layer.rounds_states and parts[0] is not None else None
+    projection = _projection(layer, gates, weights, whole, (rows, columns), target, choices)
     e = Emitter()
     arguments: list[str] = []
 
@@ -131,23 +133,36 @@ def generate_recurrent(
 
 
 def _projection(
-    layer: Recurrent, gates: str, weights: RecurrentWeights, size: tuple[int, int], target: Target, choices: Choices
+    layer: Recurrent,
+    gates: str,
+    weights: RecurrentWeights,
+    whole: tuple[np.ndarray, np.ndarray] | None,
+    size: tuple[int, int],
+    target: Target,
+    choices: Choices,
 ) -> Generated:
-    """gates = X projection + bias, the rows of X in memory order."""
+    """gates = X projection + bias, the rows of X in memory order. whole: the projection of a layer whose rows may be rounded to bytes."""
     x = layer.operands[X]
     assert x is not None
-    flat = te.placeholder(memory_name(x), (size[0], weights.projection.shape[0]), x.dtype)
+    depth = weights.projection.shape[0]
+    flat = te.placeholder(memory_name(x), (size[0], depth), x.dtype)
     matrix = te.placeholder(f"{gates}/projection", weights.projection.shape, dtypes.float32)
     bias = pack("bias", weights.bias)
     added = te.placeholder(bias.name, weights.bias.shape, dtypes.float32)
-    product = te.contraction(MatMul(flat, matrix), size, dtypes.float32)
+    operator = MatMul(flat, matrix)
+    if whole is not None:
+        rounding = MatMul(flat, te.table(whole[0]), scale=te.table(whole[1]), scale_rows=depth, rounds_rows=True)
+        operator = rounding if takes_rounded(rounding, size, target, choices) else operator
+    product = te.contraction(operator, size, dtypes.float32)
     result = te.compute(size, lambda i, j: product[i, j] + added[j])
+    outputs = [Output(gates, result)]
 
     def constant(name: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]] | None:
         return weights.projection if name == matrix.name else None
 
-    assert isinstance(product.operator, MatMul)
-    by_dots = takes_matmul(product.operator, constant, target)
-    generate = generate_dot_matmul if by_dots else generate_matmul
-    generated = generate(product, product.operator, [Output(gates, result)], {}, target, constant, choices, Repeats())
+    if operator.rounds_rows:
+        generated = generate_rounded(product, operator, outputs, {}, target, constant, Repeats())
+    else:
+        generate = generate_dot_matmul if takes_matmul(operator, constant, target) else generate_matmul
+        generated = generate(product, operator, outputs, {}, target, constant, choices, Repeats())
     return replace(generated, packed=(*generated.packed, bias))

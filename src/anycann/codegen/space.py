@@ -116,7 +116,7 @@ class Settled(Tuned, Protocol):
         """Text that differs if what it says may differ."""
 
 
-WINOGRAD, STRASSEN = "winograd", "strassen"  # algorithms that lose some digits, by the names that switch them off
+WINOGRAD, STRASSEN, ROUNDED = "winograd", "strassen", "rounded_rows"  # algorithms that lose digits, by the names that switch them off
 
 
 @dataclass(frozen=True)
@@ -124,17 +124,19 @@ class Choices:
     """How generators choose.
 
     winograd: whether convolutions may lose about two digits. tuned: measured choices, which go before estimates. strassen: whether
-    products may lose about a bit, those of convolutions where `winograd` allows it too.
+    products may lose about a bit, those of convolutions where `winograd` allows it too. rounded: whether rows of products are rounded to
+    bytes where the model allows it.
     """
 
     winograd: bool = True
     tuned: Tuned | None = None
     strassen: bool = True
+    rounded: bool = True
 
     @classmethod
     def without(cls, switched_off: Collection[str], tuned: Tuned | None = None) -> Choices:
-        """All but the algorithms that are switched off by name, WINOGRAD and STRASSEN."""
-        return cls(WINOGRAD not in switched_off, tuned, STRASSEN not in switched_off)
+        """All but the algorithms that are switched off by name: WINOGRAD, STRASSEN, ROUNDED."""
+        return cls(WINOGRAD not in switched_off, tuned, STRASSEN not in switched_off, ROUNDED not in switched_off)
 
     def tile(self, space: Space[Tile]) -> Tile:
         """The measured tile of a problem if there is one that the generator can use, else its default."""
@@ -144,7 +146,7 @@ class Choices:
 
     def digest(self) -> str | None:
         """Text that differs if what is chosen may differ; None if that can't be told."""
-        algorithms = f"winograd {self.winograd}, strassen {self.strassen}"
+        algorithms = f"winograd {self.winograd}, strassen {self.strassen}, rounded {self.rounded}"
         if self.tuned is None:
             return algorithms
         return f"{algorithms}, {self.tuned.digest()}" if isinstance(self.tuned, Settled) else None

@@ -59,6 +59,7 @@ class MatMul:
     """c[*batch, m, n] = sum over k of a[*batch, m, k] * b[*batch, k, n], batch dimensions broadcast; transpose_* swap the last two axes.
 
     scale: b [k, n] is constant integers, and b[k, n] stands for b[k, n] * scale[k // scale_rows, n], constant too.
+    rounds_rows: with scales, a may be rounded to 8 bits, `scale_rows` elements of a row to multiples of one number.
     zero_a, zero_b: one element each, of the types of a and b, both of bytes; they are subtracted first.
     around: what most of an a of bytes lies around, if that is known: it changes how they are multiplied, and no result.
     """
@@ -69,6 +70,7 @@ class MatMul:
     transpose_b: bool = False
     scale: Tensor | None = None
     scale_rows: int = 0
+    rounds_rows: bool = False
     zero_a: Tensor | None = None
     zero_b: Tensor | None = None
     around: int | None = None

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from anycann.codegen.space import STRASSEN, WINOGRAD
+from anycann.codegen.space import ROUNDED, STRASSEN, WINOGRAD
 from anycann.compiler import CompileOptions, Conversion, convert_model
 from anycann.explain import Explanation, explain, slow_nodes
 from anycann.om.ahead import model_ahead
@@ -33,7 +33,7 @@ from anycann.tuning.bank import require_folder
 
 FUSION = "fusion"  # the switch of putting several nodes into one kernel
 # The switches of algorithms that high_precision forbids, by operators that it is asked for.
-EXACT = {WINOGRAD: ("Conv",), STRASSEN: ("MatMul", "Gemm")}
+EXACT = {WINOGRAD: ("Conv",), STRASSEN: ("MatMul", "Gemm"), ROUNDED: ("MatMul", "MatMulNBits")}
 SWITCHES = (FUSION, *EXACT, *switches(), *(rule.name for rule in RULES))
 
 

@@ -82,6 +82,15 @@ def pack_weights(
     )
 
 
+def whole_projection(shape: RecurrentShape, tile: RecurrentTile, lanes: int, w: Array) -> tuple[npt.NDArray[np.int8], Array] | None:
+    """`RecurrentWeights.projection` as whole numbers, and [1, gate_columns] what its columns are multiples of; None if it is not that."""
+    multiples = _multiples(w.reshape(shape.directions, shape.gates, shape.hidden, shape.inputs))
+    if multiples is None:
+        return None
+    numbers, steps = (_blocks(part, shape, tile, lanes) for part in multiples)
+    return np.ascontiguousarray(numbers.reshape(-1, shape.inputs).T), np.ascontiguousarray(steps.reshape(1, -1))
+
+
 HEAD_ROWS = 4  # rows of int8 that a row of float32 takes
 _LARGE_BYTES = 1 << 17  # weights of a direction that are read faster than they are widened are less
 
@@ -116,7 +125,7 @@ def _pairs(r: Array, shape: RecurrentShape, tile: RecurrentTile, lanes: int) -> 
 
 
 def _multiples(r: Array) -> tuple[npt.NDArray[np.int8], Array] | None:
-    """(whole numbers, steps [D, G, hidden, 1]) whose product is exactly R[D, G, hidden, hidden], with one step a direction or a column."""
+    """(whole numbers, steps [D, G, hidden, 1]) whose product is exactly R[D, G, hidden, x], with one step a direction or a column."""
     for steps in (_steps(r.reshape(len(r), -1)), _steps(r.reshape(-1, r.shape[-1]))):
         if steps is not None:
             step = np.broadcast_to(steps.reshape(len(r), *(r.shape[1:3] if len(steps) > len(r) else (1, 1)), 1), (*r.shape[:3], 1))

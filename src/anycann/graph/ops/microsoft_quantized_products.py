@@ -82,9 +82,15 @@ def _without_zero_points(weights: np.ndarray, points: np.ndarray | None, bits: i
     return np.asarray(weights - np.repeat(zero, block, axis=1)[:, :depth])
 
 
+_BYTES = 4  # the accuracy_level of a product whose first operand may be rounded to 8 bits, with a scale a block
+
+
 @operator("MatMulNBits", domain=DOMAIN, samples=_blocks_samples, infer=_infer_blocks)
 def matmul_of_few_bits(context: Lowering) -> Tensor:
-    """A times constant weights of 4 or 8 bits, whose columns have a scale and a zero point for each block of rows."""
+    """A times constant weights of 4 or 8 bits, whose columns have a scale and a zero point for each block of rows.
+
+    With an accuracy_level of 4 A may be rounded to bytes, as ONNX Runtime does.
+    """
     source, type_ = context.operand(0), context.outputs[0]
     depth, columns = context.integer("K"), context.integer("N")
     bits, block = context.integer("bits", 4), context.integer("block_size", 32)
@@ -99,7 +105,7 @@ def matmul_of_few_bits(context: Lowering) -> Tensor:
     factors = te.table(np.ascontiguousarray(scales.reshape(columns, -(-depth // block)).T.astype(np.float32)))
     bias = context.operand(5) if context.has(5) else None
 
-    sums = scaled_product(source, weights, factors, block)
+    sums = scaled_product(source, weights, factors, block, context.integer("accuracy_level") == _BYTES)
 
     def finished(*index: Expr) -> Expr:
         value: Expr = sums[index]

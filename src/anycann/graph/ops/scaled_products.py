@@ -20,11 +20,14 @@ from anycann.te.tensor import Placeholder, Tensor
 SCALED_MATMUL = "ScaledMatMul"
 
 
-def scaled_product(source: Tensor, weights: Tensor, scale: Tensor, rows: int) -> Tensor:
-    """source [.., K] @ (weights [K, N] of integers times scale [ceil(K / rows), N]) in float32. Raises NotLowered for a vector."""
+def scaled_product(source: Tensor, weights: Tensor, scale: Tensor, rows: int, rounds_rows: bool = False) -> Tensor:
+    """source [.., K] @ (weights [K, N] of integers times scale [ceil(K / rows), N]) in float32. Raises NotLowered for a vector.
+
+    rounds_rows: source may be rounded to 8 bits, `rows` elements to multiples of one number.
+    """
     if source.rank < 2 or source.dtype not in (dtypes.float32, dtypes.float16, dtypes.bfloat16) or not isinstance(source, Placeholder):
         raise NotLowered(f"a rank-{source.rank} operand of {source.dtype} times scaled weights")
-    product = MatMul(source, weights, scale=scale, scale_rows=rows)
+    product = MatMul(source, weights, scale=scale, scale_rows=rows, rounds_rows=rounds_rows)
     return te.contraction(product, (*source.shape[:-1], weights.shape[1]), dtypes.float32)
 
 

@@ -1,8 +1,9 @@
 """A dynamically quantised LSTM runs as the float LSTM its weights stand for.
 
-com.microsoft's DynamicQuantizeLSTM rounds X and H to eight bits at every step to save multiplications; the float kernel is faster, and
-nearer to the network that was quantised. It finds that R is whole numbers of a step, keeps large ones as such (`recurrent_packing.py`), and
-is told by `rounds_states` that it may multiply them with an H of sixteen bits (`recurrent_words.py`).
+com.microsoft's DynamicQuantizeLSTM rounds X and H to eight bits at every step to save multiplications. The layer that is made here finds
+that R is whole numbers of a step, keeps large ones as such (`recurrent_packing.py`), and is told by `rounds_states` that it may multiply
+them with an H of sixteen bits (`recurrent_words.py`), and W with rows of X of eight (`rounded_product.py`), each with a scale of its own:
+nearer to the network that was quantised.
 """
 
 from __future__ import annotations
