@@ -190,11 +190,11 @@ class KernelMaker:
         return self._recurrent(group, parts)
 
     def _recurrent(self, group: Group, layers: Mapping[str, object]) -> list[Launch]:
-        """The input projection of all steps as a matrix product into a workspace, then the loop over time."""
+        """The input projection of all steps as a matrix product into a workspace, then the loop over time or its steps."""
         from anycann.codegen.contract_recurrent import generate_recurrent
 
         gates = f"{group.nodes[0].name}/gates"
-        projection, loop, nbytes = generate_recurrent(
+        generated, workspaces = generate_recurrent(
             layers,  # type: ignore[arg-type]
             self._layouts_of(group),
             gates,
@@ -202,8 +202,9 @@ class KernelMaker:
             self._constants(group),
             self._generators.choices,
         )
-        self.workspaces[group] = [(gates, nbytes)]
-        return [Launch(self._keep(projection), ()), Launch(self._keep(loop), tuple(layers))]
+        self.workspaces[group] = list(workspaces.items())
+        *before, last = [self._keep(each) for each in generated]
+        return [*(Launch(kernel, ()) for kernel in before), Launch(last, tuple(layers))]
 
     def _generate(self, group: Group, outputs: Sequence[Output]) -> Generated:
         recipe = Recipe(tuple(outputs), self._layouts_of(group), self._target, _family(group))

@@ -18,6 +18,7 @@ from anycann.codegen.kernels.recurrent import Pointers, emit_recurrent, recurren
 from anycann.codegen.kernels.recurrent_packing import RecurrentWeights, gate_columns, pack_weights, whole_projection
 from anycann.codegen.kernels.recurrent_pairs import multiplies_by_pairs
 from anycann.codegen.kernels.recurrent_shape import RecurrentShape, default_recurrent_tile, parse_activations
+from anycann.codegen.kernels.recurrent_steps import emit_recurrent_step, launch_tasks, state_bytes, stepped
 from anycann.codegen.kernels.recurrent_tiles import multiplies_by_tiles
 from anycann.codegen.kernels.recurrent_words import may_take_words
 from anycann.codegen.nest_kernel import Output
@@ -84,10 +85,10 @@ def generate_recurrent(
     target: Target,
     constants: Constants,
     choices: Choices,
-) -> tuple[Generated, Generated, int]:
-    """The projection into the workspace `gates`, the loop over time, and the bytes of the workspace. `layers`: by name of the result.
+) -> tuple[list[Generated], dict[str, int]]:
+    """The projection into the workspace `gates` and the loop over time, or its launches, and the bytes of each workspace by name.
 
-    layouts: of the operands by name.
+    layers: by name of the result. layouts: of the operands by name.
     """
     layer = next(iter(layers.values()))
     check_layouts(layer, layouts, target, choices)
@@ -97,7 +98,7 @@ def generate_recurrent(
     by_tiles = in_bfloat and multiplies_by_tiles(shape, target)
     by_pairs = in_bfloat and not by_tiles and multiplies_by_pairs(target)
     shape = replace(shape, rounds_states=shape.rounds_states and not (by_tiles or by_pairs) and may_take_words(target))
-    tile = default_recurrent_tile(shape, target, by_tiles, by_pairs)
+    tile = stepped(shape, target, default_recurrent_tile(shape, target, by_tiles, by_pairs))
     parts = [None if (t := layer.operands[n]) is None else np.asarray(constants(memory_name(t)), np.float32) for n in (W, R, B, PEEPHOLES)]
     weights = pack_weights(shape, tile, target.lanes, *parts)  # type: ignore[arg-type]
     rows, columns = shape.steps * shape.batch, gate_columns(shape, tile, target.lanes)
@@ -125,11 +126,23 @@ def generate_recurrent(
         vectors = slot(packed[1].name)
     initial_c, lengths = slot(operands[INITIAL_C]), slot(operands[LENGTHS])
     pointers = Pointers(first, second, vectors, slot(operands[INITIAL_H]), initial_c, lengths, *(slot(by_output.get(n)) for n in range(3)))
-    tasks = emit_recurrent(e, shape, target, tile, pointers, dtypes.BY_NAME[weights.panels.dtype.name])
+    stored, scratch = dtypes.BY_NAME[weights.panels.dtype.name], recurrent_scratch_bytes(shape, target, tile)
+    if not tile.by_steps:
+        tasks = emit_recurrent(e, shape, target, tile, pointers, stored)
+        symbol, ir = e.finish(layer.kind.lower())
+        loop = Generated(Kernel(symbol, ir, tuple(arguments), tasks, scratch, shape.flops), tuple(packed))
+        return [projection, loop], {gates: rows * columns * 4}
+    shared, number = slot(f"{gates}/states"), slot("")  # which launch it is has a name of its own in each
+    assert shared is not None
+    assert number is not None
+    emit_recurrent_step(e, shape, target, tile, pointers, shared, number, stored)
     symbol, ir = e.finish(layer.kind.lower())
-    scratch = recurrent_scratch_bytes(shape, target, tile)
-    loop = Generated(Kernel(symbol, ir, tuple(arguments), tasks, scratch, shape.flops), tuple(packed))
-    return projection, loop, rows * columns * 4
+    launches = []
+    for place, tasks in enumerate(launch_tasks(shape, target, tile)):
+        counted, flops = pack("launch", np.array([place])), shape.flops // (shape.steps * len(shape.phases))
+        kernel = Kernel(symbol, ir, (*arguments[:-1], counted.name), tasks, scratch, flops if tasks > 1 else 0)
+        launches.append(Generated(kernel, (counted,) if place else (*packed, counted)))
+    return [projection, *launches], {gates: rows * columns * 4, f"{gates}/states": state_bytes(shape, target, tile)}
 
 
 def _projection(

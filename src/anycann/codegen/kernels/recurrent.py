@@ -74,27 +74,39 @@ def _emit_steps(e: Emitter, kernel: RecurrentKernel, sequences: Sequences) -> No
 
 
 def _emit_phase(e: Emitter, kernel: RecurrentKernel, sequences: Sequences, phase: int, step: Value, states: list[Value]) -> None:
-    """The gates of one phase, for every block of cells: their sums, then the cell's equations row by row."""
+    """The gates of one phase, for every block of cells."""
+    source = emit_source(e, kernel, sequences, phase, states)
+    with e.loop(0, kernel.blocks) as turn:
+        emit_block(e, kernel, sequences, phase, step, _there_and_back(e, kernel.blocks, step, turn.index), source, states)
+
+
+def emit_source(e: Emitter, kernel: RecurrentKernel, sequences: Sequences, phase: int, states: list[Value]) -> Value:
+    """What a phase multiplies, as it is multiplied."""
     source = states[0] if phase == 0 else kernel.memory.at(e, "reset")
     if kernel.tile.by_tiles:
         emit_factors(e, kernel, sequences, source)
     elif kernel.in_words:
-        source = emit_words(e, kernel, sequences, source)
+        return emit_words(e, kernel, sequences, source)
     elif kernel.tile.by_pairs:
-        source = emit_halves(e, kernel, sequences, source)
-    with e.loop(0, kernel.blocks) as turn:
-        block = _there_and_back(e, kernel.blocks, step, turn.index)
-        if kernel.tile.by_tiles:
-            emit_tile_sums(e, kernel, sequences, phase, block)
-            with e.loop(0, sequences.count) as row:
-                add_first_sums(e, kernel, sequences, phase, step, block, row.index)
-        elif kernel.tile.takes_turns:
-            emit_sums_in_turns(e, kernel, sequences, phase, step, block, source)
-        else:
-            emit_sums(e, kernel, sequences, phase, step, block, source)
+        return emit_halves(e, kernel, sequences, source)
+    return source
+
+
+def emit_block(
+    e: Emitter, kernel: RecurrentKernel, sequences: Sequences, phase: int, step: Value, block: Value, source: Value, states: list[Value]
+) -> None:
+    """The gates of one phase and block of cells: their sums, then the cell's equations row by row."""
+    if kernel.tile.by_tiles:
+        emit_tile_sums(e, kernel, sequences, phase, block)
         with e.loop(0, sequences.count) as row:
-            for vector in range(kernel.tile.vectors):
-                emit_cells(e, kernel, sequences, phase, step, block, row.index, vector, states)
+            add_first_sums(e, kernel, sequences, phase, step, block, row.index)
+    elif kernel.tile.takes_turns:
+        emit_sums_in_turns(e, kernel, sequences, phase, step, block, source)
+    else:
+        emit_sums(e, kernel, sequences, phase, step, block, source)
+    with e.loop(0, sequences.count) as row:
+        for vector in range(kernel.tile.vectors):
+            emit_cells(e, kernel, sequences, phase, step, block, row.index, vector, states)
 
 
 def _there_and_back(e: Emitter, count: int, step: Value, turn: Value) -> Value:

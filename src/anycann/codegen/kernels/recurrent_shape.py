@@ -97,8 +97,8 @@ class RecurrentTile:
     """`rows` sequences of a batch run together, and of each block `vectors` registers of hidden cells (of every gate).
 
     by_tiles: the recurrent product multiplies bfloat16 by matrix tiles (recurrent_tiles.py); by_pairs: by dot products of two
-    (recurrent_pairs.py). group: how many of the sequences have their sums in registers at once, which is a task; 0: all. Tasks that one
-    thread has take turns with a part of the weights.
+    (recurrent_pairs.py). by_steps: each step is a launch, whose tasks are blocks of cells (recurrent_steps.py). group: how many of the
+    sequences have their sums in registers at once, which is a task; 0: all. Tasks that one thread has take turns with parts of the weights.
     """
 
     rows: int
@@ -106,6 +106,7 @@ class RecurrentTile:
     by_tiles: bool = False
     group: int = 0
     by_pairs: bool = False
+    by_steps: bool = False
 
     @property
     def weight_bytes(self) -> int:

@@ -30,19 +30,30 @@ class Pointers:
 
 @dataclass(frozen=True)
 class Memory:
-    """Offsets in elements of the states in scratch; each state is [rows][padded hidden]."""
+    """Offsets in elements of the states, each [rows][padded hidden], and of what a block needs, behind each other.
 
-    offsets: tuple[tuple[str, int], ...]
+    elements: of a thread's scratch memory, where the states are too, unless threads share them at `shared`. state_elements: of all states.
+    """
+
+    states: tuple[tuple[str, int], ...]
+    others: tuple[tuple[str, int], ...]
     elements: int
+    state_elements: int
     sums_per_row: int
+    shared: Value | None = None
 
     @property
     def nbytes(self) -> int:
         return 4 * self.elements
 
+    def has(self, name: str) -> bool:
+        """True if there is a state of this name."""
+        return name in dict(self.states)
+
     def at(self, e: Emitter, name: str) -> Value:
-        """The address of a state."""
-        return e.gep(e.scratch, dict(self.offsets)[name], "float")
+        """The address of a state, or of what a block needs."""
+        base = self.shared if self.shared is not None and self.has(name) else e.scratch
+        return e.gep(base, dict((*self.states, *self.others))[name], "float")
 
 
 def memory_of(shape: RecurrentShape, tile: RecurrentTile, lanes: int) -> Memory:
@@ -53,15 +64,17 @@ def memory_of(shape: RecurrentShape, tile: RecurrentTile, lanes: int) -> Memory:
     state = tile.rows * padded_hidden(shape, tile, lanes)
     names = ["hidden", "next"] + (["memory"] if shape.cell == "LSTM" else ["update", "reset"] if len(shape.phases) == 2 else [])
     sums = max(len(phase) for phase in shape.phases) * tile.width(lanes)
-    offsets = tuple((name, i * state) for i, name in enumerate([*names, "sums"]))
-    elements = len(names) * state + tile.rows * sums
-    if tile.by_pairs:
-        return Memory((*offsets, ("factors", elements)), elements + state // 2, sums)
-    if shape.rounds_states and not tile.by_tiles:
-        return Memory((*offsets, ("words", elements), ("steps", elements + state // 2)), elements + state // 2 + tile.rows, sums)
-    if not tile.by_tiles:
-        return Memory(offsets, elements, sums)
-    return Memory((*offsets, ("factors", elements)), elements + tile.rows * panel_depth(shape, tile) // 2, sums)
+    sizes = {"sums": tile.rows * sums}
+    if tile.by_pairs or tile.by_tiles:
+        sizes["factors"] = state // 2 if tile.by_pairs else tile.rows * panel_depth(shape, tile) // 2
+    elif shape.rounds_states:
+        sizes |= {"words": state // 2, "steps": tile.rows}
+    others, end = [], 0 if tile.by_steps else len(names) * state
+    for name, size in sizes.items():
+        others.append((name, end))
+        end += size
+    states = tuple((name, i * state) for i, name in enumerate(names))
+    return Memory(states, tuple(others), end, len(names) * state, sums)
 
 
 @dataclass(frozen=True)
@@ -140,7 +153,7 @@ class Sequences:
 def emit_initial_states(e: Emitter, sequences: Sequences, memory: Memory) -> None:
     """Hidden state and memory from initial_h and initial_c, or zero."""
     for name, initial in (("hidden", sequences.pointers.initial_h), ("memory", sequences.pointers.initial_c)):
-        if name not in dict(memory.offsets):
+        if not memory.has(name):
             continue
         state = memory.at(e, name)
         with e.loop(0, sequences.count) as row, e.loop(0, sequences.padded, sequences.lanes) as cell:
