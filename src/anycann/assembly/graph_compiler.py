@@ -34,6 +34,7 @@ from anycann.passes.partition import AICORE, AICPU, CONTROL, DEFERRED, EMPTY, VI
 from anycann.passes.pipeline import Report, run_passes
 from anycann.passes.planes import planar_convolutions
 from anycann.passes.precision import round_inputs
+from anycann.passes.widen import HALVES, is_widened
 from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te import dtypes
@@ -68,15 +69,17 @@ class GraphCompiler:
             round_inputs(clone.graph, self.storage)
         switched_off = self._switched_off(clone.graph, inputs)
         reports = run_passes(clone, types, switched_off)
+        compiler = replace(self, storage=dtypes.float16) if is_widened(clone.graph) else self
         _materialise_outputs(clone.graph)
         common.NameFixPass()(clone)
-        return self._assemble(clone.graph, inputs, prefix, reports, _own_weights(model.graph), switched_off)
+        return compiler._assemble(clone.graph, inputs, prefix, reports, _own_weights(model.graph), switched_off)
 
     def _switched_off(self, graph: ir.Graph, inputs: Sequence[TensorSpec]) -> frozenset[str]:
         """What is left out by order, and because tuning found this graph faster without."""
         off = self.switched_off if self.target.has_few_registers else self.switched_off | _FOR_FEW_REGISTERS
         off = off | _FOR_BYTES if DotProducts(dtypes.uint8, self.target).widens else off
         off = off if gains_by_words(self.target) else off | _FOR_WORDS
+        off = off if self.storage is None else off | {HALVES}
         return off if self.tuned is None else off | Choices(tuned=self.tuned).tile(graph_space(graph, inputs, self.target)).off
 
     def _assemble(

@@ -103,6 +103,8 @@ def generate_matmul(
     shape = matmul_shape(operator, anchor.shape)
     known = operator.b.value if isinstance(operator.b, Constant) else constants(memory_name(operator.b))
     if known is not None and wants_packing(shape):
+        known = _as_halves(known, shape, target)
+        shape = replace(shape, b_dtype=dtypes.of(known.dtype))
         shape = replace(shape, packed=True, b=replace(shape.b, batch=_matrix_strides(operator.b.shape, len(shape.batch))))
         shape = replace(shape, grouped=wants_groups(shape, target))
         if uses_strassen(shape, target, choices):
@@ -126,6 +128,19 @@ def generate_matmul(
 
     packed = (*([] if columns is None else [columns]), *factors)
     return Generated(repeats.kernel((shape, tile), outputs, layouts, names, written), packed)
+
+
+_WAITING_ROWS = 4  # rows whose products take less time than their weights from memory
+
+
+def _as_halves(known: np.ndarray, shape: MatmulShape, target: Target) -> np.ndarray:
+    """The columns in float16 if that is what they are, and a few rows would wait for them: those of a model of float16."""
+    converts = target.has("f16c") or not target.is_x86
+    if not converts or known.dtype != np.float32 or shape.batches * shape.m > _WAITING_ROWS or known.nbytes <= target.l2_bytes:
+        return known
+    with np.errstate(over="ignore"):
+        halves = known.astype(np.float16)
+    return halves if np.array_equal(halves, known) else known
 
 
 def _packed_columns(operator: MatMul, shape: MatmulShape, target: Target, tile: MatmulTile, known: np.ndarray | None) -> Packed | None:

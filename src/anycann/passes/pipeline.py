@@ -16,6 +16,7 @@ from anycann.passes.loop_sequences import stack_appended_values
 from anycann.passes.loop_values import drop_carried_values
 from anycann.passes.rules import RULES, apply_rules
 from anycann.passes.specialise import specialise
+from anycann.passes.widen import HALVES, widen_halves
 from anycann.support import options as settings
 from anycann.support.records import dataclass
 
@@ -43,6 +44,7 @@ def passes(input_types: Mapping[str, TensorType | None], switched_off: frozenset
         ("loop invariants", lambda model: move_invariants(model.graph)),
         ("specialise", lambda model: _specialise(model, input_types)),
         ("unused", _common(common.RemoveUnusedNodesPass)),
+        (HALVES, lambda model: widen_halves(model.graph)),
         ("identity", lambda model: remove_identities(model.graph)),
         ("common_subexpressions", _common(lambda: common.CommonSubexpressionEliminationPass(size_limit=64))),
         ("rules", lambda model: apply_rules(model.graph, [rule for rule in rules if not rule.early])),

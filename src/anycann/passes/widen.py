@@ -1,0 +1,120 @@
+"""Models of float16 compute in float32, as no kernel multiplies float16, and round what they store to it.
+
+Kernels convert what they read of float16 again and again, and many algorithms are for float32 alone. So a value that was float16 is float32
+that is rounded when a kernel stores it (`Weights.stored`), as in the precision mode float16: the same numbers, or, within a kernel, more
+exact ones. Inputs and outputs of the model keep their type, and what a model computes in float32 stays as it is (`precision.Kept`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from anycann.passes.precision import Kept, kept_operators, set_kept
+from anycann.passes.rules.rule import constant_of
+
+HALVES = "halves"  # the pass by name
+_NOTE = "anycann.halves"  # key in the metadata of a graph whose float32 was float16
+_HALF, _FLOAT = ir.DataType.FLOAT16, ir.DataType.FLOAT
+_PRODUCTS = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm"})
+_LEAST_PRODUCTS = 2  # a single operator converts its operands as it reads them
+_BODIES = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+
+
+def widen_halves(graph: ir.Graph) -> list[str]:
+    """Make float16 values float32, in a graph whose values have types, if it has products with known weights of float16."""
+    why = _why_not(graph)
+    if why is not None:
+        return [why]
+    floats = [node for node in graph if node.op_type != "Cast" and any(value.dtype == _FLOAT for value in node.outputs)]
+    values = [value for node in graph for value in node.outputs if value.dtype == _HALF]
+    for value in list(graph.inputs):
+        if value.dtype == _HALF:
+            _widen_input(graph, value)
+    for node in list(graph):
+        _widen_node(graph, node)
+    for known in graph.initializers.values():
+        if known.dtype == _HALF:
+            assert known.const_value is not None
+            known.const_value, known.type = _wide(known.const_value), ir.TensorType(_FLOAT)
+    for value in values:
+        value.type = ir.TensorType(_FLOAT)
+    for number, output in enumerate(list(graph.outputs)):
+        if output in values:
+            _narrow_output(graph, number)
+    _keep(graph, floats)
+    graph.metadata_props[_NOTE] = "1"
+    return [f"{len(values)} values of float16 are float32, rounded where they are stored"]
+
+
+def is_widened(graph: ir.Graph) -> bool:
+    """True if what is float32 in the graph was float16."""
+    return _NOTE in graph.metadata_props
+
+
+# ---- which graphs
+def _why_not(graph: ir.Graph) -> str | None:
+    products = 0
+    for node in graph:
+        if any(attribute.type in _BODIES for attribute in node.attributes.values()):
+            return "nothing changed: there are graphs within the graph"
+        if any(value.dtype is None and value.uses() for value in node.outputs) or node.attributes.get_int("dtype", 0) == _HALF:
+            return f"nothing changed: the type of what {node.name or node.op_type} makes is not known, or its own"
+        weights = constant_of(node.inputs[1]) if node.op_type in _PRODUCTS and len(node.inputs) > 1 else None
+        products += weights is not None and weights.dtype == np.float16
+    if products < _LEAST_PRODUCTS:
+        return f"nothing changed: {products} products with known weights of float16"
+    return None if kept_operators(graph) == Kept() else "nothing changed: operators keep their types by order"
+
+
+# ---- how
+def _cast(graph: ir.Graph, value: ir.Value, to: ir.DataType, name: str, before: ir.Node | None) -> ir.Value:
+    node = ir.Node("", "Cast", [value], [ir.AttrInt64("to", int(to))], name=name)
+    node.outputs[0].name, node.outputs[0].shape, node.outputs[0].type = name, value.shape, ir.TensorType(to)
+    if before is None:
+        graph.append(node)
+    else:
+        graph.insert_before(before, node)
+    return node.outputs[0]
+
+
+def _widen_input(graph: ir.Graph, value: ir.Value) -> None:
+    uses = list(value.uses())
+    wide = _cast(graph, value, _FLOAT, f"{value.name}/wide", next(iter(graph), None))
+    for use in uses:
+        use.node.replace_input_with(use.idx, wide)
+
+
+def _widen_node(graph: ir.Graph, node: ir.Node) -> None:
+    """A cast to float16 rounds float32, and then is one to float32; known tensors of a node are widened."""
+    for attribute in list(node.attributes.values()):
+        if attribute.type == ir.AttributeType.TENSOR and attribute.as_tensor().dtype == _HALF:
+            node.attributes[attribute.name] = ir.AttrTensor(attribute.name, _wide(attribute.as_tensor()))
+    if node.op_type != "Cast" or node.attributes.get_int("to", 0) != _HALF:
+        return
+    source = node.inputs[0]
+    assert source is not None
+    if source.dtype == _FLOAT:
+        node.replace_input_with(0, _cast(graph, source, _HALF, f"{node.outputs[0].name}/narrow", node))
+    node.attributes["to"] = ir.AttrInt64("to", int(_FLOAT))
+
+
+def _wide(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    return ir.tensor(tensor.numpy().astype(np.float32), name=tensor.name)
+
+
+def _narrow_output(graph: ir.Graph, number: int) -> None:
+    """An output by its name and type, made of what is float32 now."""
+    output = graph.outputs[number]
+    name, output.name = output.name or "", f"{output.name}/wide"
+    graph.outputs[number] = _cast(graph, output, _HALF, name, None)
+
+
+def _keep(graph: ir.Graph, nodes: list[ir.Node]) -> None:
+    """What was float32 in the model is not rounded."""
+    taken = {node.name for node in graph if node.name}
+    for number, node in enumerate(nodes):
+        if not node.name:
+            node.name = next(name for name in (f"kept{number}", f"kept{number}_{len(taken)}") if name not in taken)
+    if nodes:
+        set_kept(graph, Kept(frozenset(node.name for node in nodes if node.name)))
