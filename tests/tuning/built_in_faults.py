@@ -31,10 +31,11 @@ FAMILIES = {kind.family: kind for kind in _below(Space) if hasattr(kind, "family
 
 
 def space_of(info: dict[str, Any]) -> Space[Any]:
-    """The space that an entry was measured in. Raises KeyError or TypeError if the entry does not say it."""
+    """The space that an entry was measured in, as far as it is found by it. Raises KeyError or TypeError if the entry does not say it."""
     family = FAMILIES[info["op_type"]]
     kinds = get_type_hints(family)
-    context = {f.name: kinds[f.name](info[f.name]) for f in fields(family) if f.name not in ("problem", "target")}  # type: ignore[arg-type]
+    told = [f.name for f in fields(family) if f.name in info and f.name not in ("problem", "target")]  # type: ignore[arg-type]
+    context = {name: kinds[name](info[name]) for name in told}
     return family(_read(kinds["problem"], info), NAMED[info["target"]["name"]], **context)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import onnx_ir as ir
 
 from anycann.assembly import Planned
-from anycann.codegen.space import Choices, Space, Tuned
+from anycann.codegen.space import Space, Tuned
 from anycann.compiler import CompileOptions, Conversion, convert_model
 from anycann.support.errors import UsageError
 from anycann.support.records import dataclass
@@ -45,9 +45,9 @@ def model_tasks(model: ir.Model, options: CompileOptions, tuned: Tuned | None = 
     asked: dict[str, Space[Any]] = {}
     tasks: dict[str, TuningTask] = {}
     uses: dict[str, list[tuple[str, ...]]] = {}
-    choices = Choices.without(options.switched_off, tuned)
 
     def watch(planned: Planned) -> None:
+        choices = replace(planned.choices, tuned=tuned)
         for space in spaces_of(planned.recipe, planned.constants, choices):
             if space.is_algorithm:
                 asked.setdefault(key_of(space), space)

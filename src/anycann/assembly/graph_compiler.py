@@ -94,7 +94,7 @@ class GraphCompiler:
         """The stages after the passes. `own`: names of the model's weights by the id of their tensor."""
         narrow = self.storage is dtypes.bfloat16 and multiplies_bfloat(self.target)
         registry, lanes, weights = library(), self.target.lanes, Weights(self.constants, self.storage, not narrow, own)
-        choices = Choices.without(switched_off, self.tuned)
+        choices = replace(Choices.without(switched_off, self.tuned), held=_known_bytes(graph) <= _HELD_BYTES)
         generators = Generators(registry, self.target, choices, self.watch)
         engines = assign_engines(graph, registry, generators.problem)
         groups = group_nodes(graph, engines, registry, self.fuse and FUSION not in switched_off)
@@ -122,6 +122,14 @@ class GraphCompiler:
         program = Program(tuple(inputs), outputs, placement.arena_bytes, steps, placement.values)
         apart = [Apart(name, g.nodes[0].name or "", why) for g in dict.fromkeys(groups.values()) for name, why in g.skipped]
         return Compiled(program, kernels.texts, writer.regions, _node_reports(engines), reports, apart, placement.intervals, weights.places)
+
+
+# Known values of a graph that wait in the third-level cache for its next run; those that Winograd's algorithm transforms grow fourfold.
+_HELD_BYTES = 4 << 20
+
+
+def _known_bytes(graph: ir.Graph) -> int:
+    return sum(value.const_value.nbytes for value in graph.initializers.values() if value.const_value is not None and value.uses())
 
 
 def _own_weights(graph: ir.Graph) -> dict[int, str]:

@@ -38,12 +38,16 @@ from anycann.te.traversal import walk
 
 @dataclass(frozen=True)
 class Planned:
-    """A kernel about to be generated: the nodes it computes, and from what. `constants` are the model's, and may be let go afterwards."""
+    """A kernel about to be generated: the nodes it computes, from what, and how its generators choose.
+
+    constants: the model's, which may be let go afterwards.
+    """
 
     nodes: tuple[str, ...]
     op_type: str
     recipe: Recipe
     constants: Constants
+    choices: Choices
 
 
 Watch = Callable[[Planned], None]
@@ -211,7 +215,7 @@ class KernelMaker:
         constants = self._constants(group)
         if self._generators.watch is not None:
             nodes = tuple(node.name or "" for node in group.nodes)
-            self._generators.watch(Planned(nodes, group.nodes[0].op_type, recipe.of_whole_images(), constants))
+            self._generators.watch(Planned(nodes, group.nodes[0].op_type, recipe.of_whole_images(), constants, self._generators.choices))
         return recipe.generate(constants, self._generators.choices, self._repeats)
 
     def _layouts_of(self, group: Group) -> dict[str, str]:

@@ -85,7 +85,7 @@ def uses_winograd(operator: Convolution, shape: ConvolutionShape, target: Target
     computed_alike = shape.batch * shape.out_pixels >= FEW_PIXELS and len(shape.kernel) == 2 and shape.group == 1
     if has_phases(operator) or (operator.computed and not computed_alike):
         return False
-    return choices.winograd and choices.tile(AlgorithmSpace(winograd_shape(shape), target)).winograd
+    return choices.winograd and choices.tile(AlgorithmSpace(winograd_shape(shape), target, choices.held)).winograd
 
 
 def gains_by_planes(operator: Convolution, target: Target, choices: Choices, written: bool) -> bool:
@@ -125,7 +125,7 @@ def generate_convolution(
     if has_phases(operator):
         order = "deconv"
     elif blocked and uses_winograd(operator, shape, target, choices):
-        winograd_tile = choices.tile(WinogradSpace(winograd_shape(shape), target))
+        winograd_tile = choices.tile(WinogradSpace(winograd_shape(shape), target, choices.held))
         order = winograd_tile
     found = ordered_weights(operator, order, target, blocked, constants, outputs[0].name)
     writer = _Writer(anchor, operator, outputs, layouts, target, choices, found.name)

@@ -125,13 +125,14 @@ class Choices:
 
     winograd: whether convolutions may lose about two digits. tuned: measured choices, which go before estimates. strassen: whether
     products may lose about a bit, those of convolutions where `winograd` allows it too. rounded: whether rows of products are rounded to
-    bytes where the model allows it.
+    bytes where the model allows it. held: the weights of all layers wait in the third-level cache for the next run.
     """
 
     winograd: bool = True
     tuned: Tuned | None = None
     strassen: bool = True
     rounded: bool = True
+    held: bool = False
 
     @classmethod
     def without(cls, switched_off: Collection[str], tuned: Tuned | None = None) -> Choices:
@@ -146,7 +147,7 @@ class Choices:
 
     def digest(self) -> str | None:
         """Text that differs if what is chosen may differ; None if that can't be told."""
-        algorithms = f"winograd {self.winograd}, strassen {self.strassen}, rounded {self.rounded}"
+        algorithms = f"winograd {self.winograd}, strassen {self.strassen}, rounded {self.rounded}, held {self.held}"
         if self.tuned is None:
             return algorithms
         return f"{algorithms}, {self.tuned.digest()}" if isinstance(self.tuned, Settled) else None

@@ -206,6 +206,10 @@ def test_it_pays_for_large_images_but_not_where_only_weights_are_moved():
     assert not winograd_profitable(shape_of(512, 512, (2, 2), 3, pads=1), target)
     assert not winograd_profitable(shape_of(64, 64, (56, 56), 3, pads=1, batch=0), target)
     assert winograd_profitable(shape_of(64, 64, (3, 10, 10), 3, pads=1), target)
+    few = shape_of(192, 192, (7, 7), 3, pads=1)
+    assert [default_winograd_tile(few, by_name("znver4"), held).size for held in (False, True)] == [(2, 2), (4, 4)], (
+        "weights wait in the cache"
+    )
     assert not winograd_profitable(shape_of(128, 128, (2, 7, 7), 3, pads=1), target)  # a third of the products are with padding
 
 

@@ -113,7 +113,7 @@ class ConvolutionSpace(Space[ConvolutionTile]):
 
 @dataclass(frozen=True)
 class WinogradSpace(Space[WinogradTile]):
-    """Blockings of Winograd's algorithm. `problem` must be one that it can compute."""
+    """Blockings of Winograd's algorithm. `problem` must be one that it can compute. held: as `winograd_estimate`."""
 
     family: ClassVar[str] = "ConvWinograd"
     version: ClassVar[int] = 3
@@ -121,6 +121,7 @@ class WinogradSpace(Space[WinogradTile]):
 
     problem: ConvolutionShape
     target: Target
+    held: bool = False
 
     def parameters(self) -> tuple[Parameter, ...]:
         bundle = bundled(self.problem, self.target.lanes)
@@ -169,10 +170,10 @@ class WinogradSpace(Space[WinogradTile]):
         return None if 1 <= tile.splits <= groups else f"{tile.splits} parts of {groups} groups"
 
     def default(self) -> WinogradTile:
-        return default_winograd_tile(self.problem, self.target)
+        return default_winograd_tile(self.problem, self.target, self.held)
 
     def estimate(self, tile: WinogradTile) -> float:
-        return winograd_estimate(self.problem, self.target, tile)
+        return winograd_estimate(self.problem, self.target, tile, self.held)
 
 
 @dataclass(frozen=True)
@@ -247,17 +248,21 @@ class WinogradChoice(Space[ConvolutionAlgorithm]):
         """Why Winograd's algorithm cannot compute the problem; None if it can."""
 
 
+@dataclass(frozen=True)
 class AlgorithmSpace(WinogradChoice):
-    """Of floating-point numbers: direct, by pairs, or Winograd's."""
+    """Of floating-point numbers: direct, by pairs, or Winograd's. held: as `winograd_estimate`."""
 
     family: ClassVar[str] = "ConvAlgorithm"
+
+    held: bool = False
 
     def _gains(self) -> bool:
         shape, target = self.problem, self.target
         if shape.dtype is not dtypes.bfloat16 or not multiplies_bfloat(target):
-            return winograd_profitable(shape, target)
+            return winograd_profitable(shape, target, self.held)
         dots = DotSpace(as_plane(shape), target)
-        return winograd_estimate(shape, target, default_winograd_tile(shape, target)) < _PAIRS_GAIN * dots.estimate(dots.default())
+        tile = default_winograd_tile(shape, target, self.held)
+        return winograd_estimate(shape, target, tile, self.held) < _PAIRS_GAIN * dots.estimate(dots.default())
 
     def _refusal(self) -> str | None:
         if self.problem.dtype not in (dtypes.float32, dtypes.bfloat16):

@@ -29,13 +29,13 @@ from anycann.codegen.kernels.winograd_tile import (
 from anycann.target.target import Target
 
 
-def winograd_profitable(shape: ConvolutionShape, target: Target) -> bool:
-    """True if Winograd applies and its estimate is below that of the direct kernel, which is more exact."""
+def winograd_profitable(shape: ConvolutionShape, target: Target, held: bool = False) -> bool:
+    """True if Winograd applies and its estimate is below that of the direct kernel, which is more exact. held: as `winograd_estimate`."""
     if winograd_refusal(shape, target) or shape.batch * shape.out_pixels == 0:
         return False
     images = shape.batch * (shape.group if method(shape, target.lanes, blocked_input=True) == "dense" else 1)
     direct = images * estimate(shape, target, default_tile(shape, target))
-    return winograd_costs(shape, target).judged(default_winograd_tile(shape, target)) < 0.96 * direct
+    return winograd_costs(shape, target, held).judged(default_winograd_tile(shape, target, held)) < 0.96 * direct
 
 
 _MOST_TILES = 256
@@ -47,15 +47,15 @@ _PARTS = (2, 4, 6, 8, 10, 12, 16)  # that the tiles of an image are cut into: tw
 _BLOCKS = (24, 28, 36, 48)
 
 
-def winograd_tiles(shape: ConvolutionShape, target: Target) -> list[WinogradTile]:
+def winograd_tiles(shape: ConvolutionShape, target: Target, held: bool = False) -> list[WinogradTile]:
     """Every blocking that fits registers and the second-level cache, best first: by the estimate, for one thread and for two."""
-    return sorted(set(_candidates(bundled(shape, target.lanes), target)), key=winograd_costs(shape, target).judged_for_two)
+    return sorted(set(_candidates(bundled(shape, target.lanes), target)), key=winograd_costs(shape, target, held).judged_for_two)
 
 
 @lru_cache(maxsize=256)
-def default_winograd_tile(shape: ConvolutionShape, target: Target) -> WinogradTile:
+def default_winograd_tile(shape: ConvolutionShape, target: Target, held: bool = False) -> WinogradTile:
     """The blocking with the lowest estimate."""
-    return winograd_tiles(shape, target)[0]
+    return winograd_tiles(shape, target, held)[0]
 
 
 def _candidates(shape: BundledShape, target: Target) -> Iterator[WinogradTile]:

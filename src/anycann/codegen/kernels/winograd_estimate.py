@@ -52,15 +52,18 @@ _FAR_SCRATCH_RATE_IN_ORDER = 20.0
 _L3_WAIT, _L2_WAIT = 0.1, 0.1
 
 
-def winograd_estimate(shape: ConvolutionShape, target: Target, tile: WinogradTile) -> float:
-    """Cycles of the whole batch: transforms, products, and bringing the weights for every block of tiles."""
-    return winograd_costs(shape, target).cycles(tile)
+def winograd_estimate(shape: ConvolutionShape, target: Target, tile: WinogradTile, held: bool = False) -> float:
+    """Cycles of the whole batch: transforms, products, and bringing the weights for every block of tiles.
+
+    held: the weights of all layers wait in the third-level cache for the next run.
+    """
+    return winograd_costs(shape, target, held).cycles(tile)
 
 
 @lru_cache(maxsize=16)
-def winograd_costs(shape: ConvolutionShape, target: Target) -> WinogradCosts:
+def winograd_costs(shape: ConvolutionShape, target: Target, held: bool = False) -> WinogradCosts:
     """The estimates of a problem."""
-    return WinogradCosts(shape, target)
+    return WinogradCosts(shape, target, held)
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,8 @@ class _Block:
 class WinogradCosts:
     """Estimates of one problem for many blockings."""
 
-    def __init__(self, shape: ConvolutionShape, target: Target):
+    def __init__(self, shape: ConvolutionShape, target: Target, held: bool):
+        self._held = held
         self._shape, self._target = bundled(shape, target.lanes), target
         self._planes, self._depth = out_planes(shape), plane_taps(shape) * mean_channels(self._shape, target.lanes)
         self._read = self._depth / winograd_depth(self._shape, target.lanes)  # of what is packed
@@ -107,7 +111,7 @@ class WinogradCosts:
         products = size.points * (self._depth * steps + 30.0 * loops)
         l2, l3, memory = WEIGHT_RATES
         near = size.weight_bytes <= target.l2_bytes // 2
-        first = self._read * size.weight_bytes / (l3 if near else memory)
+        first = self._read * size.weight_bytes / (l3 if near or self._held else memory)
         again = self._read * size.weight_bytes / (l2 if near else l3)
         waits = 0.0 if near or not fills_registers(target) else _L3_WAIT * again
         once = overlapped(products, first) + (block.count - 1) * (overlapped(products, again) + waits) + sum(block.transforms)
