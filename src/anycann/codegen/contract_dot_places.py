@@ -14,6 +14,7 @@ import numpy as np
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_write import digits
+from anycann.codegen.kernels.dot_shape import Windows
 from anycann.codegen.values import Value
 from anycann.target.target import Target
 from anycann.te import dtypes
@@ -27,20 +28,30 @@ BYTES = (dtypes.uint8, dtypes.int8)
 def is_sum_of_pixels(operator: Convolution, target: Target) -> bool:
     """True for a transposed convolution whose results at one place of all windows are sums over the same neighbours of a pixel.
 
-    Those of bytes may be sums of several; others are a product of each pixel alone.
+    Those of bytes may be sums of several, and of bfloat16 if most of them have a tap at every place; others are a product of each pixel
+    alone.
     """
     if operator.x.dtype in BYTES:
         return is_sum_of_bytes(operator)
+    if operator.x.dtype is dtypes.bfloat16 and _is_plain(operator) and _is_sum_of_neighbours(operator):
+        filled = prod(operator.w.shape[2:]) / prod(_taps_of_places(operator)) / prod(operator.strides)
+        return len(operator.out_size) == 2 and filled >= _LEAST_FILLED
     return _is_plain(operator) and _has_separate_windows(operator) and operator.w.shape[1] % target.lanes == 0
 
 
 def is_sum_of_bytes(operator: Convolution) -> bool:
     """As `is_sum_of_pixels`, of bytes: windows may meet, for taps that are not there are multiplied by zero."""
     signed = operator.x.dtype in BYTES and operator.w.dtype is dtypes.int8 and operator.weight_zero is None
-    if not signed or not _is_plain(operator) or operator.w.shape[1] % PLACE_CHANNELS:
-        return False
+    return signed and _is_plain(operator) and _is_sum_of_neighbours(operator)
+
+
+_LEAST_FILLED = 0.6  # of the taps, so many that are there: products of bfloat16 take half as long as those of float32
+
+
+def _is_sum_of_neighbours(operator: Convolution) -> bool:
+    """True if the channels of a place are whole vectors, and windows whole ones."""
     whole = all(size % step == 0 for size, step in zip(operator.out_size, operator.strides, strict=True))
-    return whole and min(_last_neighbours(operator)) >= 0
+    return whole and operator.w.shape[1] % PLACE_CHANNELS == 0 and min(_last_neighbours(operator)) >= 0
 
 
 def _is_plain(operator: Convolution) -> bool:
@@ -67,6 +78,30 @@ def _neighbours(operator: Convolution) -> tuple[int, ...]:
     return tuple(last + first + 1 for last, first in zip(_last_neighbours(operator), ahead, strict=True))
 
 
+def _taps_of_places(operator: Convolution) -> tuple[int, ...]:
+    """Neighbours along each axis that results at one place have taps for, at most; all, unless it is a plane."""
+    if len(operator.out_size) != 2:
+        return _neighbours(operator)
+    taps = zip(operator.w.shape[2:], operator.strides, _neighbours(operator), strict=True)
+    return tuple(min(-(-kernel // stride), neighbours) for kernel, stride, neighbours in taps)
+
+
+def _first_neighbours(operator: Convolution, axis: int) -> np.ndarray[Any, Any]:
+    """The first of the neighbours that results at each place of an axis have taps for."""
+    last, pad, stride = _last_neighbours(operator)[axis], operator.pads_begin[axis], operator.strides[axis]
+    place = np.arange(stride)
+    first = last - (operator.w.shape[2 + axis] - 1 - pad - place) // stride
+    return np.clip(first, 0, _neighbours(operator)[axis] - _taps_of_places(operator)[axis])
+
+
+def windows_of(operator: Convolution) -> Windows:
+    """Where the neighbours of each place begin, of a transposed convolution of a plane; none where all begin alike."""
+    if not operator.transposed or _taps_of_places(operator) == _neighbours(operator):
+        return ()
+    rows, columns = (_first_neighbours(operator, axis) for axis in (0, 1))
+    return tuple((int(row), int(column)) for row in rows for column in columns)
+
+
 def dot_shape(operator: Convolution) -> ConvolutionShape:
     """Sizes of a convolution; of a transposed one those of its sums, with a channel for each place of its window."""
     batch, channels, *size = operator.x.shape
@@ -77,7 +112,7 @@ def dot_shape(operator: Convolution) -> ConvolutionShape:
         )  # fmt: skip
     one, outputs = (1,) * len(size), prod(operator.strides) * operator.w.shape[1]
     ends = tuple(extent // stride for extent, stride in zip(operator.out_size, operator.strides, strict=True))
-    kernel, begins = _neighbours(operator), _last_neighbours(operator)
+    kernel, begins = _taps_of_places(operator), _last_neighbours(operator)
     return ConvolutionShape(batch, channels, outputs, 1, tuple(size), kernel, one, one, begins, ends, operator.x.dtype)
 
 
@@ -86,11 +121,12 @@ def product_weights(operator: Convolution, weights: Array) -> Array:
     if not operator.transposed:
         return weights
     inputs, outputs, *kernel = weights.shape
-    rank, neighbours = len(kernel), _neighbours(operator)
+    rank, neighbours = len(kernel), _taps_of_places(operator)
     for axis, (taps, stride, pad, last) in enumerate(
         zip(kernel, operator.strides, operator.pads_begin, _last_neighbours(operator), strict=True)
     ):
         place, neighbour = np.ogrid[:stride, : neighbours[axis]]
+        neighbour = neighbour + (_first_neighbours(operator, axis)[:, None] if rank == 2 else 0)
         tap = (last - neighbour) * stride + place + pad
         present = (tap >= 0) & (tap < taps)
         chosen = np.take(weights, np.where(present, tap, 0).ravel(), axis=2 + axis)

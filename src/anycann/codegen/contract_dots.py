@@ -9,7 +9,7 @@ import numpy as np
 
 from anycann.codegen.byte_packing import MOST_REGISTERS
 from anycann.codegen.contract_convolution import uses_winograd
-from anycann.codegen.contract_dot_places import BYTES, dot_shape, is_sum_of_pixels, output_place, product_weights
+from anycann.codegen.contract_dot_places import BYTES, dot_shape, is_sum_of_pixels, output_place, product_weights, windows_of
 from anycann.codegen.contract_dot_plan import plan_dots, sorting
 from anycann.codegen.emitter import Emitter
 from anycann.codegen.kernel import Kernel, RowTasks
@@ -124,8 +124,9 @@ def generate_dot_convolution(
 ) -> Generated:
     """The kernel of a convolution and its tail; arguments: input, packed weights, the zero point if it is computed, the tail's, outputs."""
     sizes = dot_shape(operator)
-    taps = used_taps(sizes)
-    shape, x = as_plane(with_taps(sizes, taps)), memory_name(operator.x)
+    windows, x = windows_of(operator), memory_name(operator.x)
+    taps = (slice(None),) * len(sizes.kernel) if windows else used_taps(sizes)  # what one reads in the padding another may in the image
+    shape = sizes if windows else as_plane(with_taps(sizes, taps))
     planar = _is_planar(operator, layouts.get(x, ND)) and shape.in_pixels > 1
     weights, weight_zero = _signed_weights(operator, constants)
     weights = product_weights(operator, weights)
@@ -134,7 +135,7 @@ def generate_dot_convolution(
     kept = weights[(slice(None), slice(None), *taps)].reshape(*weights.shape[:2], *shape.kernel)
     magnitudes = not (planar or window or known is None) and weight_zero is None and gains_by_magnitudes(shape, target)
     middle = None if operator.transposed else known  # taps that a place does not have are left out where groups of weights are sorted
-    space = sorting(DotSpace(shape, target, planar, magnitudes), middle, kept, window)
+    space = sorting(DotSpace(shape, target, planar, magnitudes, windows=windows), middle, kept, window)
     method = None if planar or window or operator.transposed else _by_winograd(space, choices, kept, weight_zero)
     if method is None:
         plan = plan_dots(space, choices, kept, weight_zero is None, window)

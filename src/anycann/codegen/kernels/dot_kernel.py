@@ -116,7 +116,7 @@ class DotKernel(ABC):
 
     def _line_reads(self, e: Emitter, task: DotTask, panel: Value, line: Value) -> Value:
         """What the first pixel of a line reads first, for a panel."""
-        first = e.gep(task.source, e.mul(self._first_channel(e, panel), self.plan.nbytes), "i8")
+        first = e.gep(task.source, e.mul(e.add(self._first_channel(e, panel), self._window(e, panel)), self.plan.nbytes), "i8")
         return e.gep(first, e.mul(line, self.plan.row_stride * self.plan.nbytes), "i8")
 
     def _weights(self, e: Emitter, panel: Value) -> Value:
@@ -129,6 +129,18 @@ class DotKernel(ABC):
             return e.const(0)
         groups = e.udiv(e.mul(panel, plan.width), shape.group_outputs)
         return e.smin(e.mul(groups, shape.group_inputs), e.const(plan.channels - plan.multiplied))
+
+    def _window(self, e: Emitter, panel: Value) -> Value:
+        """Elements from what the first window reads to what that of a panel does."""
+        plan = self.plan
+        if not plan.windows:
+            return e.const(0)
+        number = e.udiv(panel, plan.all_panels // len(plan.windows))
+        found = e.const(0)
+        for place, (row, column) in enumerate(plan.windows):
+            begin = e.const(row * plan.row_stride + column * plan.pixel_stride)
+            found = e.select(e.compare("eq", number, e.const(place)), begin, found)
+        return found
 
     def _line(self, e: Emitter, line: Value, width: Value, carried: Sequence[Value], each: Each) -> list[Value]:
         """Pixels 0..width in register tiles; the last one is smaller, or begins earlier if nothing may be read behind it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from math import prod
+from typing import TypeAlias
 
 from anycann.codegen.kernel import RowTasks
 from anycann.codegen.kernels.convolution_shape import ConvolutionShape
@@ -25,6 +26,7 @@ from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te import dtypes
 
+Windows: TypeAlias = tuple[tuple[int, int], ...]
 ORDER_COUNTS = 3  # numbers before the offsets of `order_bytes`: groups in pairs, groups that are multiplied as they are, and groups at all
 
 _LINE_BYTES, _FEW_SETS_BYTES = 64, 256  # pixels so far apart have a quarter of the sets of a cache, or less
@@ -61,6 +63,7 @@ class DotPlan:
 
     planar: the input is row-major [N, C, (D,) H, W]. centred: the weights have no zero point. window: so many rows of an image are there
     at a time (te/layout.py); 0: all images are. magnitudes: of `DotProducts`, for centred weights and a known zero point.
+    windows: where, by rows and columns of a plane, begins what each equal part of the output channels reads; none: all begin alike.
     direct: groups of weights that are small enough are multiplied without them (`dot_direct.py`). around: groups of the input are
     sorted by their size (`dot_sorted.py`), less this number, which most of it lies around; 0: it is small itself; None: they are not.
     """
@@ -74,6 +77,7 @@ class DotPlan:
     magnitudes: bool = False
     direct: bool = False
     around: int | None = None
+    windows: Windows = ()
 
     @property
     def channel_stride(self) -> int:
@@ -157,7 +161,12 @@ class DotPlan:
     @cached_property
     def copied(self) -> bool:
         """True if a task makes a padded copy of the rows that it reads, in its scratch memory."""
-        return self.planar or self.dots.widens or self.is_split or bool(self.around) or needs_copy(self.shape)
+        return bool(self.windows) or self.planar or self.dots.widens or self.is_split or bool(self.around) or needs_copy(self.shape)
+
+    @property
+    def beyond(self) -> tuple[int, int]:
+        """Rows and columns behind what the first window reads that others do."""
+        return max((row for row, _ in self.windows), default=0), max((column for _, column in self.windows), default=0)
 
     @property
     def split(self) -> tuple[int, int]:
@@ -179,7 +188,9 @@ class DotPlan:
     @cached_property
     def skips_rows(self) -> bool:
         """True if taps in rows of padding are left out: of rows that are read where they are, or of many that one line does not join."""
-        return not self.tile.merge and skips_copied_rows(self.shape) if self.copied else skips_rows(self.shape)
+        if not self.copied:
+            return skips_rows(self.shape)
+        return not self.tile.merge and not self.windows and skips_copied_rows(self.shape)
 
     @property
     def mean_depth(self) -> float:
@@ -252,7 +263,7 @@ class DotPlan:
         reach = (self.shape.kernel[-1] - 1) * self.shape.dilations[-1]
         if self.is_split:
             return self.shape.out_size[-1] + reach // self.shape.strides[-1]
-        return (self.shape.out_size[-1] - 1) * self.shape.strides[-1] + reach + 1
+        return (self.shape.out_size[-1] - 1) * self.shape.strides[-1] + reach + 1 + self.beyond[1]
 
     @property
     def band(self) -> int:
@@ -275,7 +286,7 @@ class DotPlan:
         """Rows of one plane of the input that one task copies."""
         if self.is_split:
             return self.split[0] * self.part_rows
-        return (self.shape.kernel[-2] - 1) * self.row_step + self.band
+        return (self.shape.kernel[-2] - 1) * self.row_step + self.band + self.beyond[0]
 
     @property
     def planes(self) -> int:

@@ -13,7 +13,7 @@ from anycann.codegen.kernels.convolution_shape import ConvolutionShape
 from anycann.codegen.kernels.convolution_tile import even_cuts
 from anycann.codegen.kernels.dot_products import GROUP_BYTES, DotProducts, may_take_magnitudes, multiplies_words_at_once
 from anycann.codegen.kernels.dot_reading import is_column, may_merge
-from anycann.codegen.kernels.dot_shape import DotPlan, DotTile
+from anycann.codegen.kernels.dot_shape import DotPlan, DotTile, Windows
 from anycann.codegen.kernels.dot_tile_cycles import of_two_threads, tile_cycles
 from anycann.codegen.kernels.dot_tiles import MOST_SUMS, TILE_ROWS, has_tiles
 from anycann.codegen.space import Parameter, Space
@@ -115,14 +115,16 @@ class DotSpace(Space[DotTile]):
     planar: bool = False
     magnitudes: bool = False
     around: int | None = None
+    windows: Windows = ()
 
     def context(self) -> Mapping[str, int]:
         sorts = {} if self.around is None else {"sorted": 2 if self.around else 1}
-        return {"planar": int(self.planar), **({"magnitudes": 1} if self.magnitudes else {}), **sorts}
+        places = {"windows": len(self.windows)} if self.windows else {}
+        return {"planar": int(self.planar), **({"magnitudes": 1} if self.magnitudes else {}), **sorts, **places}
 
     def plan(self, tile: DotTile) -> DotPlan:
         """With a tile; what depends on the numbers of the weights is not known here."""
-        return DotPlan(self.problem, self.target, tile, self.planar, magnitudes=self.magnitudes, around=self.around)
+        return DotPlan(self.problem, self.target, tile, self.planar, magnitudes=self.magnitudes, around=self.around, windows=self.windows)
 
     def parameters(self) -> tuple[Parameter, ...]:
         panels = -(-self.problem.out_channels // self.target.lanes)
@@ -141,6 +143,8 @@ class DotSpace(Space[DotTile]):
             return "the rows of a task do not make one long row"
         if min(tile.rows, tile.vectors, tile.row_tiles, tile.image_rows, tile.panels) < 1:
             return "a size below 1"
+        if self.windows and self.problem.out_channels // len(self.windows) % (tile.vectors * self.target.lanes):
+            return f"{tile.vectors} vectors have channels of two windows"
         if not self._fits(tile):
             return f"{tile.row_tiles} x {tile.rows} pixels of {tile.vectors} vectors do not fit the registers"
         most = self._line(tile) if not self.plan(tile).copied else tile.pixels
@@ -247,7 +251,7 @@ class DotSpace(Space[DotTile]):
         shape, lanes = self.problem, self.target.lanes
         all_vectors = -(-shape.out_channels // lanes)
         for merge in self._merges():
-            for vectors in range(1, min(all_vectors, self._vector_choices(merge)) + 1):
+            for vectors in self._vectors(min(all_vectors, self._vector_choices(merge))):
                 for row_tiles in self._row_tiles(vectors):
                     for image_rows in self._image_rows(merge):
                         for rows in self._row_choices(merge, image_rows, vectors, row_tiles):
@@ -258,6 +262,11 @@ class DotSpace(Space[DotTile]):
                                 rounded = -(-image_rows // tile.pixels) * tile.pixels
                                 whole = replace(tile, image_rows=max(1, min(shape.out_size[-2], rounded)))
                                 yield from (whole,) if self._waits else (whole, self._with_panels(whole))
+
+    def _vectors(self, most: int) -> list[int]:
+        """Vectors of a panel, at most so many: of channels that read the same window."""
+        alike = self.problem.out_channels // max(1, len(self.windows))
+        return [count for count in range(1, most + 1) if not self.windows or alike % (count * self.target.lanes) == 0]
 
     def _row_tiles(self, vectors: int) -> range:
         return range(1, MOST_SUMS // vectors + 1 if self._tiles else 2)
