@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, cast
 
@@ -17,7 +17,7 @@ from anycann.codegen.kernel import Kernel
 from anycann.codegen.kernels.recurrent import Pointers, emit_recurrent, recurrent_scratch_bytes
 from anycann.codegen.kernels.recurrent_packing import RecurrentWeights, gate_columns, pack_weights, whole_projection
 from anycann.codegen.kernels.recurrent_pairs import multiplies_by_pairs
-from anycann.codegen.kernels.recurrent_shape import RecurrentShape, default_recurrent_tile, parse_activations
+from anycann.codegen.kernels.recurrent_shape import RecurrentShape, RecurrentTile, default_recurrent_tile, parse_activations
 from anycann.codegen.kernels.recurrent_steps import emit_recurrent_step, launch_tasks, state_bytes, stepped
 from anycann.codegen.kernels.recurrent_tiles import multiplies_by_tiles
 from anycann.codegen.kernels.recurrent_words import may_take_words
@@ -31,6 +31,7 @@ from anycann.target.target import Target
 from anycann.te import dtypes
 from anycann.te import tensor as te
 from anycann.te.contractions import MatMul, Recurrent
+from anycann.te.dtypes import DType
 from anycann.te.tensor import Placeholder
 
 X, W, R, B, LENGTHS, INITIAL_H, INITIAL_C, PEEPHOLES = range(8)
@@ -126,23 +127,39 @@ def generate_recurrent(
         vectors = slot(packed[1].name)
     initial_c, lengths = slot(operands[INITIAL_C]), slot(operands[LENGTHS])
     pointers = Pointers(first, second, vectors, slot(operands[INITIAL_H]), initial_c, lengths, *(slot(by_output.get(n)) for n in range(3)))
-    stored, scratch = dtypes.BY_NAME[weights.panels.dtype.name], recurrent_scratch_bytes(shape, target, tile)
-    if not tile.by_steps:
-        tasks = emit_recurrent(e, shape, target, tile, pointers, stored)
-        symbol, ir = e.finish(layer.kind.lower())
-        loop = Generated(Kernel(symbol, ir, tuple(arguments), tasks, scratch, shape.flops), tuple(packed))
-        return [projection, loop], {gates: rows * columns * 4}
-    shared, number = slot(f"{gates}/states"), slot("")  # which launch it is has a name of its own in each
-    assert shared is not None
-    assert number is not None
-    emit_recurrent_step(e, shape, target, tile, pointers, shared, number, stored)
+    stored, workspaces = dtypes.BY_NAME[weights.panels.dtype.name], {gates: rows * columns * 4}
+    if tile.by_steps:
+        states = f"{gates}/states"
+        launches = _launches(e, shape, target, tile, pointers, stored, (*arguments, states), packed)
+        return [projection, *launches], workspaces | {states: state_bytes(shape, target, tile)}
+    tasks = emit_recurrent(e, shape, target, tile, pointers, stored)
     symbol, ir = e.finish(layer.kind.lower())
+    scratch = recurrent_scratch_bytes(shape, target, tile)
+    loop = Generated(Kernel(symbol, ir, tuple(arguments), tasks, scratch, shape.flops), tuple(packed))
+    return [projection, loop], workspaces
+
+
+def _launches(
+    e: Emitter,
+    shape: RecurrentShape,
+    target: Target,
+    tile: RecurrentTile,
+    pointers: Pointers,
+    panels: DType,
+    arguments: tuple[str, ...],
+    packed: Sequence[Packed],
+) -> list[Generated]:
+    """Those of a layer by steps, one kernel that is told which it is. arguments: but for that; the last is the memory of the states."""
+    states, number = e.argument(len(arguments) - 1), e.argument(len(arguments))
+    emit_recurrent_step(e, shape, target, tile, pointers, states, number, panels)
+    symbol, ir = e.finish(shape.cell.lower())
+    scratch, flops = recurrent_scratch_bytes(shape, target, tile), shape.flops // (shape.steps * len(shape.phases))
     launches = []
     for place, tasks in enumerate(launch_tasks(shape, target, tile)):
-        counted, flops = pack("launch", np.array([place])), shape.flops // (shape.steps * len(shape.phases))
-        kernel = Kernel(symbol, ir, (*arguments[:-1], counted.name), tasks, scratch, flops if tasks > 1 else 0)
-        launches.append(Generated(kernel, (counted,) if place else (*packed, counted)))
-    return [projection, *launches], {gates: rows * columns * 4, f"{gates}/states": state_bytes(shape, target, tile)}
+        told = pack("launch", np.array([place]))
+        kernel = Kernel(symbol, ir, (*arguments, told.name), tasks, scratch, flops if tasks > 1 else 0)
+        launches.append(Generated(kernel, (told,) if place else (*packed, told)))
+    return launches
 
 
 def _projection(
