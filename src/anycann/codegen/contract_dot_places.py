@@ -33,9 +33,8 @@ def is_sum_of_pixels(operator: Convolution, target: Target) -> bool:
     """
     if operator.x.dtype in BYTES:
         return is_sum_of_bytes(operator)
-    if operator.x.dtype is dtypes.bfloat16 and _is_plain(operator) and _is_sum_of_neighbours(operator):
-        filled = prod(operator.w.shape[2:]) / prod(_taps_of_places(operator)) / prod(operator.strides)
-        return len(operator.out_size) == 2 and filled >= _LEAST_FILLED
+    if operator.x.dtype is dtypes.bfloat16 and len(operator.out_size) == 2 and _is_plain(operator) and _is_sum_of_neighbours(operator):
+        return prod(operator.w.shape[2:]) >= _LEAST_FILLED * prod(_taps_of_places(operator)) * prod(operator.strides)
     return _is_plain(operator) and _has_separate_windows(operator) and operator.w.shape[1] % target.lanes == 0
 
 
