@@ -99,8 +99,16 @@ def _widen_node(graph: ir.Graph, node: ir.Node) -> None:
     node.attributes["to"] = ir.AttrInt64("to", int(_FLOAT))
 
 
+_LARGE_BYTES = 1 << 16  # of float16; as float32 they are made when they are read, and not kept
+
+
 def _wide(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
-    return ir.tensor(tensor.numpy().astype(np.float32), name=tensor.name)
+    def made() -> ir.TensorProtocol:
+        return ir.tensor(tensor.numpy().astype(np.float32), name=tensor.name)
+
+    if tensor.nbytes < _LARGE_BYTES:
+        return made()
+    return ir.LazyTensor(made, dtype=_FLOAT, shape=ir.Shape(tensor.numpy().shape), name=tensor.name, cache=False)
 
 
 def _narrow_output(graph: ir.Graph, number: int) -> None:
