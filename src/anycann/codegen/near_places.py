@@ -11,7 +11,7 @@ from anycann.codegen.emitter import Emitter
 from anycann.codegen.values import Value, vector_type
 from anycann.target.target import Target
 from anycann.te.dtypes import DType
-from anycann.te.expression import Expr, Load, Var
+from anycann.te.expression import Load, Var
 from anycann.te.simplify import Linear, linear
 from anycann.te.tensor import Constant
 from anycann.te.traversal import walk
@@ -27,7 +27,7 @@ def permutes_floats(target: Target) -> bool:
 def near_places(form: Linear, vector: Var | None, lanes: int) -> Load | None:
     """The term of `form` that is read from a table by `vector` alone and rises by less than `lanes` within as many lanes, if nothing else
     differs between them."""
-    differing = [(atom, factor) for atom, factor in form.terms if vector is not None and _depends(atom, vector)]
+    differing = [(atom, factor) for atom, factor in form.terms if vector in walk(atom)]
     if len(differing) != 1 or differing[0][1] != 1 or not isinstance(differing[0][0], Load):
         return None
     load = differing[0][0]
@@ -38,10 +38,6 @@ def near_places(form: Linear, vector: Var | None, lanes: int) -> Load | None:
     if index.terms != ((vector, 1),) or index.constant:
         return None
     return load if _rises_slowly(table.value, lanes) else None
-
-
-def _depends(atom: Expr, variable: Var) -> bool:
-    return atom is variable or (not isinstance(atom, Var) and variable in walk(atom))
 
 
 def _rises_slowly(places: np.ndarray, lanes: int) -> bool:

@@ -11,7 +11,6 @@ import numpy as np
 import onnx_ir as ir
 
 from anycann.passes.precision import Kept, kept_operators, set_kept
-from anycann.passes.rules.rule import constant_of
 
 HALVES = "halves"  # the pass by name
 _NOTE = "anycann.halves"  # key in the metadata of a graph whose float32 was float16
@@ -60,8 +59,8 @@ def _why_not(graph: ir.Graph) -> str | None:
             return "nothing changed: there are graphs within the graph"
         if any(value.dtype is None and value.uses() for value in node.outputs) or node.attributes.get_int("dtype", 0) == _HALF:
             return f"nothing changed: the type of what {node.name or node.op_type} makes is not known, or its own"
-        weights = constant_of(node.inputs[1]) if node.op_type in _PRODUCTS and len(node.inputs) > 1 else None
-        products += weights is not None and weights.dtype == np.float16
+        weights = node.inputs[1] if node.op_type in _PRODUCTS and len(node.inputs) > 1 else None
+        products += weights is not None and weights.const_value is not None and weights.dtype == _HALF
     if products < _LEAST_PRODUCTS:
         return f"nothing changed: {products} products with known weights of float16"
     return None if kept_operators(graph) == Kept() else "nothing changed: operators keep their types by order"
@@ -120,9 +119,7 @@ def _narrow_output(graph: ir.Graph, number: int) -> None:
 
 def _keep(graph: ir.Graph, nodes: list[ir.Node]) -> None:
     """What was float32 in the model is not rounded."""
-    taken = {node.name for node in graph if node.name}
-    for number, node in enumerate(nodes):
-        if not node.name:
-            node.name = next(name for name in (f"kept{number}", f"kept{number}_{len(taken)}") if name not in taken)
+    for node in nodes:
+        node.name = node.name or node.outputs[0].name
     if nodes:
         set_kept(graph, Kept(frozenset(node.name for node in nodes if node.name)))

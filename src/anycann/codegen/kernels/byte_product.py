@@ -16,8 +16,8 @@ from anycann.codegen.kernels.convolution_write import digits
 from anycann.codegen.kernels.dot_products import GROUP_BYTES, DotProducts, add_word_pairs
 from anycann.codegen.kernels.matmul_kernel import Heights, even_heights
 from anycann.codegen.kernels.matmul_shape import MatmulShape
-from anycann.codegen.kernels.matmul_writer import MatmulIndex, Write, batch_index, offset
-from anycann.codegen.values import Value, first_lanes, vector_type
+from anycann.codegen.kernels.matmul_writer import MatmulIndex, Write, batch_index, offset, write_rows
+from anycann.codegen.values import Value, vector_type
 from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te import dtypes
@@ -183,7 +183,9 @@ def _panel(e: Emitter, plan: ByteProduct, a: Bytes, b: Bytes, part: _Part, write
     with e.loop(part.m, part.m_end, rows) as tile:
         start = e.smin(tile.index, e.sub(part.m_end, rows))
         _sums(e, plan, rows, vectors, e.gep(copied, e.mul(e.sub(start, part.m), plan.row_groups), "i32"), panel)
-        _write_rows(e, plan, part, tile.index, e.sub(tile.index, start), rows, write)
+        place = MatmulIndex(part.batch, tile.index, part.n)
+        sums = vector_type("i32", plan.lanes)
+        write_rows(e, sums, vectors * plan.lanes, part.columns, (e.sub(tile.index, start), rows), place, write)
 
 
 def _sums(e: Emitter, plan: ByteProduct, rows: int, vectors: int, left: Value, panel: Value) -> None:
@@ -241,14 +243,3 @@ def _added(e: Emitter, plan: ByteProduct, total: Value, a: Value, b: Value) -> V
         low, high = (each if upper else e.binary("shl", each, half) for each in (a, b))
         total = e.binary("add", total, e.binary("mul", e.binary("ashr", low, half), e.binary("ashr", high, half)))
     return total
-
-
-def _write_rows(e: Emitter, plan: ByteProduct, part: _Part, m: Value, first: Value, rows: int, write: Write) -> None:
-    """Hand on the sums of a register tile, from its row `first` on; that is row `m` of the matrix."""
-    vectors = -(-part.columns // plan.lanes)
-    with e.loop(first, rows) as row:
-        line = e.gep(e.scratch, e.mul(row.index, vectors * plan.lanes), "i32")
-        for j in range(vectors):
-            total = e.load(e.gep(line, j * plan.lanes, "i32"), vector_type("i32", plan.lanes), _SUM_BYTES)
-            place = MatmulIndex(part.batch, e.add(m, e.sub(row.index, first)), e.add(part.n, j * plan.lanes))
-            write(e, place, total, first_lanes(part.columns - j * plan.lanes, plan.lanes))

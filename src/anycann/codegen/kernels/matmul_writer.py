@@ -7,7 +7,7 @@ from typing import TypeAlias, TypeVar
 
 from anycann.codegen.conversions import to_storage
 from anycann.codegen.emitter import Emitter
-from anycann.codegen.values import Value, vector_type
+from anycann.codegen.values import Value, first_lanes, vector_type
 from anycann.support.records import dataclass
 from anycann.te import dtypes
 from anycann.te.dtypes import DType
@@ -22,6 +22,7 @@ class MatmulIndex:
     n: Value
 
 
+_SUM_BYTES = 4  # of float32 and of int32
 Write: TypeAlias = Callable[[Emitter, MatmulIndex, Value, "Value | None"], None]
 Fetch: TypeAlias = Callable[[Emitter, MatmulIndex], None]
 Start: TypeAlias = Callable[[Emitter, MatmulIndex], Value]
@@ -55,6 +56,21 @@ def unfolded(function: Callable[..., Result], sizes: tuple[int, ...]) -> Callabl
         return function(e, MatmulIndex((*index.batch, *batch), m, index.n), *rest)
 
     return call
+
+
+def write_rows(e: Emitter, sums: str, pitch: int, columns: int, rows: tuple[Value, int], place: MatmulIndex, write: Write) -> None:
+    """Hand on sums that are in scratch, from row `rows[0]` to `rows[1]`, `columns` of each as vectors of the type `sums`.
+
+    pitch: sums from one row to the next. place: of the first.
+    """
+    first, stop = rows
+    element, lanes = e.zero(sums).element, e.zero(sums).lanes
+    with e.loop(first, stop) as row:
+        line = e.gep(e.scratch, e.mul(row.index, pitch), element)
+        for at in range(0, columns, lanes):
+            total = e.load(e.gep(line, at, element), sums, _SUM_BYTES)
+            index = MatmulIndex(place.batch, e.add(place.m, e.sub(row.index, first)), e.add(place.n, at))
+            write(e, index, total, first_lanes(columns - at, lanes))
 
 
 def plain_writer(pointer: Value, batch: tuple[int, ...], row: int, column: int = 1, dtype: DType = dtypes.float32) -> Write:

@@ -13,19 +13,19 @@ import numpy as np
 import numpy.typing as npt
 
 from anycann.codegen.emitter import Emitter
+from anycann.codegen.kernels.byte_product_quads import QUAD, multiplies_quads
 from anycann.codegen.kernels.convolution_write import digits
 from anycann.codegen.kernels.dot_products import DotProducts
 from anycann.codegen.kernels.matmul_kernel import Heights, even_heights
 from anycann.codegen.kernels.matmul_shape import MatmulShape, Operand, multiply_add
-from anycann.codegen.kernels.matmul_writer import MatmulIndex, Write, batch_index, offset
+from anycann.codegen.kernels.matmul_writer import MatmulIndex, Write, batch_index, offset, write_rows
 from anycann.codegen.kernels.rounded_rows import block_bytes, emit_rounded_row, scale_at, start_at
 from anycann.codegen.resuming import resumed
-from anycann.codegen.values import Value, first_lanes, vector_type
+from anycann.codegen.values import Value, vector_type
 from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te import dtypes
 
-QUAD = 4  # bytes that are multiplied at once
 _FLOAT_BYTES, _LINE_BYTES = 4, 64
 _WRITTEN_OUT = 8  # steps of a block, at most, that are no loop
 # A task is worth so many products; so many tasks are enough for threads to share.
@@ -124,7 +124,7 @@ class RoundedProduct:
 def may_round(shape: MatmulShape, target: Target) -> bool:
     """True if a product with scaled weights can be computed so: there is an instruction, and blocks are whole vectors and steps."""
     fits = shape.scale_rows % max(target.lanes, 2 * QUAD) == 0 and shape.a.column == 1 and shape.b_dtype is dtypes.int8
-    return DotProducts(dtypes.uint8, target).is_one_instruction and target.is_x86 and fits and not any(shape.b.batch)
+    return multiplies_quads(target) and target.is_x86 and fits and not any(shape.b.batch)
 
 
 def pack_rounded(plan: RoundedProduct, weights: npt.NDArray[np.int8], scales: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
@@ -250,22 +250,13 @@ def _half(e: Emitter, raw: list[Value], shift: int) -> list[Value]:
 
 
 def _write_rows(e: Emitter, plan: RoundedProduct, part: _Part, m: Value, first: Value, rows: int, write: Write) -> None:
-    """Hand on the sums of a register tile, from its row `first` on; that is row `m` of the matrix."""
-    last = e.const((plan.panels - 1) * plan.width)
-    short = plan.shape.n - (plan.panels - 1) * plan.width
+    """Hand on the sums of a register tile, from its row `first` on; that is row `m` of the matrix. The last panel may be a short one."""
+    sums, place = vector_type("float", plan.lanes), MatmulIndex(part.batch, m, part.n)
+    last = (plan.panels - 1) * plan.width
+    short = plan.shape.n - last
+    if short == plan.width:
+        write_rows(e, sums, plan.width, short, (first, rows), place, write)
+        return
     for columns, predicate in ((plan.width, "slt"), (short, "sge")):
-        if short == plan.width:
-            _write_columns(e, plan, part, m, (first, rows), columns, write)
-            return
-        with e.when(e.compare(predicate, part.n, last)):
-            _write_columns(e, plan, part, m, (first, rows), columns, write)
-
-
-def _write_columns(e: Emitter, plan: RoundedProduct, part: _Part, m: Value, rows: tuple[Value, int], columns: int, write: Write) -> None:
-    first, stop = rows
-    with e.loop(first, stop) as row:
-        line = e.gep(e.scratch, e.mul(row.index, plan.width), "float")
-        for j in range(-(-columns // plan.lanes)):
-            total = e.load(e.gep(line, j * plan.lanes, "float"), vector_type("float", plan.lanes), _FLOAT_BYTES)
-            index = MatmulIndex(part.batch, e.add(m, e.sub(row.index, first)), e.add(part.n, j * plan.lanes))
-            write(e, index, total, first_lanes(columns - j * plan.lanes, plan.lanes))
+        with e.when(e.compare(predicate, part.n, e.const(last))):
+            write_rows(e, sums, plan.width, columns, (first, rows), place, write)
