@@ -92,3 +92,16 @@ def test_rows_of_channels_that_are_not_there_are_left_out_by_a_branch_where_mask
         n: generate([Output("y", biased(13), ND)], {"x": NC1HWC0}, by_name(n)).ir.count("@llvm.masked.store") for n in ("avx2", "avx512")
     }
     assert stores["avx2"] < stores["avx512"]
+
+
+@pytest.mark.parametrize("name", ["avx2", "avx512"])
+@pytest.mark.parametrize("channels", [13, 33])
+def test_channels_that_do_not_exist_are_not_stored_and_not_read_far_away(channels: int, name: str) -> None:
+    """By no mask either: where no page is, processors take long over the lanes that it leaves out."""
+    x, target = te.placeholder("x", (1, channels, 16, 16), dtypes.float32), by_name(name)
+    copied = te.compute(x.shape, lambda n, c, i, j: x[n, c, i, j])
+    planes = generate([Output("y", copied, ND, Place(x.shape, ND))], {"x": NC1HWC0}, target).ir
+    assert "masked.store" not in planes
+    blocks = generate([Output("y", copied, NC1HWC0, Place(x.shape, NC1HWC0))], {"x": ND}, target).ir
+    loads = blocks.count("masked.load") - 1  # and the declaration
+    assert 0 < loads <= blocks.count("select i1")

@@ -16,7 +16,7 @@ from anycann.codegen.lanes import Flat
 from anycann.codegen.nest_space import NestTile, default_nest_tile, nest_space
 from anycann.codegen.nest_writer import NestWriter
 from anycann.codegen.rows import keep_rows
-from anycann.codegen.side_by_side import columns_side_by_side, side_by_side
+from anycann.codegen.side_by_side import MOST_SUMS, columns_side_by_side, side_by_side
 from anycann.codegen.space import Choices
 from anycann.codegen.transposing import TransposingWriter, Transposition, transposition
 from anycann.codegen.turning import Turning, turning
@@ -74,12 +74,12 @@ def _kernel(flat: FlatNest, outputs: Sequence[Output], target: Target, family: s
     turned = turning(flat, target.lanes)
     writer = NestWriter(flat, types, target, vector) if turned is None else _turning_writer(turned, types, target)
     writer.unroll, writer.parts, writer.halved = tile.unroll, tile.parts, _halved(flat, outputs, target.lanes)
-    if turned is None and vector is not None and not writer.e.masks:
-        writer.interior = interior(flat, vector, target.lanes)
+    if turned is None and vector is not None:
+        writer.interior = None if writer.e.masks else interior(flat, vector, target.lanes)
         if writer.interior is None:
             columns = columns_side_by_side(flat, vector, target)
-            writer.wide = columns if columns > 1 else side_by_side(flat, types, vector, target.lanes)
-            writer.unroll = min(tile.unroll, max(1, target.registers // columns))
+            writer.wide = columns if columns > 1 or writer.e.masks else side_by_side(flat, types, vector, target.lanes)
+            writer.unroll = min(tile.unroll, max(1, MOST_SUMS // columns))
     kernel = writer.write(family, inputs, [o.name for o in outputs], rows)
     return replace(kernel, scratch_bytes=sum(row.size * row.dtype.nbytes for row in rows))
 

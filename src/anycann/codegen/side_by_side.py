@@ -3,9 +3,10 @@
 A vector of lanes holds as many bytes or halves as it holds float32, a quarter or half of a register. Four of them are loaded, packed and
 stored as one. Only where nothing but a few operations is done to an element: more would not stay in registers.
 
-A sum over rows reads a vector of each row, and comes back for the next one when the cache has lost the rest of the line. With as many sums
-side by side as there are registers it reads some lines of each: 4 x 1024 rows of 1024 numbers take 0.09 of the time on a Zen 3, where rows
-of 4 KiB meet in one set of the first-level cache, rows of 768 numbers 0.4.
+A sum over rows reads a vector of each row, and comes back for the next one when the cache has lost the rest of the line, or every row is
+in another page. With vectors side by side it reads some lines of each: 4 x 1024 rows of 1024 numbers take 0.09 of the time on a Zen 3,
+where rows of 4 KiB meet in one set of the first-level cache, rows of 768 numbers 0.4. With AVX-512 (Zen 4), where vectors are whole lines,
+0.33 and 0.72, rows of 64 KiB 0.3.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from anycann.te.traversal import children, walk
 
 _REGISTER_BYTES = 4  # of a lane
 _OPERATIONS = 12
-_LEAST_ROWS = 8  # that are added up
+MOST_SUMS = 16  # vectors of them, side by side
+_MOST_COLUMNS = 8
+_LEAST_ROWS, _LEAST_ROWS_512 = 8, 28  # that are added up; with AVX-512 fewer are written out (nest_stages.py)
 
 
 def side_by_side(nest: FlatNest, stored: Sequence[DType], vector: Var, lanes: int) -> int:
@@ -52,9 +55,10 @@ def columns_side_by_side(nest: FlatNest, vector: Var, target: Target) -> int:
     reductions = [stage for stage in nest.stages if not stage.is_store]
     if not reductions or nest.guards or not all(_is_plain(stage, vector) for stage in nest.stages):
         return 1
-    if any(math.prod(v.extent for v in stage.over) < _LEAST_ROWS for stage in reductions):
+    least = _LEAST_ROWS_512 if target.has("avx512f") else _LEAST_ROWS
+    if any(math.prod(v.extent for v in stage.over) < least for stage in reductions):
         return 1
-    widths = [wide for wide in (target.registers // 2, target.registers // 4, 2) if wide * target.lanes <= vector.extent]
+    widths = [wide for wide in (_MOST_COLUMNS, _MOST_COLUMNS // 2, 2) if wide * target.lanes <= vector.extent]
     return min(widths, key=lambda wide: _passes(vector.extent, wide, target.lanes), default=1)
 
 
