@@ -126,6 +126,19 @@ def test_a_long_running_sum_is_added_up_in_order() -> None:
     assert_gives("CumSum", Sample((x, np.array(0))), np.cumsum(x))
 
 
+@pytest.mark.parametrize("attributes", [{}, {"exclusive": 1}, {"reverse": 1}])
+@pytest.mark.parametrize("columns", [1024, 1023, 4096])
+def test_running_sums_of_rows_that_crowd_the_cache_are_added_up_in_order(columns: int, attributes: dict[str, int]) -> None:
+    """More columns at once than elsewhere."""
+    x = np.random.default_rng().standard_normal((3, 9, columns)).astype(np.float32)
+    flipped = x[:, ::-1] if attributes.get("reverse") else x
+    sums = np.cumsum(flipped, 1, dtype=np.float32)
+    sums = sums[:, ::-1] if attributes.get("reverse") else sums
+    if attributes.get("exclusive"):
+        sums = np.concatenate([np.zeros_like(sums[:, :1]), sums[:, :-1]], 1)
+    assert_gives("CumSum", Sample((x, np.array(1)), attributes, constant=(1,)), sums)
+
+
 def test_dropout_that_trains_is_left_to_the_host() -> None:
     with pytest.raises(NotLowered, match="training"):
         assert_gives("Dropout", Sample((np.ones(3, np.float32), np.array(0.5, np.float32), np.array(True)), constant=(2,)), np.zeros(0))

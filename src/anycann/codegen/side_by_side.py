@@ -20,7 +20,7 @@ from anycann.codegen.vector_loop import EXPENSIVE
 from anycann.target.target import Target
 from anycann.te import dtypes
 from anycann.te.dtypes import DType
-from anycann.te.expression import Expr, Load, Op, Var
+from anycann.te.expression import COSTLY, Expr, Load, Op, Var
 from anycann.te.simplify import linear
 from anycann.te.traversal import children, walk
 
@@ -71,7 +71,8 @@ def _is_plain(stage: Stage, vector: Var) -> bool:
     forms = read if stage.address is None else [*read, linear(stage.address)]
     if stage.guards or stage.keeps or stage.is_store == bool(stage.over) or any(load.dtype is not dtypes.float32 for load in loads):
         return False
-    if len(operations) > (_OPERATIONS if stage.is_store else 1) or "select" in operations or not EXPENSIVE.isdisjoint(operations):
+    most, too_much = (_OPERATIONS, COSTLY) if stage.is_store else (1, EXPENSIVE)
+    if len(operations) > most or "select" in operations or not too_much.isdisjoint(operations):
         return False
     if not all(isinstance(atom, Var) and form.coefficient(vector) in (0, 1) for form in forms for atom in form.atoms):
         return False
