@@ -2,6 +2,8 @@
 
 import io
 import itertools
+import mmap
+from pathlib import Path
 import tracemalloc
 
 from hypothesis import given, settings
@@ -15,6 +17,7 @@ from anycann.om.constants import ConstantPool, aligned_empty
 from anycann.om.growing import GrowingConstants
 from anycann.om.plan import Buffer
 from anycann.support.errors import InternalError
+from tests.support.test_mapped import resident_kib
 
 
 def content(block: np.ndarray, buffer: Buffer) -> bytes:
@@ -155,3 +158,14 @@ def test_block_sums_notice_harm(harm):
     else:
         data += bytes(8)
     assert checksum.digest_of(checksum.BLOCK_SUMS, bytes(data)) != before
+
+
+def test_a_weight_of_a_file_is_copied_without_being_in_memory_twice(tmp_path: Path) -> None:
+    data = np.random.default_rng().integers(0, 256, 16 << 20, np.uint8)
+    (tmp_path / "weights").write_bytes(data.tobytes())
+    with (tmp_path / "weights").open("rb") as file:
+        view = np.frombuffer(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)), np.float32)
+    constants = GrowingConstants(1 << 28)
+    before = resident_kib()
+    assert content(constants.block, constants.add(view.reshape(64, -1))) == data.tobytes()
+    assert resident_kib() < before + 8 * 1024

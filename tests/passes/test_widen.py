@@ -13,7 +13,7 @@ from anycann.assembly.graph_compiler import type_of
 from anycann.frontends.onnx.upgrade import upgrade_model
 from anycann.om.plan import TensorSpec
 from anycann.passes.pipeline import run_passes
-from anycann.passes.widen import HALVES, is_widened
+from anycann.passes.widen import HALVES, Widened, _wide, is_widened
 
 NATIVE = SessionOptions(switched_off=frozenset({HALVES}))
 HALF, FLOAT = TensorProto.FLOAT16, TensorProto.FLOAT
@@ -154,3 +154,37 @@ def test_numbers_of_an_operator_that_are_float32_in_every_model_do_not_count() -
     x = np.random.default_rng().standard_normal((1, 8, 6, 7)).astype(np.float16)
     wide, native = (InferenceSession(model, options).run(None, {"x": x})[0] for options in (None, NATIVE))
     np.testing.assert_allclose(wide.astype(np.float32), native.astype(np.float32), rtol=0, atol=4e-3 * np.abs(native).max())
+
+
+@pytest.mark.parametrize("outputs", [{"y": HALF}, {"y": HALF, "e": HALF}], ids=["inside", "and shown"])
+def test_a_table_that_rows_are_picked_from_stays_as_it_is(outputs: dict[str, int]) -> None:
+    random = np.random.default_rng()
+    table, w = (random.standard_normal(size).astype(np.float16) for size in ((900, 80), (80, 80)))
+    nodes = [
+        helper.make_node("Gather", ["table", "x"], ["e"]),
+        *(helper.make_node("MatMul", [a, "w"], [b]) for a, b in (("e", "p"), ("p", "y"))),
+    ]
+    given = helper.make_tensor_value_info("x", TensorProto.INT64, (2, 5))
+    results = [helper.make_tensor_value_info(name, type_, None) for name, type_ in outputs.items()]
+    known = [numpy_helper.from_array(array, name) for name, array in (("table", table), ("w", w))]
+    model = helper.make_model(
+        helper.make_graph(nodes, "rows", [given], results, known), opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    )
+    clone = upgrade_model(ir.from_proto(model))
+    run_passes(clone, {"x": type_of(TensorSpec("x", "int64", (2, 5)))})
+    assert is_widened(clone.graph)
+    assert clone.graph.initializers["table"].dtype == ir.DataType.FLOAT16
+    x = random.integers(0, 900, (2, 5))
+    wide, native = (InferenceSession(model, options).run(None, {"x": x}) for options in (None, NATIVE))
+    np.testing.assert_allclose(wide[0].astype(np.float32), native[0].astype(np.float32), rtol=0, atol=4e-3 * np.abs(native[0]).max())
+    for shown in wide[1:]:
+        np.testing.assert_array_equal(shown, table[x])
+
+
+def test_a_large_weight_is_widened_where_it_is_read() -> None:
+    w = np.random.default_rng().standard_normal((256, 256)).astype(np.float16)
+    wide = _wide(ir.tensor(w, name="w"))
+    assert isinstance(wide, Widened)
+    assert (wide.dtype, wide.name) == (ir.DataType.FLOAT, "w")
+    np.testing.assert_array_equal(wide.numpy(), w.astype(np.float32))
+    np.testing.assert_array_equal(wide.source.numpy(), w)

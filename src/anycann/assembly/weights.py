@@ -14,6 +14,7 @@ import onnx_ir as ir
 from anycann.om.plan import Buffer
 from anycann.om.weights import Stored
 from anycann.passes.precision import is_exact
+from anycann.passes.widen import Widened
 from anycann.support.mapped import forget_pages
 from anycann.support.records import dataclass
 from anycann.te import dtypes
@@ -53,7 +54,7 @@ class Weights:
         array: Array = value.const_value.numpy()
         if self.storage is None or array.dtype != np.float32 or (not self.rounds_results and array.size == max(array.shape, default=1)):
             return array
-        if is_exact(value):
+        if is_exact(value) or (isinstance(value.const_value, Widened) and self.storage is dtypes.float16):
             return array
         with np.errstate(over="ignore"):
             return array.astype(self.storage.numpy).astype(np.float32)
@@ -69,7 +70,7 @@ class Weights:
     def note(self, value: ir.Value, packed: np.dtype[Any], place: Stored) -> None:
         """A known value lies there, packed as it is, if it is the model's own and neither rounded nor converted."""
         name = self.sources.get(id(value.const_value))
-        if name is not None and self.storage is None and value.const_value is not None and value.const_value.numpy().dtype == packed:
+        if name is not None and self.storage is None and value.const_value is not None and value.const_value.dtype.numpy() == packed:
             self.places[name] = place
 
     def stored(self, tensor: Tensor, value: ir.Value) -> Tensor:
@@ -82,5 +83,6 @@ class Weights:
 
 def forget(value: ir.Value) -> None:
     """A weight that was packed is not read again: its pages of the model file may go."""
-    if value.const_value is not None and value.const_value.nbytes > mmap.PAGESIZE:
-        forget_pages(value.const_value.numpy())
+    tensor = value.const_value
+    if tensor is not None and tensor.nbytes > mmap.PAGESIZE:
+        forget_pages((tensor.source if isinstance(tensor, Widened) else tensor).numpy())

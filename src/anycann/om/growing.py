@@ -14,10 +14,11 @@ from anycann.om.contents import Contents
 from anycann.om.model import Bytes
 from anycann.om.plan import Buffer
 from anycann.support.errors import DeviceError, InternalError
-from anycann.support.mapped import HUGE_PAGE_BYTES, want_huge_pages
+from anycann.support.mapped import HUGE_PAGE_BYTES, forget_pages, want_huge_pages
 
 RESERVED_BYTES = 1 << 36  # address space only; memory is taken page by page as constants arrive
 _SMALLEST_RESERVE = 1 << 28
+_PIECE_BYTES = 1 << 22
 
 
 class GrowingConstants:
@@ -49,10 +50,13 @@ class GrowingConstants:
         offset, end = self._end, self._end + content.nbytes + SLACK_BYTES
         if end > self.block.nbytes:
             raise DeviceError(f"the constants of this model need more than the {self.block.nbytes} bytes of addresses reserved for them")
-        self.block[offset : offset + content.nbytes] = content
-        self._end = -(-end // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         buffer = Buffer("constants", offset, content.nbytes)
         self._contents.note(content, buffer)
+        for start in range(0, content.nbytes, _PIECE_BYTES):
+            piece = content[start : start + _PIECE_BYTES]
+            self.block[offset + start : offset + start + piece.nbytes] = piece
+            forget_pages(piece)  # of the model's file: a large weight is not there twice
+        self._end = -(-end // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         return buffer
 
 

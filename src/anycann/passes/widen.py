@@ -2,7 +2,8 @@
 
 Kernels convert what they read of float16 again and again, and many algorithms are for float32 alone. So a value that was float16 is float32
 that is rounded when a kernel stores it (`Weights.stored`), as in the precision mode float16: the same numbers, or, within a kernel, more
-exact ones. Inputs and outputs of the model keep their type, and what a model computes in float32 stays as it is (`precision.Kept`).
+exact ones. Inputs and outputs of the model keep their type, and what a model computes in float32 stays as it is (`precision.Kept`). Tables
+that rows are picked from stay float16: few are read, and some are half of a model.
 """
 
 from __future__ import annotations
@@ -27,13 +28,14 @@ def widen_halves(graph: ir.Graph) -> list[str]:
         return [why]
     floats = [node for node in graph if node.op_type != "Cast" and any(value.dtype == _FLOAT for value in node.outputs)]
     values = [value for node in graph for value in node.outputs if value.dtype == _HALF]
+    tables = _tables(graph)
     for value in list(graph.inputs):
         if value.dtype == _HALF:
             _widen_input(graph, value)
     for node in list(graph):
         _widen_node(graph, node)
     for known in graph.initializers.values():
-        if known.dtype == _HALF:
+        if known.dtype == _HALF and known not in tables:
             assert known.const_value is not None
             known.const_value, known.type = _wide(known.const_value), ir.TensorType(_FLOAT)
     for value in values:
@@ -41,6 +43,9 @@ def widen_halves(graph: ir.Graph) -> list[str]:
     for number, output in enumerate(list(graph.outputs)):
         if output in values:
             _narrow_output(graph, number)
+    for table in tables:
+        for use in list(table.uses()):
+            _widen_rows(graph, use.node)
     _keep(graph, floats)
     graph.metadata_props[_NOTE] = "1"
     return [f"{len(values)} values of float16 are float32, rounded where they are stored"]
@@ -67,21 +72,20 @@ def _why_not(graph: ir.Graph) -> str | None:
 
 
 # ---- how
-def _cast(graph: ir.Graph, value: ir.Value, to: ir.DataType, name: str, before: ir.Node | None) -> ir.Value:
+def _cast(value: ir.Value, to: ir.DataType, name: str) -> ir.Node:
     node = ir.Node("", "Cast", [value], [ir.AttrInt64("to", int(to))], name=name)
     node.outputs[0].name, node.outputs[0].shape, node.outputs[0].type = name, value.shape, ir.TensorType(to)
-    if before is None:
-        graph.append(node)
-    else:
-        graph.insert_before(before, node)
-    return node.outputs[0]
+    return node
 
 
 def _widen_input(graph: ir.Graph, value: ir.Value) -> None:
-    uses = list(value.uses())
-    wide = _cast(graph, value, _FLOAT, f"{value.name}/wide", next(iter(graph), None))
+    uses, cast = list(value.uses()), _cast(value, _FLOAT, f"{value.name}/wide")
+    if first := next(iter(graph), None):
+        graph.insert_before(first, cast)
+    else:
+        graph.append(cast)
     for use in uses:
-        use.node.replace_input_with(use.idx, wide)
+        use.node.replace_input_with(use.idx, cast.outputs[0])
 
 
 def _widen_node(graph: ir.Graph, node: ir.Node) -> None:
@@ -94,27 +98,60 @@ def _widen_node(graph: ir.Graph, node: ir.Node) -> None:
     source = node.inputs[0]
     assert source is not None
     if source.dtype == _FLOAT:
-        node.replace_input_with(0, _cast(graph, source, _HALF, f"{node.outputs[0].name}/narrow", node))
+        narrow = _cast(source, _HALF, f"{node.outputs[0].name}/narrow")
+        graph.insert_before(node, narrow)
+        node.replace_input_with(0, narrow.outputs[0])
     node.attributes["to"] = ir.AttrInt64("to", int(_FLOAT))
 
 
 _LARGE_BYTES = 1 << 16  # of float16; as float32 they are made when they are read, and not kept
 
 
-def _wide(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
-    def made() -> ir.TensorProtocol:
-        return ir.tensor(tensor.numpy().astype(np.float32), name=tensor.name)
+class Widened(ir.LazyTensor):
+    """A float16 tensor, its `source`, as float32."""
 
+    def __init__(self, source: ir.TensorProtocol) -> None:
+        super().__init__(self._made, _FLOAT, ir.Shape(source.numpy().shape), name=source.name, cache=False)
+        self.source = source
+
+    def _made(self) -> ir.TensorProtocol:
+        return ir.tensor(self.source.numpy().astype(np.float32), name=self.source.name)
+
+
+def _wide(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
     if tensor.nbytes < _LARGE_BYTES:
-        return made()
-    return ir.LazyTensor(made, dtype=_FLOAT, shape=ir.Shape(tensor.numpy().shape), name=tensor.name, cache=False)
+        return ir.tensor(tensor.numpy().astype(np.float32), name=tensor.name)
+    return Widened(tensor)
+
+
+def _tables(graph: ir.Graph) -> list[ir.Value]:
+    """Large known values that nothing is done with but to pick rows."""
+
+    def picked(value: ir.Value) -> bool:
+        return all(use.node.op_type == "Gather" and use.idx == 0 for use in value.uses()) and value not in graph.outputs
+
+    known = graph.initializers.values()
+    return [v for v in known if v.dtype == _HALF and v.const_value is not None and v.const_value.nbytes >= _LARGE_BYTES and picked(v)]
+
+
+def _widen_rows(graph: ir.Graph, gather: ir.Node) -> None:
+    """What it picks from a table of float16, which was taken for float32, becomes that."""
+    (rows,) = gather.outputs
+    uses = list(rows.uses())
+    rows.type = ir.TensorType(_HALF)
+    cast = _cast(rows, _FLOAT, f"{rows.name}/wide")
+    graph.insert_after(gather, cast)
+    for use in uses:
+        use.node.replace_input_with(use.idx, cast.outputs[0])
 
 
 def _narrow_output(graph: ir.Graph, number: int) -> None:
     """An output by its name and type, made of what is float32 now."""
     output = graph.outputs[number]
     name, output.name = output.name or "", f"{output.name}/wide"
-    graph.outputs[number] = _cast(graph, output, _HALF, name, None)
+    cast = _cast(output, _HALF, name)
+    graph.append(cast)
+    graph.outputs[number] = cast.outputs[0]
 
 
 def _keep(graph: ir.Graph, nodes: list[ir.Node]) -> None:
