@@ -201,12 +201,25 @@ def test_padded_rows_of_every_length_are_whole(mode: str, target: str) -> None:
         np.testing.assert_array_equal(y, right)
 
 
-def test_the_inside_of_a_padded_row_is_read_in_order() -> None:
-    source = te.placeholder("source", (56,), dtypes.float32)
+@pytest.mark.parametrize("name", ["avx2", "avx512"])
+def test_the_inside_of_a_padded_row_is_read_in_order(name: str) -> None:
+    source, target = te.placeholder("source", (56,), dtypes.float32), by_name(name)
     result = te.compute((3, 58), lambda _, w: source[x.clamp(w - 1, 0, 55)])
-    ir = generate([Output("result", result)], {}, by_name("avx2")).ir
-    assert ir.count("load <8 x float>") == 1
+    ir = generate([Output("result", result)], {}, target).ir
+    assert ir.count(f"load <{target.lanes} x float>") == 1
     assert ir.count("load float") < 16  # at both borders
+
+
+def test_rows_that_read_in_order_have_an_inside_where_masks_are_dear_or_vectors_are_many() -> None:
+    def has_inside(width: int, name: str) -> bool:
+        source, target = te.placeholder("source", (9, width), dtypes.float32), by_name(name)
+        outside = x.Const(0.0, dtypes.float32)
+        moved = te.compute((9, width), lambda i, w: x.select((w >= 2) & (w < width - 1), source[i, w - 2], outside))
+        return f"= load <{target.lanes} x float>" in generate([Output("result", moved)], {}, target).ir
+
+    assert has_inside(60, "avx2")
+    assert not has_inside(60, "avx512")
+    assert has_inside(300, "avx512")
 
 
 def column_sums(kind: str, images: int, rows: int, columns: int) -> te.Tensor:

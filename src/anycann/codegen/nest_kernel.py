@@ -75,7 +75,7 @@ def _kernel(flat: FlatNest, outputs: Sequence[Output], target: Target, family: s
     writer = NestWriter(flat, types, target, vector) if turned is None else _turning_writer(turned, types, target)
     writer.unroll, writer.parts, writer.halved = tile.unroll, tile.parts, _halved(flat, outputs, target.lanes)
     if turned is None and vector is not None:
-        writer.interior = None if writer.e.masks else interior(flat, vector, target.lanes)
+        writer.interior = interior(flat, vector, target)
         if writer.interior is None:
             columns = columns_side_by_side(flat, vector, target)
             writer.wide = columns if columns > 1 or writer.e.masks else side_by_side(flat, types, vector, target.lanes)
