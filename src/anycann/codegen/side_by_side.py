@@ -26,8 +26,7 @@ from anycann.te.traversal import children, walk
 
 _REGISTER_BYTES = 4  # of a lane
 _OPERATIONS = 12
-MOST_SUMS = 16  # vectors of them, side by side
-_MOST_COLUMNS = 8
+MOST_SUMS, _MOST_COLUMNS = 16, 8  # vectors of sums in registers, and of columns at once
 _LEAST_ROWS, _LEAST_ROWS_512 = 8, 28  # that are added up; with AVX-512 fewer are written out (nest_stages.py)
 
 

@@ -8,6 +8,8 @@ that rows are picked from stay float16: few are read, and some are half of a mod
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import onnx_ir as ir
 
@@ -111,17 +113,16 @@ class Widened(ir.LazyTensor):
     """A float16 tensor, its `source`, as float32."""
 
     def __init__(self, source: ir.TensorProtocol) -> None:
-        super().__init__(self._made, _FLOAT, ir.Shape(source.numpy().shape), name=source.name, cache=False)
+        super().__init__(partial(_as_float32, source), _FLOAT, ir.Shape(source.numpy().shape), name=source.name, cache=False)
         self.source = source
 
-    def _made(self) -> ir.TensorProtocol:
-        return ir.tensor(self.source.numpy().astype(np.float32), name=self.source.name)
+
+def _as_float32(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    return ir.tensor(tensor.numpy().astype(np.float32), name=tensor.name)
 
 
 def _wide(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
-    if tensor.nbytes < _LARGE_BYTES:
-        return ir.tensor(tensor.numpy().astype(np.float32), name=tensor.name)
-    return Widened(tensor)
+    return _as_float32(tensor) if tensor.nbytes < _LARGE_BYTES else Widened(tensor)
 
 
 def _tables(graph: ir.Graph) -> list[ir.Value]:
