@@ -122,3 +122,39 @@ def test_what_slides_over_channels_reads_and_writes_planes() -> None:
     normal = c / (1 + 0.3 / 5 * sums) ** 0.75
     want = np.einsum("oi,nihw->nohw", weights[:, :, 0, 0], np.maximum(normal, 0))
     assert_same(run(model, {"x": image}), [want])
+
+
+@pytest.mark.parametrize(
+    ("channels", "rows", "copies"), [(40, 20, 2), (3, 20, 0), (40, 3, 0)], ids=["blocks", "few channels", "few pixels"]
+)
+def test_pixels_are_picked_from_blocks_of_channels(channels: int, rows: int, copies: int) -> None:
+    """Not from channels that fill no vector, and not a few pixels of a picture that would have to be copied."""
+    text = f"""g (float[2,{channels},10,14] x, float[2,{rows},5,2] g) => (float[2,{channels},{rows},5] y) {{
+        s = GridSample<mode="linear">(x, g) y = Relu(s) }}"""
+    model, rng = parse(text), np.random.default_rng()
+    assert ["+".join(task.op_types) for task in tasks(compile_graph(model).program)].count("TransData") == copies
+    feeds = {"x": floats(2, channels, 10, 14), "g": rng.uniform(-1.3, 1.3, (2, rows, 5, 2)).astype(np.float32)}
+    assert_same(run(model, feeds), by_definition(model, feeds))
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+def test_places_that_are_computed_once_are_those_of_every_channel(mode: str, padding: str) -> None:
+    """Between convolutions, whose channels lie in blocks, the last of them partly filled; and from planes of few channels."""
+    text = f"""g (float[2,5,9,11] x, float[2,13,8,2] g) => (float[2,37,13,8] y, float[2,5,13,8] z) {{
+        c = Conv(x, w) s = GridSample<mode="{mode}", padding_mode="{padding}">(c, g) y = Relu(s)
+        z = GridSample<mode="{mode}", padding_mode="{padding}", align_corners=1>(x, g) }}"""
+    model, rng = parse(text, w=floats(37, 5, 1, 1)), np.random.default_rng(7)
+    feeds = {"x": floats(2, 5, 9, 11), "g": rng.uniform(-1.3, 1.3, (2, 13, 8, 2)).astype(np.float32)}
+    assert_same(run(model, feeds), by_definition(model, feeds))
+
+
+def test_regions_are_sampled_from_blocks_of_channels() -> None:
+    text = """g (float[1,40,12,13] x, float[9,4] r, int64[9] b) => (float[9,40,3,2] y) {
+        y = RoiAlign<output_height=3, output_width=2, sampling_ratio=2, spatial_scale=0.5>(x, r, b) }"""
+    model, rng = parse(text), np.random.default_rng()
+    corner = rng.uniform(0, 14, (9, 2))
+    regions = np.concatenate([corner, corner + rng.uniform(1, 12, (9, 2))], 1).astype(np.float32)
+    assert ["+".join(task.op_types) for task in tasks(compile_graph(model).program)] == ["TransData", "RoiAlign", "TransData"]
+    feeds = {"x": floats(1, 40, 12, 13), "r": regions, "b": np.zeros(9, np.int64)}
+    assert_same(run(model, feeds), by_definition(model, feeds))

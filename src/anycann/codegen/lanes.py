@@ -91,6 +91,11 @@ class Lanes:
         """Say what an expression is, so that it is not written."""
         self._memo[id(expr), ""] = (expr, value)
 
+    def inherit(self, around: Lanes) -> None:
+        """Take over what was computed for the same lanes outside of the loop that this is in."""
+        self._memo |= around._memo
+        self._short |= around._short
+
     def vector_of(self, expr: Expr) -> Value:
         """The value of expr in every lane."""
         return self.spread(self.value(expr))

@@ -11,6 +11,7 @@ from anycann.codegen.emitter import Emitter
 from anycann.codegen.halves import LEAST_PIXELS
 from anycann.codegen.interior import interior
 from anycann.codegen.interleaving import InterleavingWriter
+from anycann.codegen.invariant import invariant
 from anycann.codegen.kernel import Kernel
 from anycann.codegen.lanes import Flat
 from anycann.codegen.nest_space import NestTile, default_nest_tile, nest_space
@@ -72,9 +73,13 @@ def _kernel(flat: FlatNest, outputs: Sequence[Output], target: Target, family: s
     flat, rows = keep_rows(flat, target.lanes) if vector is None else (flat, ())
     types = [o.tensor.dtype for o in outputs]
     turned = turning(flat, target.lanes)
+    shared = invariant(flat, vector) if turned is None and vector is not None else None
+    flat = flat if shared is None else shared.nest
     writer = NestWriter(flat, types, target, vector) if turned is None else _turning_writer(turned, types, target)
     writer.unroll, writer.parts, writer.halved = tile.unroll, tile.parts, _halved(flat, outputs, target.lanes)
-    if turned is None and vector is not None:
+    if shared is not None:
+        writer.once = shared.values
+    elif turned is None and vector is not None:
         writer.interior = interior(flat, vector, target)
         if writer.interior is None:
             columns = columns_side_by_side(flat, vector, target)

@@ -19,7 +19,7 @@ from anycann.codegen.values import Value, vector_type
 from anycann.codegen.vector_loop import own_vector
 from anycann.target.target import Target
 from anycann.te.dtypes import DType
-from anycann.te.expression import COSTLY, Op, Var
+from anycann.te.expression import COSTLY, Expr, Op, Var
 from anycann.te.traversal import walk
 
 # Elements of a window that is reduced without loops: more where vectors are short and lanes without masks, or where few vectors hide no
@@ -43,6 +43,7 @@ class StageWriter:
         self.e.scales, self.e.masks, self.e.flushes = target.has("avx512f"), target.has("avx512f"), True
         self.e.fuses = has_fma(target)
         self.vector = vector
+        self.once: tuple[Expr, ...] = ()  # what a store computes before its own loops (invariant.py)
         self.existing: int | None = None  # lanes that ever exist, where they are few and no guard but their number says so
         self.unroll = UNROLL
         self.pointers: dict[str, Value] = {}
@@ -56,6 +57,8 @@ class StageWriter:
         for stage in self.nest.stages:
             if vector is None and stage.over:
                 self._horizontal(stage, bound)
+            elif stage.is_store and self.once:
+                self._store_in_turns(stage, lanes, vector, bound, mask)
             elif stage.is_store:
                 self._loops(stage.over, partial(self._store, stage, lanes, vector, bound, mask))
             else:
@@ -89,6 +92,19 @@ class StageWriter:
 
     def _store(self, stage: Stage, lanes: int, vector: Var | None, bound: Mapping[int, Value], mask: Value | None) -> None:
         self._store_at(stage, self._lanes(lanes, vector, bound, mask, stage))
+
+    def _store_in_turns(self, stage: Stage, lanes: int, vector: Var | None, bound: Mapping[int, Value], mask: Value | None) -> None:
+        """The loops of a store, for which some of what it stores is computed once."""
+        around = self._lanes(lanes, vector, bound, mask, stage)
+        for expr in self.once:
+            around.value(expr)
+
+        def turn() -> None:
+            here = self._lanes(lanes, vector, bound, mask, stage)
+            here.inherit(around)
+            self._store_at(stage, here)
+
+        self._loops(stage.over, turn)
 
     def _store_at(self, stage: Stage, here: Lanes) -> None:
         emit_store(here, stage, self.stores[stage.output], self.dtypes[stage.output])
