@@ -198,8 +198,8 @@ def insert_transfers(
                 continue
             stored = layouts.get(value, ND)
             need = ND if node in planar else _need(node, number, stored, engines, wanted)
-            if number == 0 and node.op_type in SAMPLERS and _is_blocked(groups.get(node), layouts):
-                need = NC1HWC0
+            if number == 0 and node.op_type in SAMPLERS and need == ND:
+                need = _layout_of_all(groups.get(node), layouts)
             if _spreads(groups.get(node), value, layouts) and wanted(node, number, ND) == ND:
                 need = ND
             producer = value.producer()
@@ -213,9 +213,10 @@ def insert_transfers(
             _hand_out(graph, number, value, engines, groups, layouts)
 
 
-def _is_blocked(group: Group | None, layouts: Mapping[ir.Value, str]) -> bool:
-    """True if all results are stored in blocks of channels."""
-    return group is not None and all(layouts.get(value, ND) == NC1HWC0 for value in group.outputs)
+def _layout_of_all(group: Group | None, layouts: Mapping[ir.Value, str]) -> str:
+    """The layout in which all results are stored; row-major if they differ."""
+    found = {layouts.get(value, ND) for value in group.outputs} if group is not None else set()
+    return found.pop() if len(found) == 1 else ND
 
 
 def _spreads(group: Group | None, value: ir.Value, layouts: Mapping[ir.Value, str]) -> bool:
