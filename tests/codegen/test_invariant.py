@@ -35,18 +35,18 @@ def picked(operations: int, by_channel: bool = False) -> te.Tensor:
     return te.compute((*SHAPE[:2], PLACES), element)
 
 
-def moved(tensor: te.Tensor) -> str | None:
+def moved(tensor: te.Tensor) -> int | None:
     """The loop whose turns share what they compute, by its extent."""
     target = by_name("avx512")
     nest = flatten(build_nest([tensor]), [Place(tensor.shape, "ND")], {}, target.lanes)
     found = invariant(nest, nest.outer[default_nest_tile(nest, target).vector])
-    return None if found is None else str(found.nest.stages[0].over[0].extent)
+    return None if found is None else found.nest.stages[0].over[0].extent
 
 
 def test_costly_places_are_shared_by_channels() -> None:
-    assert moved(picked(12)) == str(SHAPE[0] * SHAPE[1])
+    assert moved(picked(12)) == SHAPE[0] * SHAPE[1]
     assert moved(picked(2)) is None
-    assert moved(picked(12, by_channel=True)) in (None, str(SHAPE[0]))
+    assert moved(picked(12, by_channel=True)) == SHAPE[0]
 
 
 @pytest.mark.parametrize("target", runnable(), ids=str)

@@ -86,7 +86,8 @@ def decoder(tmp_path_factory: pytest.TempPathFactory) -> onnx.ModelProto:
     outputs = ["logits", *(f"next.{name}" for name in PASTS)]
     feeds = (torch.zeros(1, 3, dtype=torch.long), torch.ones(1, 8, dtype=torch.long), *past)
     names = {"input_names": ["ids", "seen", *PASTS], "output_names": outputs, "dynamic_axes": axes}
-    with warnings.catch_warnings(action="ignore"):  # this way to export is deprecated; any test may come first
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # this way to export is deprecated; any test may come first
         torch.onnx.export(Decoder().eval(), feeds, path, dynamo=False, opset_version=17, **names)
     return onnx.load(path)
 

@@ -14,7 +14,7 @@ from anycann.te.layout import NC1HWC0, Place, element_count, flat_index
 from anycann.te.nest import Nest, ReduceStage, WriteStage
 from anycann.te.simplify import Linear, linear, to_expr
 from anycann.te.tensor import Placeholder, Tensor
-from anycann.te.traversal import children, rewrite, substitute, walk
+from anycann.te.traversal import children, reached, rewrite, substitute, walk
 
 
 @dataclass(frozen=True)
@@ -190,19 +190,8 @@ def _raw_uses(nest: FlatNest) -> set[Var]:
 
 def walk_outside_addresses(root: Expr) -> list[Expr]:
     """What is computed at a point of the loops, but for where it is read."""
-    order: list[Expr] = []
-    seen: set[int] = set()
-    stack = [root]
-    while stack:
-        expr = stack.pop()
-        if id(expr) in seen:
-            continue
-        seen.add(id(expr))
-        order.append(expr)
-        if isinstance(expr, Load):
-            continue  # an address, or a bound value read at its own loops
-        stack += children(expr)
-    return order
+    # what is below a load is an address, or a bound value read at its own loops
+    return list(reached(root, lambda expr: () if isinstance(expr, Load) else children(expr)))
 
 
 def _mergeable(nest: FlatNest, outer: Var, inner: Var) -> bool:

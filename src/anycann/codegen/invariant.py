@@ -12,7 +12,7 @@ from dataclasses import replace
 from anycann.codegen.accesses import FlatNest
 from anycann.support.records import dataclass
 from anycann.te.expression import Expr, Load, Op, Var
-from anycann.te.traversal import children, walk
+from anycann.te.traversal import certain, children, reached, walk
 
 _LEAST_OPERATIONS, _LEAST_TURNS = 24, 2  # the nearest pixel takes 33, a place that Resize finds in a table 16
 
@@ -30,9 +30,9 @@ def invariant(nest: FlatNest, vector: Var) -> Invariant | None:
     stage = nest.stages[0]
     if len(nest.stages) != 1 or not stage.is_store or stage.over or stage.guards or nest.guards:
         return None
-    certain = {id(expr) for expr in _certain(stage.body)}
+    sure = {id(expr) for expr in reached(stage.body, certain)}
     loops = [loop for loop in nest.outer if loop is not vector and loop.extent >= _LEAST_TURNS]
-    found = [(loop, tuple(_unchanging(stage.body, loop, certain))) for loop in loops]
+    found = [(loop, tuple(_unchanging(stage.body, loop, sure))) for loop in loops]
     loop, values = max(found, key=lambda each: _operations(each[1]), default=(None, ()))
     if loop is None or _operations(values) < _LEAST_OPERATIONS:
         return None
@@ -40,32 +40,15 @@ def invariant(nest: FlatNest, vector: Var) -> Invariant | None:
     return Invariant(replace(nest, outer=outer, stages=(replace(stage, over=(loop,)),)), values)
 
 
-def _certain(body: Expr) -> Iterator[Expr]:
-    """What is computed whatever the conditions of selects say; what is read in their branches may not be there."""
-    stack, seen = [body], set[int]()
-    while stack:
-        expr = stack.pop()
-        if id(expr) in seen:
-            continue
-        seen.add(id(expr))
-        yield expr
-        stack += expr.operands[:1] if isinstance(expr, Op) and expr.name == "select" else children(expr)
-
-
-def _unchanging(body: Expr, loop: Var, certain: set[int]) -> Iterator[Op]:
+def _unchanging(body: Expr, loop: Var, sure: set[int]) -> Iterator[Expr]:
     """The largest operations that are the same in every turn of a loop and read only what is there in any case."""
-    stack, seen = [body], set[int]()
-    while stack:
-        expr = stack.pop()
-        if id(expr) in seen:
-            continue
-        seen.add(id(expr))
+
+    def same(expr: Expr) -> bool:
         below = walk(expr)
-        same = loop not in below and all(id(load) in certain for load in below if isinstance(load, Load))
-        if same and isinstance(expr, Op):
-            yield expr
-        elif not same:
-            stack += children(expr)
+        return loop not in below and all(id(load) in sure for load in below if isinstance(load, Load))
+
+    found = reached(body, lambda expr: () if same(expr) else children(expr))
+    return (expr for expr in found if isinstance(expr, Op) and same(expr))
 
 
 def _operations(values: tuple[Expr, ...]) -> int:

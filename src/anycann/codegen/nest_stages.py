@@ -69,7 +69,7 @@ class StageWriter:
         """The expression writer at this point, its mask narrowed by partial channel blocks.
 
         Stores under a condition that all lanes share are under a branch: behind the last channel a page may not exist, and there a store
-        that a mask leaves out takes some 100 ns. 24 channels of 160 x 160 as planes took 0.1 to 2.2 ms, by what lay behind them (Zen 4).
+        that a mask leaves out takes some 100 ns. 24 channels of 160 x 160 as planes took 0.14 to 2.3 ms, by what lay behind them (Zen 4).
         """
         here = Lanes(self.e, lanes, vector, self.values, self.pointers, bound, None)
         filled, shared = mask, None

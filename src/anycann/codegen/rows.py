@@ -16,7 +16,7 @@ from anycann.te import dtypes
 from anycann.te.expression import COSTLY, Expr, Load, Op, Var
 from anycann.te.nest import Inliner
 from anycann.te.tensor import Placeholder
-from anycann.te.traversal import children, rewrite, substitute, walk
+from anycann.te.traversal import certain, reached, rewrite, substitute, walk
 
 LIMIT_BYTES = 512 * 1024
 PREFIX = "row:"  # names of rows among the placeholders of a nest
@@ -53,16 +53,11 @@ def _padded(extent: int, lanes: int) -> int:
 
 def _candidates(body: Expr, variable: Var) -> Iterator[Expr]:
     """Costly float32 values of the row's elements, outside of branches."""
-    stack, seen = [body], set[int]()
-    while stack:
-        expr = stack.pop()
-        if id(expr) in seen:
-            continue
-        seen.add(id(expr))
-        if isinstance(expr, Op) and expr.name in COSTLY and expr.dtype.register == "float" and variable in walk(expr):
-            yield expr
-        elif isinstance(expr, Op):
-            stack += expr.operands[:1] if expr.name == "select" else children(expr)
+
+    def costly(expr: Expr) -> bool:
+        return isinstance(expr, Op) and expr.name in COSTLY and expr.dtype.register == "float" and variable in walk(expr)
+
+    return filter(costly, reached(body, lambda expr: () if isinstance(expr, Load) or costly(expr) else certain(expr)))
 
 
 def _reading(

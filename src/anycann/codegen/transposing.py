@@ -18,9 +18,9 @@ from anycann.support.records import dataclass
 from anycann.target.target import Target
 from anycann.te import dtypes
 from anycann.te.dtypes import DType
-from anycann.te.expression import Expr, Load, Op, Var
+from anycann.te.expression import Expr, Load, Var
 from anycann.te.simplify import Linear, linear
-from anycann.te.traversal import children, walk
+from anycann.te.traversal import certain, reached, walk
 
 PART = 16  # squares along the axis written along that one task computes
 LARGEST_BODY = 24  # expressions; the body is written once for each lane
@@ -52,17 +52,9 @@ def transposition(nest: FlatNest, lanes: int) -> Transposition | None:
 
 
 def _certain_loads(body: Expr) -> Iterator[Load]:
-    """Loads outside of the branches of selects."""
-    stack, seen = [body], set[int]()
-    while stack:
-        expr = stack.pop()
-        if id(expr) in seen:
-            continue
-        seen.add(id(expr))
-        if isinstance(expr, Load):
-            yield expr
-        elif isinstance(expr, Op):
-            stack += expr.operands[:1] if expr.name == "select" else children(expr)
+    """Loads outside of the branches of selects, and of addresses."""
+    found = reached(body, lambda expr: () if isinstance(expr, Load) else certain(expr))
+    return (expr for expr in found if isinstance(expr, Load))
 
 
 def _scattered(load: Load, written: Var) -> bool:

@@ -23,6 +23,7 @@ FLAT_READERS = frozenset({VIEW, AICPU, CONTROL, DEFERRED})
 PRODUCTS = frozenset({"MatMul", "Gemm", "FusedMatMul", "MatMulInteger", "QLinearMatMul"})
 CONVOLUTIONS = frozenset({"Conv", "ConvTranspose", "FusedConv", "ConvInteger", "QLinearConv"})
 SAMPLERS = frozenset({"GridSample", "RoiAlign"})  # read pixels at computed places: one place for all channels, or a gather for each
+_PICKED = 8  # pixels of a picture, for each that a sampler makes, that are worth a copy
 
 
 def assign_layouts(
@@ -93,9 +94,6 @@ def _gains_by_channels(group: Group, layouts: Mapping[ir.Value, str]) -> bool:
     if sampler is None or source is None or group.alone or any(_moves_channels(node) for node in group.nodes):
         return False
     return layouts.get(source, ND) != ND or _elements(source) <= _PICKED * _elements(sampler.outputs[0])
-
-
-_PICKED = 8  # pixels of a picture for each that is made
 
 
 def _slides_over_channels(group: Group) -> bool:

@@ -81,13 +81,19 @@ def _cast(value: ir.Value, to: ir.DataType, name: str) -> ir.Node:
 
 
 def _widen_input(graph: ir.Graph, value: ir.Value) -> None:
-    uses, cast = list(value.uses()), _cast(value, _FLOAT, f"{value.name}/wide")
-    if first := next(iter(graph), None):
-        graph.insert_before(first, cast)
-    else:
+    first, cast = next(iter(graph), None), _read_wide(value)
+    if first is None:
         graph.append(cast)
+    else:
+        graph.insert_before(first, cast)
+
+
+def _read_wide(value: ir.Value) -> ir.Node:
+    """A cast to float32, for whoever reads a value."""
+    uses, cast = list(value.uses()), _cast(value, _FLOAT, f"{value.name}/wide")
     for use in uses:
         use.node.replace_input_with(use.idx, cast.outputs[0])
+    return cast
 
 
 def _widen_node(graph: ir.Graph, node: ir.Node) -> None:
@@ -113,7 +119,7 @@ class Widened(ir.LazyTensor):
     """A float16 tensor, its `source`, as float32."""
 
     def __init__(self, source: ir.TensorProtocol) -> None:
-        super().__init__(partial(_as_float32, source), _FLOAT, ir.Shape(source.numpy().shape), name=source.name, cache=False)
+        super().__init__(partial(_as_float32, source), _FLOAT, ir.Shape(source.shape.numpy()), name=source.name, cache=False)
         self.source = source
 
 
@@ -138,12 +144,8 @@ def _tables(graph: ir.Graph) -> list[ir.Value]:
 def _widen_rows(graph: ir.Graph, gather: ir.Node) -> None:
     """What it picks from a table of float16, which was taken for float32, becomes that."""
     (rows,) = gather.outputs
-    uses = list(rows.uses())
     rows.type = ir.TensorType(_HALF)
-    cast = _cast(rows, _FLOAT, f"{rows.name}/wide")
-    graph.insert_after(gather, cast)
-    for use in uses:
-        use.node.replace_input_with(use.idx, cast.outputs[0])
+    graph.insert_after(gather, _read_wide(rows))
 
 
 def _narrow_output(graph: ir.Graph, number: int) -> None:

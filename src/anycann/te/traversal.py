@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 from anycann.te import dtypes
 from anycann.te.expression import FOLDED, Expr, Load, Op, Var, binary
@@ -37,6 +37,23 @@ def walk(*roots: Expr) -> list[Expr]:
         else:
             order.append(expr)
     return order
+
+
+def reached(root: Expr, on: Callable[[Expr], Sequence[Expr]]) -> Iterator[Expr]:
+    """Every expression that is come to from the root, users before operands, each once; `on(expr)` says where it goes on from there."""
+    stack, seen = [root], set[int]()
+    while stack:
+        expr = stack.pop()
+        if id(expr) in seen:
+            continue
+        seen.add(id(expr))
+        yield expr
+        stack += on(expr)
+
+
+def certain(expr: Expr) -> tuple[Expr, ...]:
+    """The direct operands that are computed in any case: not the branches of a select, which may read what is not there."""
+    return expr.operands[:1] if isinstance(expr, Op) and expr.name == "select" else children(expr)
 
 
 def rewrite(root: Expr, replace: Callable[[Expr], Expr | None], memo: dict[int, Expr] | None = None) -> Expr:
